@@ -1,0 +1,63 @@
+"""hbc compiles fitted traditional-ML pipelines into tensor programs: `hbc.convert(pipeline, backend="tvm")`.
+
+Importing it imports numpy only; parsers, compilers and their libraries come with the first call that needs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hbc.errors import (
+    ArtifactError,
+    BackendUnavailableError,
+    HbcError,
+    InvalidInputError,
+    NotFittedError,
+    UnsupportedOperatorError,
+)
+
+if TYPE_CHECKING:
+    from hbc.api import backends, convert, load, strategies, supported_operators
+    from hbc.parser.registry import converts
+    from hbc.runtime.model import CompiledModel
+
+_LAZY = {
+    "convert": "hbc.api",
+    "load": "hbc.api",
+    "backends": "hbc.api",
+    "strategies": "hbc.api",
+    "supported_operators": "hbc.api",
+    "converts": "hbc.parser.registry",
+    "CompiledModel": "hbc.runtime.model",
+}
+
+__all__ = [
+    "ArtifactError",
+    "BackendUnavailableError",
+    "CompiledModel",
+    "HbcError",
+    "InvalidInputError",
+    "NotFittedError",
+    "UnsupportedOperatorError",
+    "backends",
+    "convert",
+    "converts",
+    "load",
+    "strategies",
+    "supported_operators",
+]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'hbc' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,115 @@
+"""What a compiler is, and where the compilers are found."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from hbc.errors import BackendUnavailableError
+from hbc.ir.graph import Graph, Operator
+from hbc.ir.types import Array
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the caller of `hbc.convert` chose. `target` is a TVM target as a dict; `batch_size` only a hint."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    target: Mapping[str, Any] | None = None
+    batch_size: int | None = None
+
+
+@runtime_checkable
+class Executable(Protocol):
+    """A compiled graph. Safe to call from several threads at once."""
+
+    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
+        """The values of one method for arrays in the order of the graph's inputs, with exactly the inputs' dtypes, C-contiguous.
+        The result is new memory, or the input itself where the graph returns it."""
+        ...
+
+    def export(self, path: str) -> None:
+        """Write the compiled code for use without hbc. Raises ValueError for a suffix that this backend does not write."""
+        ...
+
+
+@runtime_checkable
+class Compiler(Protocol):
+    """A backend: it must run every tensor operator, and says which model operators it runs as they are."""
+
+    name: str
+    strategies: tuple[str, ...]
+    """The tree strategies that it brings itself, beside the three that lower to tensor operators."""
+    handles_strings: bool
+    """Whether string inputs and outputs may stay in its graphs; otherwise the host computes what touches strings."""
+
+    def supports(self, op: Operator) -> bool:
+        """Whether this operator runs as it is; a model operator that does not is lowered."""
+        ...
+
+    def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
+        """The strategy for a tree ensemble under `strategy="auto"`, and the reason in a few words."""
+        ...
+
+    def compile(self, graph: Graph, options: CompileOptions) -> Executable:
+        """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where a compiler lives: the module that has `COMPILER`, the packages it needs, and the extra that installs them."""
+
+    module: str
+    packages: tuple[str, ...] = ()
+    extra: str | None = None
+
+
+BACKENDS: dict[str, Backend] = {
+    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm"),
+    "torch": Backend("hbc.compiler.torch", ("torch",), "torch"),
+    "torchscript": Backend("hbc.compiler.torchscript", ("torch",), "torch"),
+    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx"),
+    "numpy": Backend("hbc.compiler.numpy"),
+}
+ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}
+
+
+def known_backends() -> dict[str, Backend]:
+    """hbc's own backends and those of the entry-point group `hbc.backends` (a module with `COMPILER`)."""
+    plugins = {point.name: Backend(point.value) for point in importlib.metadata.entry_points(group="hbc.backends")}
+    return {**plugins, **BACKENDS}
+
+
+def backend_name(name: str) -> str:
+    """The canonical name. Raises ValueError that lists the known ones."""
+    lowered = name.lower() if isinstance(name, str) else name
+    canonical = ALIASES.get(lowered, lowered)
+    known = known_backends()
+    if canonical not in known:
+        raise ValueError(f"unknown backend {name!r}; known are {', '.join([*known, *ALIASES])}")
+    return str(canonical)
+
+
+def is_available(name: str) -> bool:
+    """Whether the packages of a backend are installed (they are not imported)."""
+    return all(importlib.util.find_spec(package) is not None for package in known_backends()[name].packages)
+
+
+def load_compiler(name: str) -> Compiler:
+    """The compiler of a backend, given its canonical name. Raises BackendUnavailableError."""
+    backend = known_backends()[name]
+    missing = [package for package in backend.packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise BackendUnavailableError(backend=name, reason=f"{' and '.join(missing)} not installed", extra=backend.extra)
+    try:
+        module = importlib.import_module(backend.module)
+    except (ImportError, OSError) as error:
+        raise BackendUnavailableError(backend=name, reason=str(error), extra=backend.extra) from error
+    compiler: Compiler = module.COMPILER
+    return compiler

@@ -1,0 +1,43 @@
+"""The reference backend: every operator's own `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hbc.compiler.base import CompileOptions
+from hbc.errors import BackendUnavailableError
+from hbc.ir.graph import Graph, Operator
+from hbc.ir.types import Array
+
+
+@dataclass(frozen=True)
+class NumpyExecutable:
+    graph: Graph
+
+    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
+        return self.graph.evaluate(*arrays, methods=[method])[method]
+
+    def export(self, path: str) -> None:
+        raise ValueError(f"{path}: the numpy backend exports nothing; convert with another backend, or save() the model")
+
+
+class NumpyCompiler:
+    name = "numpy"
+    strategies = ("reference",)
+    handles_strings = True
+
+    def supports(self, op: Operator) -> bool:
+        # A tree ensemble with one of the paper's strategies is lowered, so that the strategies can be checked here.
+        return getattr(op, "strategy", "reference") == "reference"
+
+    def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
+        return "reference", "numpy evaluates the operator itself"
+
+    def compile(self, graph: Graph, options: CompileOptions) -> NumpyExecutable:
+        if options.device != "cpu":
+            raise BackendUnavailableError(backend=self.name, reason=f"it has no device {options.device!r}, only 'cpu'")
+        return NumpyExecutable(graph)
+
+
+COMPILER = NumpyCompiler()

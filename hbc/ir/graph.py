@@ -1,0 +1,214 @@
+"""The graph: immutable operators applied to immutable nodes. `Op(params)(x, y)` makes a node; a Graph names inputs and outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+
+import numpy as np
+
+from hbc.ir.types import Array, Dim, DType, TensorType, type_of
+
+OPERATORS: dict[str, type[Operator]] = {}
+
+OpType = TypeVar("OpType", bound="type[Operator]")
+
+
+class Operator:
+    """One operation with its parameters. Subclasses are frozen dataclasses made by `@operator`; the docstring is the equation.
+
+    `level` says whether every compiler must run it ("tensor"), or may have it lowered to tensor operators ("model").
+    `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers).
+    `removes_missing` says that no NaN of the input reaches the output (imputers, encoders).
+    """
+
+    level: ClassVar[Literal["tensor", "model"]] = "model"
+    columnwise: ClassVar[bool] = False
+    removes_missing: ClassVar[bool] = False
+
+    def infer(self, *types: TensorType) -> TensorType:
+        """The type of the result; TypeError when the inputs' types are wrong."""
+        raise NotImplementedError
+
+    def evaluate(self, *arrays: Array) -> Array:
+        """The reference meaning, in numpy."""
+        raise NotImplementedError
+
+    def lower(self, *inputs: Node) -> Node:
+        """The same value in terms of tensor operators; only model operators have it."""
+        raise NotImplementedError(f"{type(self).__name__} has no lowering")
+
+    def __call__(self, *inputs: Node) -> Node:
+        return Node(self, inputs)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, frozen(value))
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal keys mean equal operators: arrays are compared by dtype, shape and bits (so NaN equals NaN)."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return (type(self).__name__, *(array_key(v) if isinstance(v, np.ndarray) else v for v in values))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@dataclass_transform(frozen_default=True)
+def operator(cls: OpType) -> OpType:
+    """Class decorator: a frozen dataclass, registered by its name so that printed graphs can be read back."""
+    made = dataclass(frozen=True, eq=False, repr=False)(cls)
+    if OPERATORS.setdefault(cls.__name__, made) is not made:
+        raise ValueError(f"two operators are named {cls.__name__}")
+    return made
+
+
+def frozen(array: Array) -> Array:
+    """A contiguous, native-endian, read-only array that nobody else can write to."""
+    if array.flags.c_contiguous and not array.flags.writeable and array.flags.owndata and array.dtype.isnative:
+        return array
+    array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    array.setflags(write=False)
+    return array
+
+
+def array_key(array: Array) -> tuple[Any, ...]:
+    """dtype, shape and a digest of the bits."""
+    return str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()[:16]
+
+
+class Node:
+    """A value: an operator applied to nodes. Its type is inferred when it is made; identity is the node itself."""
+
+    __slots__ = ("inputs", "op", "type")
+
+    def __init__(self, op: Operator, inputs: tuple[Node, ...]) -> None:
+        try:
+            self.type = op.infer(*(node.type for node in inputs))
+        except TypeError as error:
+            types = ", ".join(str(node.type) for node in inputs)
+            raise TypeError(f"{type(op).__name__}({types}): {error}") from error
+        self.op = op
+        self.inputs = inputs
+
+    def __repr__(self) -> str:
+        return f"<{type(self.op).__name__}: {self.type}>"
+
+
+@operator
+class Input(Operator):
+    """y = what the caller passes under `name`."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    level = "tensor"
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+
+@operator
+class Constant(Operator):
+    """y = value, the same for all rows."""
+
+    value: Array
+
+    level = "tensor"
+
+    def infer(self) -> TensorType:
+        return type_of(self.value)
+
+    def evaluate(self) -> Array:
+        return self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Inputs in the order of the call, and for every method of the model the values it returns."""
+
+    inputs: tuple[Node, ...]
+    outputs: Mapping[str, tuple[Node, ...]]
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that an output needs, and every input, each after its own inputs."""
+        return tuple(topological(node for group in (self.inputs, *self.outputs.values()) for node in group))
+
+    def verify(self) -> Graph:
+        """Check what construction cannot: declared inputs, types that still agree, outputs with a value for every row."""
+        declared = set(self.inputs)
+        names = [node.op.name for node in self.inputs if isinstance(node.op, Input)]
+        if len(names) != len(self.inputs) or len(set(names)) != len(names):
+            raise TypeError(f"graph inputs must be Input operators with different names, found {names}")
+        for node in self.nodes:
+            if isinstance(node.op, Input) and node not in declared:
+                raise TypeError(f"input {node.op.name!r} is used but not declared")
+            inferred = node.op.infer(*(source.type for source in node.inputs))
+            if inferred != node.type:
+                raise TypeError(f"{node!r}: the operator infers {inferred}")
+        for method, group in self.outputs.items():
+            for node in group:
+                if not node.type.batched:
+                    raise TypeError(f"output {method!r} is {node.type}: it has no row axis")
+        return self
+
+    def select(self, *methods: str) -> Graph:
+        """The same inputs, fewer outputs."""
+        return Graph(self.inputs, {method: self.outputs[method] for method in methods})
+
+    def evaluate(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array]]:
+        """Run the reference implementation; arrays in the order of `inputs`."""
+        wanted = list(self.outputs if methods is None else methods)
+        values: dict[Node, Array] = dict(zip(self.inputs, arrays, strict=True))
+        with np.errstate(all="ignore"):
+            for node in topological(node for method in wanted for node in self.outputs[method]):
+                if node not in values:
+                    values[node] = node.op.evaluate(*(values[source] for source in node.inputs))
+        return {method: [values[node] for node in self.outputs[method]] for method in wanted}
+
+    def __eq__(self, other: object) -> bool:
+        """Same structure: the same operators applied in the same way, whatever the node objects are."""
+        if not isinstance(other, Graph) or list(self.outputs) != list(other.outputs):
+            return False
+        return self._numbered == other._numbered
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def _numbered(self) -> tuple[Any, ...]:
+        number = {node: i for i, node in enumerate(self.nodes)}
+        body = tuple((node.op.key, tuple(number[source] for source in node.inputs)) for node in self.nodes)
+        return body, tuple(tuple(number[node] for node in group) for group in self.outputs.values())
+
+    def __str__(self) -> str:
+        from hbc.ir.text import print_graph
+
+        return print_graph(self)[0]
+
+
+def topological(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node that the roots need, inputs first. Iterative, since a graph may be deeper than Python's stack."""
+    done: set[Node] = set()
+    for root in roots:
+        stack = [(root, iter(root.inputs))] if root not in done else []
+        while stack:
+            node, sources = stack[-1]
+            source = next((source for source in sources if source not in done), None)
+            if source is not None:
+                stack.append((source, iter(source.inputs)))
+                continue
+            stack.pop()
+            if node not in done:
+                done.add(node)
+                yield node

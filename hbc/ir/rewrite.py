@@ -1,0 +1,84 @@
+"""The one rewrite driver: rebuild a graph bottom-up, replacing nodes by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from hbc.ir.graph import Graph, Node
+
+Rule = Callable[[Node], Node | None]
+"""Given a node whose inputs are already rewritten, its replacement, or None to keep it."""
+
+MAX_REWRITES_PER_NODE = 1000
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """Apply `rule` to every node, inputs first, and again to what it returns until it returns None.
+
+    The replacement must have the type of what it replaces; anything else is a TypeError that names both. Nodes that
+    become equal (same operator, same inputs) become one, so every rewrite also removes common subexpressions.
+    """
+    replaced: dict[Node, Node] = {}
+    known: dict[tuple[object, ...], Node] = {}
+
+    def unify(node: Node) -> Node:
+        return known.setdefault((node.op.key, *map(id, node.inputs)), node)
+
+    def visit(root: Node) -> Node:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in replaced:
+                stack.pop()
+                continue
+            waiting = [source for source in node.inputs if source not in replaced]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            sources = tuple(replaced[source] for source in node.inputs)
+            current = unify(node if all(map(_same, sources, node.inputs)) else node.op(*sources))
+            after = rule(current)
+            if after is None or after is current:
+                replaced[node] = replaced[current] = current
+                continue
+            if after.type != node.type:
+                raise TypeError(f"{rule!r} replaced {node!r} by {after!r} of another type")
+            steps[0] += 1
+            if steps[0] > limit:
+                raise RuntimeError(f"{rule!r} does not come to an end (last at {node!r})")
+            # The replacement is new territory: rewrite it too, then let the old node stand for its result.
+            replaced[node] = visit(after)
+            replaced.setdefault(current, replaced[node])
+        return replaced[root]
+
+    steps = [0]
+    limit = MAX_REWRITES_PER_NODE * (len(graph.nodes) + 1)
+    inputs = tuple(visit(node) for node in graph.inputs)
+    return Graph(inputs, {method: tuple(map(visit, group)) for method, group in graph.outputs.items()})
+
+
+def _same(a: Node, b: Node) -> bool:
+    return a is b
+
+
+def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list[Node]:
+    """The roots with some nodes replaced by others; what does not depend on a replaced node is kept as it is."""
+    roots = list(roots)
+    new = dict(replacements)
+
+    def reach(root: Node) -> Iterator[Node]:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            waiting = [] if node in new else [source for source in node.inputs if source not in new]
+            stack.extend(reversed(waiting))
+            if not waiting:
+                yield stack.pop()
+
+    for root in roots:
+        for node in reach(root):
+            if node not in new:
+                sources = tuple(new[source] for source in node.inputs)
+                new[node] = node if all(map(_same, sources, node.inputs)) else node.op(*sources)
+    return [new[root] for root in roots]

@@ -1,0 +1,66 @@
+"""What a compiled model knows about the outside: the input it takes and the estimator it stands for. Plain data, saved as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing import Literal
+
+from hbc.ir.types import DType
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """The input of a model: its columns in the order of fitting, and how the source library matches them.
+
+    `strings` are the columns that hold strings. `by_name`: columns of a frame are found by name in any order, and further ones
+    are ignored (ColumnTransformer); otherwise names must be the fitted ones in their order. `dtype_by_column`: the source treats columns
+    of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `ndim` is 1 for label encoders.
+    """
+
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+    strings: tuple[int, ...] = ()
+    by_name: bool = False
+    dtype_by_column: bool = False
+    ndim: int = 2
+
+    def describe_column(self, index: int) -> str:
+        return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The estimator: its public dotted name, what it exposes besides methods, and the numpy dtypes of outputs that the graph's
+    types cannot say (labels as `<U3`, `object`, …), by method."""
+
+    source: str
+    attributes: dict[str, object]
+    output_dtypes: dict[str, str]
+
+
+Kind = DType | Literal["unread"]
+Kinds = tuple[Kind, ...]
+"""The dtype of every column of one variant of a model; `unread` columns are not part of its graph's inputs."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sample of the input says: column names, where it has them, and dtypes."""
+
+    names: tuple[str, ...] | None
+    kinds: tuple[DType, ...]
+
+
+def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:
+    """The graph inputs of a variant and the columns each holds, in order: a matrix `X` of the numbers (a matrix per dtype,
+    `X_f32`, `X_f64`, where they differ) and a matrix `S` of the strings."""
+    numeric = sorted(set(kinds) - {"str", "unread"})
+    layout = {("X" if len(numeric) == 1 else f"X_{kind}"): _positions(kinds, kind) for kind in numeric}
+    if "str" in kinds:
+        layout["S"] = _positions(kinds, "str")
+    return layout
+
+
+def _positions(kinds: Kinds, wanted: Kind) -> tuple[int, ...]:
+    return tuple(i for i, kind in enumerate(kinds) if kind == wanted)

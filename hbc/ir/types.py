@@ -1,0 +1,94 @@
+"""Types say dtype and shape: `f32[N, 10]`. N is the number of rows, known only when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+DType = Literal["bool", "i8", "u8", "i16", "u16", "i32", "i64", "f32", "f64", "str"]
+Dim = int | Literal["N"]
+
+N: Literal["N"] = "N"
+
+NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+    "i16": np.dtype(np.int16),
+    "u16": np.dtype(np.uint16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "str": np.dtype(object),
+}
+_NAMES: dict[np.dtype[Any], DType] = {dtype: name for name, dtype in NUMPY_DTYPES.items() if name != "str"}  # type: ignore[misc]
+
+
+def dtype_name(dtype: npt.DTypeLike) -> DType:
+    """The short name of a numpy dtype; every string dtype and `object` is `str`. Raises TypeError for others."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "UOT":
+        return "str"
+    try:
+        return _NAMES[dtype.newbyteorder("=")]
+    except KeyError:
+        raise TypeError(f"{dtype} has no tensor type; known are {', '.join(NUMPY_DTYPES)}") from None
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The dtype and shape of a value. Rows are always the first axis: `N` stands nowhere else."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in NUMPY_DTYPES:
+            raise TypeError(f"unknown dtype {self.dtype!r}")
+        if N in self.shape[1:]:
+            raise TypeError(f"{self}: rows (N) must be the first axis")
+
+    @property
+    def batched(self) -> bool:
+        """Whether there is a value for every row (as opposed to a constant)."""
+        return bool(self.shape) and self.shape[0] == N
+
+    @property
+    def columns(self) -> int:
+        """F of a matrix `[N, F]`."""
+        if len(self.shape) != 2:
+            raise TypeError(f"{self} is not a matrix")
+        return int(self.shape[1])
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in ("f32", "f64")
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
+
+
+def type_of(array: Array) -> TensorType:
+    """The type of a constant array."""
+    return TensorType(dtype_name(array.dtype), array.shape)
+
+
+def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """numpy's broadcasting with the symbolic N. Raises TypeError where shapes do not fit, or N would leave the first axis."""
+    rank = max(map(len, shapes))
+    result: list[Dim] = []
+    for axis in range(-rank, 0):
+        dims = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        if len(dims) > 1:
+            raise TypeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+        result.append(dims.pop() if dims else 1)
+    return tuple(result)

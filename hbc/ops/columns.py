@@ -1,0 +1,120 @@
+"""Choosing and encoding columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.types import Array, TensorType
+from hbc.ops import tensor as t
+
+
+@operator
+class SelectColumns(Operator):
+    """y[N, k] = x[N, indices[k]]; dtype kept; indices i64 in range, in any order, repeats allowed."""
+
+    indices: Array
+
+    def infer(self, x: TensorType) -> TensorType:
+        if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < x.columns:
+            raise TypeError(f"column indices must lie in 0..{x.columns - 1}")
+        return TensorType(x.dtype, (x.shape[0], len(self.indices)))
+
+    def evaluate(self, x: Array) -> Array:
+        return x[:, self.indices]
+
+    def lower(self, x: Node) -> Node:
+        return t.take(x, self.indices, axis=1)
+
+
+@operator
+class Rank(Operator):
+    """y[N, F] = how many of edges[F, E] are < x[N, F], i32; edges (x's dtype) ascend along E and are padded with +inf.
+
+    NaN has rank 0. `edge <= x` is `nextafter(edge, -inf) < x`, so one side serves both (numpy.searchsorted, side="left").
+    """
+
+    edges: Array
+
+    columnwise = True
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.columns != self.edges.shape[0] or t.constant(self.edges).type.dtype != x.dtype:
+            raise TypeError(f"edges are {t.constant(self.edges).type}")
+        return x.with_dtype("i32")
+
+    def evaluate(self, x: Array) -> Array:
+        columns = [np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T, strict=True)]
+        ranks = np.stack(columns, axis=1) if columns else np.zeros(x.shape)
+        return np.where(np.isnan(x), 0, ranks).astype(np.int32)  # searchsorted sorts NaN last
+
+    def lower(self, x: Node) -> Node:
+        below = t.less(self.edges, t.reshape(x, *x.type.shape, 1))
+        return t.sum_(t.cast(below, "i32"), axis=2)
+
+
+@operator
+class Categorize(Operator):
+    """y[N, 1] = the index i with categories[i] = x[N, 0], or `unknown` where there is none; i64.
+
+    categories[K] are different numbers (of x's dtype, not NaN) or strings (numpy `<U`); `nan` and `none` are the indices
+    that a NaN and a None (in a column of strings) get. On strings this runs on the host.
+    """
+
+    categories: Array
+    nan: int = -1
+    none: int = -1
+    unknown: int = -1
+
+    columnwise = True
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.columns != 1 or t.constant(self.categories).type.dtype != x.dtype:
+            raise TypeError(f"categories are {t.constant(self.categories).type}")
+        return x.with_dtype("i64")
+
+    def evaluate(self, x: Array) -> Array:
+        column = x[:, 0]
+        if self.categories.dtype.kind in "UO":
+            codes = self._codes
+            return np.array([codes.get(v, self.unknown) if v == v else self.nan for v in column.tolist()], np.int64)[:, None]
+        order = np.argsort(self.categories)
+        ordered = self.categories[order]
+        if not len(ordered):
+            return np.where(np.isnan(column), self.nan, self.unknown).astype(np.int64)[:, None]
+        place = np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)
+        found = np.where(ordered[place] == column, order[place], self.unknown)
+        return np.where(np.isnan(column), self.nan, found).astype(np.int64)[:, None]
+
+    @property
+    def _codes(self) -> dict[str | None, int]:
+        cached: dict[str | None, int] | None = self.__dict__.get("_code_table")
+        if cached is None:
+            cached = {str(category): i for i, category in enumerate(self.categories)}
+            cached[None] = self.none
+            object.__setattr__(self, "_code_table", cached)
+        return cached
+
+    def lower(self, x: Node) -> Node:
+        order = np.argsort(self.categories)
+        ordered = self.categories[order]
+        missing = t.isnan(x) if x.type.is_float else None
+        codes = t.constant(np.full((1, 1), self.unknown, np.int64))
+        if len(ordered):
+            # The rank finds the only candidate: two table look-ups a row instead of K comparisons' one-hot.
+            place = _rank(x, ordered)
+            found = t.equal(t.take(ordered, place, axis=0), x)
+            codes = t.where(found, t.take(order.astype(np.int64), place, axis=0), codes)
+        if missing is not None:
+            codes = t.where(missing, t.constant(np.full((1, 1), self.nan, np.int64)), codes)
+        return codes if codes.type.batched else t.add(codes, t.cast(t.equal(x, x), "i64"))
+
+
+def _rank(x: Node, ordered: Array) -> Node:
+    """The index of the first of `ordered` that is ≥ x, at most the last: i32[N, 1]."""
+    if x.type.is_float:
+        return t.minimum(Rank(ordered[None, :])(x), len(ordered) - 1)
+    below = t.less(ordered[None, None, :], t.reshape(x, *x.type.shape, 1))
+    return t.minimum(t.sum_(t.cast(below, "i32"), axis=2), len(ordered) - 1)

@@ -1,0 +1,42 @@
+"""Model operators that the compiler does not run become tensor operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hbc.compiler.base import Compiler
+from hbc.errors import Culprit, UnsupportedOperatorError
+from hbc.ir.graph import Graph, Node
+from hbc.ir.rewrite import rewrite
+
+
+@dataclass(frozen=True)
+class Lower:
+    """`Standardize(x)` → `Div(Sub(x, offset), scale)` unless the compiler supports the operator; strings are left to the host.
+
+    Raises UnsupportedOperatorError for an operator that is neither supported nor lowered.
+    """
+
+    compiler: Compiler
+
+    def __call__(self, graph: Graph) -> Graph:
+        return rewrite(graph, self._lower)
+
+    def _lower(self, node: Node) -> Node | None:
+        if self.compiler.supports(node.op) or touches_strings(node):
+            return None
+        if node.op.level == "tensor":
+            raise self._refused(node, "the backend does not implement this tensor operator.")
+        try:
+            return node.op.lower(*node.inputs)
+        except NotImplementedError as error:
+            raise self._refused(node, f"{error}.") from error
+
+    def _refused(self, node: Node, reason: str) -> UnsupportedOperatorError:
+        culprit = Culprit(repr(node), f"the graph for backend {self.compiler.name!r}", reason, "Choose another backend or strategy.")
+        return UnsupportedOperatorError(culprits=[culprit])
+
+
+def touches_strings(node: Node) -> bool:
+    """Whether the host has to compute this value, because it is a string or made from strings."""
+    return "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs))

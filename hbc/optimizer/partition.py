@@ -1,0 +1,88 @@
+"""Strings stay on the host: a graph is cut into what comes before the device, what runs on it, and what comes after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbc.errors import Culprit, UnsupportedOperatorError
+from hbc.ir.graph import Constant, Graph, Input, Node
+from hbc.ir.rewrite import substitute
+from hbc.optimizer.lower import touches_strings
+
+BEFORE = "inputs"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The three parts of a graph.
+
+    before: from the graph's inputs to the device's, as its one output `BEFORE`; None where they are the same.
+    device: the graph's methods, as far as numbers go. after: for a method that returns strings, from the device's results to them.
+    """
+
+    before: Graph | None
+    device: Graph
+    after: Mapping[str, Graph]
+
+
+def partition(graph: Graph) -> Partition:
+    """Cut where strings end (category codes go in) and begin (class labels come out). Raises UnsupportedOperatorError for a
+    graph that computes with strings that it has computed from predictions."""
+    if not any(touches_strings(node) for node in graph.nodes):
+        return Partition(None, graph, {})
+    side = _sides(graph)
+    crossing = dict.fromkeys(node for node in graph.inputs if node.type.dtype != "str")
+    for node in graph.nodes:
+        if side[node] == "device":
+            crossing.update((source, None) for source in node.inputs if side[source] == "before" and not _is_constant(source))
+    entries = {
+        node: node if isinstance(node.op, Input) else Input(f"host{i}", node.type.dtype, node.type.shape)()
+        for i, node in enumerate(crossing)
+    }
+    results: dict[str, tuple[Node, ...]] = {}
+    after: dict[str, Graph] = {}
+    for method, group in graph.outputs.items():
+        if all(side[node] == "device" for node in group):
+            results[method] = group
+            continue
+        exits = dict.fromkeys(node for node in _leaving(group, side))
+        results[method] = tuple(exits)
+        inputs = {node: Input(f"device{i}", node.type.dtype, node.type.shape)() for i, node in enumerate(exits)}
+        after[method] = Graph(tuple(inputs.values()), {method: tuple(substitute(group, inputs))})
+    device = {method: tuple(substitute(group, entries)) for method, group in results.items()}
+    before = None if list(entries) == list(graph.inputs) else Graph(graph.inputs, {BEFORE: tuple(crossing)})
+    return Partition(before, Graph(tuple(entries.values()), device).verify(), after)
+
+
+def _is_constant(node: Node) -> bool:
+    return isinstance(node.op, Constant)
+
+
+def _sides(graph: Graph) -> dict[Node, str]:
+    side: dict[Node, str] = {}
+    for node in graph.nodes:
+        sources = {side[source] for source in node.inputs}
+        if isinstance(node.op, (Input, Constant)):
+            side[node] = "before"
+        elif not touches_strings(node):
+            side[node] = "device"
+            if "after" in sources:
+                culprit = Culprit(repr(node), "the graph", "strings computed from predictions are computed with again.", "")
+                raise UnsupportedOperatorError(culprits=[culprit])
+        else:
+            side[node] = "before" if sources <= {"before"} else "after"
+    return side
+
+
+def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:
+    """The device's values (and inputs that are returned unchanged) from which the host makes a method's output."""
+    leaving: list[Node] = []
+    stack = list(reversed(group))
+    while stack:
+        node = stack.pop()
+        if side[node] == "after":
+            stack.extend(reversed(node.inputs))
+        elif not _is_constant(node):
+            leaving.append(node)
+    return leaving

@@ -1,0 +1,74 @@
+"""The passes, in their order, and the driver that runs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hbc.compiler.base import CompileOptions, Compiler
+from hbc.ir.graph import Graph
+from hbc.optimizer.lower import Lower
+from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
+from hbc.optimizer.strategy import ChooseStrategy
+
+Pass = Callable[[Graph], Graph]
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One pass that ran: its name, whether the graph changed, its time in seconds, and what it has to say."""
+
+    name: str
+    changed: bool
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Optimized:
+    graph: Graph
+    records: tuple[PassRecord, ...]
+
+
+def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto") -> Optimized:
+    """Every pass on a parsed graph, down to what the compiler runs. The graph is verified before and after each pass; an error
+    names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass."""
+    notes: list[str] = []
+    passes: tuple[Pass, ...] = (
+        RemoveChecks(),  # first: checks stand between operators that later passes match together
+        MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
+        ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice
+        Lower(compiler),
+        FoldConstants(),  # last: lowering makes constants out of parameters
+    )
+    debug = int(os.environ.get("HBC_DEBUG", "0") or 0)
+    records = []
+    graph.verify()
+    for step in passes:
+        name = type(step).__name__
+        notes.clear()
+        start = time.perf_counter()
+        try:
+            after = step(graph).verify()
+        except (TypeError, RuntimeError) as error:
+            if isinstance(error, NotImplementedError):
+                raise
+            raise type(error)(f"pass {name}: {error}") from error
+        records.append(PassRecord(name, after.nodes != graph.nodes, time.perf_counter() - start, tuple(notes)))
+        graph = after
+        _trace(debug, records[-1], graph)
+    return Optimized(graph, tuple(records))
+
+
+def _trace(debug: int, record: PassRecord, graph: Graph) -> None:
+    if debug >= 1:
+        change = "changed" if record.changed else "-"
+        print(f"hbc: pass {record.name:<16} {record.seconds * 1e3:8.2f} ms  {change}", file=sys.stderr)
+    if debug >= 2:
+        for note in record.notes:
+            print(f"hbc:   {note}", file=sys.stderr)
+    if debug >= 3 and record.changed:
+        print(graph, file=sys.stderr)

@@ -1,0 +1,81 @@
+"""Passes that need no knowledge of models: constants folded, columns chosen once, operators that nobody needs left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbc.ir.graph import Constant, Graph, Node
+from hbc.ir.rewrite import rewrite
+from hbc.ops.checks import Check
+from hbc.ops.columns import SelectColumns
+from hbc.ops.tensor import Concat
+
+
+@dataclass(frozen=True)
+class RemoveChecks:
+    """`Check(x)` → `x`: the runtime has tested the input (optimizer/checks.py)."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, Check) else None)
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """`Exp(Constant)` → `Constant`: what depends on no row is computed once, by the operators' own `evaluate`."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        return rewrite(graph, self._fold)
+
+    @staticmethod
+    def _fold(node: Node) -> Node | None:
+        if not node.inputs or not all(isinstance(source.op, Constant) for source in node.inputs):
+            return None
+        with np.errstate(all="ignore"):
+            return Constant(node.op.evaluate(*(source.op.evaluate() for source in node.inputs)))()
+
+
+@dataclass(frozen=True)
+class MergeColumns:
+    """Chosen columns are chosen once:
+
+    `SelectColumns(SelectColumns(x, a), b)` → `SelectColumns(x, a[b])`; a selection of all columns in order → `x`;
+    `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`.
+    """
+
+    def __call__(self, graph: Graph) -> Graph:
+        return rewrite(graph, self._merge)
+
+    @staticmethod
+    def _merge(node: Node) -> Node | None:
+        if isinstance(node.op, SelectColumns):
+            (x,) = node.inputs
+            if isinstance(x.op, SelectColumns):
+                return SelectColumns(x.op.indices[node.op.indices])(x.inputs[0])
+            if np.array_equal(node.op.indices, np.arange(x.type.columns)):
+                return x
+        if isinstance(node.op, Concat) and node.op.axis == 1 and len(node.type.shape) == 2:
+            return _merge_neighbours(node)
+        return None
+
+
+def _merge_neighbours(node: Node) -> Node | None:
+    merged: list[Node] = []
+    for part in node.inputs:
+        if merged:
+            source, indices = _selection(part)
+            before_source, before = _selection(merged[-1])
+            if source is before_source:
+                merged[-1] = SelectColumns(np.concatenate([before, indices]))(source)
+                continue
+        merged.append(part)
+    if len(merged) == len(node.inputs):
+        return None
+    return merged[0] if len(merged) == 1 else Concat(1)(*merged)
+
+
+def _selection(node: Node) -> tuple[Node, np.ndarray]:
+    if isinstance(node.op, SelectColumns):
+        return node.inputs[0], node.op.indices
+    return node, np.arange(node.type.columns)

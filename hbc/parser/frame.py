@@ -1,0 +1,130 @@
+"""What converters receive: a matrix (a Node), or a Frame whose columns may have different dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbc.ir.graph import Input, Node
+from hbc.ir.signature import InputSpec, Kinds, input_layout
+from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.columns import SelectColumns
+
+Value = "Node | Frame"
+
+
+class Refusal(Exception):  # noqa: N818 - a converter's word, turned into UnsupportedOperatorError where the path is known
+    """A converter's refusal of an estimator as it is configured: the reason, and what the user can do."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.advice = advice
+
+
+class StringsNeeded(Exception):  # noqa: N818 - control flow: parsing starts again with these columns as strings
+    """An encoder was fitted on strings, but these columns of the model's input were assumed to be numbers."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        super().__init__(f"columns {list(columns)} hold strings")
+        self.columns = tuple(columns)
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column `index` of the matrix `node`; `origin` is its number in the model's input where it is still untouched."""
+
+    node: Node
+    index: int
+    origin: int | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns in order, with names where they are known."""
+
+    columns: tuple[Column, ...]
+    names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def select(self, indices: Sequence[int]) -> Frame:
+        names = None if self.names is None else tuple(self.names[i] for i in indices)
+        return Frame(tuple(self.columns[i] for i in indices), names)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return tuple(column.node.type.dtype for column in self.columns)
+
+    def name(self, index: int) -> str:
+        return f"column {index}" if self.names is None else f"column {self.names[index]!r}"
+
+    def need_strings(self, indices: Sequence[int]) -> None:
+        """Say that these columns hold strings. Raises StringsNeeded if the model's input has them as numbers so far."""
+        wrong = [i for i in indices if self.dtypes[i] != "str"]
+        origins = [self.columns[i].origin for i in wrong]
+        if any(origin is None for origin in origins):
+            raise Refusal(f"{self.name(wrong[0])} holds numbers, but the estimator was fitted on strings.")
+        if wrong:
+            raise StringsNeeded([origin for origin in origins if origin is not None])
+
+    def column(self, index: int) -> Node:
+        """One column as a matrix [N, 1]."""
+        return self.select([index]).matrix(strings=True)
+
+    def matrix(self, strings: bool = False) -> Node:
+        """All columns as one matrix of their common dtype (numpy.result_type). Strings are refused unless asked for."""
+        kinds = set(self.dtypes)
+        if "str" in kinds and (len(kinds) > 1 or not strings):
+            texts = [self.name(i) for i, kind in enumerate(self.dtypes) if kind == "str"]
+            raise Refusal(
+                f"{', '.join(texts[:5])} hold strings, where numbers are needed.",
+                "Encode them before (OneHotEncoder, OrdinalEncoder), as the source library requires too.",
+            )
+        if not self.columns:
+            raise Refusal("it is given no columns at all.", "Remove it from the pipeline.")
+        common = "str" if "str" in kinds else dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
+        runs: list[list[Column]] = []
+        for column in self.columns:
+            if runs and runs[-1][0].node is column.node:
+                runs[-1].append(column)
+            else:
+                runs.append([column])
+        return t.concat([_cast(select_columns(run[0].node, [column.index for column in run]), common) for run in runs])
+
+
+def _cast(node: Node, dtype: str) -> Node:
+    return node if dtype == "str" else t.cast(node, dtype)  # type: ignore[arg-type]
+
+
+def select_columns(x: Node, indices: Sequence[int]) -> Node:
+    """x[:, indices]; x itself where that changes nothing."""
+    if list(indices) == list(range(x.type.columns)):
+        return x
+    return SelectColumns(np.asarray(indices, np.int64))(x)
+
+
+def as_frame(x: Node | Frame) -> Frame:
+    return x if isinstance(x, Frame) else Frame(tuple(Column(x, i) for i in range(x.type.columns)))
+
+
+def as_matrix(x: Node | Frame) -> Node:
+    return x.matrix() if isinstance(x, Frame) else x
+
+
+def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node | Frame]:
+    """The graph inputs of a variant, and the model's input as the first converter sees it."""
+    layout = input_layout(kinds)
+    inputs = {}
+    for name, columns in layout.items():
+        shape = (N, len(columns)) if spec.ndim == 2 else (N,)
+        inputs[name] = Input(name, kinds[columns[0]], shape)()
+    if spec.ndim == 1:
+        (node,) = inputs.values()
+        return (node,), node
+    place = {origin: Column(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)}
+    return tuple(inputs.values()), Frame(tuple(place[i] for i in range(len(kinds))), spec.feature_names)

@@ -1,0 +1,124 @@
+"""From a fitted model to its graphs: one for each dtype of input, since a source library computes float32 and float64 differently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.graph import Graph, Node
+from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
+from hbc.ir.types import DType
+from hbc.ops.columns import SelectColumns
+from hbc.parser import registry
+from hbc.parser.frame import StringsNeeded, source_frame
+
+UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
+"""The dtypes of the variants that every model gets; other integers and bool are given as i64."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A model's graphs by the dtypes of their input columns."""
+
+    info: ModelInfo
+    spec: InputSpec
+    variants: dict[Kinds, Graph]
+
+
+def parse(model: Any, sample: Sample | None = None) -> Parsed:
+    """Parse a fitted model. `sample` gives names and dtypes of columns where the model does not hold them.
+
+    Raises UnsupportedOperatorError (every culprit at once), NotFittedError, InvalidInputError.
+    """
+    name = registry.public_name(type(model))
+    registry.load_converters(name.partition(".")[0])
+    spec = _describe(model, name, sample)
+    variants: dict[Kinds, Graph] = {}
+    for dtype in UNIFORM:
+        kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
+        if sample is not None:
+            kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
+        spec, kinds, graph = _variant(model, spec, kinds)
+        variants[kinds] = graph
+    if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
+        _, kinds, graph = _variant(model, spec, sample.kinds)
+        variants[kinds] = graph
+    return Parsed(_info(model, name), spec, variants)
+
+
+def _describe(model: Any, name: str, sample: Sample | None) -> InputSpec:
+    if name in registry.DESCRIPTIONS:
+        count, names = registry.DESCRIPTIONS[name](model)
+    else:
+        count = getattr(model, "n_features_in_", None)
+        names = getattr(model, "feature_names_in_", None)
+    if count is None and sample is not None:
+        count = len(sample.kinds)
+        names = sample.names
+    if count is None:
+        with registry.walk():
+            registry.require_convertible(model)
+        raise InvalidInputError(
+            found=f"{name}, which does not know how many columns it takes",
+            expected="a model that does, or a sample of its input",
+            where="model",
+            advice="Pass a sample: hbc.convert(model, backend, X).",
+        )
+    if sample is not None and len(sample.kinds) != count:
+        raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
+    fitted_names = None if names is None else tuple(map(str, names))
+    return InputSpec(int(count), fitted_names, ndim=1 if name in registry.ONE_DIMENSIONAL else 2)
+
+
+def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kinds, Graph]:
+    """Parse for one dtype. Starts again when an encoder turns out to want strings, and once more to leave out unread columns."""
+    strings: set[int] = set(spec.strings)
+    unread: frozenset[int] = frozenset()
+    while True:
+        current: Kinds = tuple(
+            "unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds)
+        )
+        inputs, value = source_frame(spec, current)
+        try:
+            with registry.walk() as context:
+                outputs = registry.convert(model, value)
+        except StringsNeeded as needed:
+            strings |= set(needed.columns)
+            continue
+        graph = Graph(inputs, outputs).verify()
+        if context.columns_by_name and not unread:
+            unread = _unread_columns(graph, current)
+            if unread:
+                continue
+        found = tuple(sorted(strings | {i for i, kind in enumerate(current) if kind == "str"}))
+        by_name = context.columns_by_name
+        spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_name)
+        return spec, current, graph
+
+
+def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
+    """The input columns that no operator reads: the caller's values there are never looked at."""
+    read: set[tuple[Node, int]] = set()
+    for node in graph.nodes:
+        for source in node.inputs:
+            if source in graph.inputs:
+                indices = node.op.indices if isinstance(node.op, SelectColumns) else np.arange(source.type.columns)
+                read |= {(source, int(i)) for i in indices}
+    unread = set()
+    for source, columns in zip(graph.inputs, input_layout(kinds).values(), strict=True):
+        unread |= {column for i, column in enumerate(columns) if (source, i) not in read}
+    return frozenset(unread) if len(unread) < len(kinds) else frozenset()
+
+
+def _info(model: Any, name: str) -> ModelInfo:
+    attributes: dict[str, object] = {}
+    for attribute in ("classes_", "n_features_in_", "feature_names_in_", "n_outputs_"):
+        value = getattr(model, attribute, None)
+        if value is not None:
+            attributes[attribute] = value
+    classes = attributes.get("classes_")
+    dtypes = {"predict": classes.dtype.str} if isinstance(classes, np.ndarray) else {}
+    return ModelInfo(name, attributes, dtypes)

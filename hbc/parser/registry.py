@@ -1,0 +1,228 @@
+"""Which function converts which class, and the walk through a model. One estimator, one function:
+
+    @converts("sklearn.preprocessing.StandardScaler")
+    def standard_scaler(m, x): ...
+
+A converter takes the fitted estimator and its input, and returns the output of `transform` (a Node), or a dict of its methods'
+outputs (a Node, or a tuple of Nodes where the method returns a list). What it cannot convert exactly it refuses by raising `Refusal`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.ir.graph import Input, Node
+from hbc.ir.types import N
+from hbc.parser.frame import Frame, Refusal, as_matrix
+
+Outputs = dict[str, tuple[Node, ...]]
+Result = Node | Mapping[str, Node | tuple[Node, ...]]
+Converter = Callable[[Any, Any], Result]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A converter; `frame`: it takes a Frame (columns of several dtypes), otherwise it is given one matrix."""
+
+    function: Converter
+    frame: bool
+
+
+CONVERTERS: dict[str, Entry] = {}
+
+Described = tuple[int | None, "tuple[str, ...] | None"]
+DESCRIPTIONS: dict[str, Callable[[Any], Described]] = {}
+"""For classes without scikit-learn's `n_features_in_` and `feature_names_in_`: the number of input columns, and their names."""
+
+MODULES = {
+    "sklearn": ("hbc.parser.sklearn",),
+    "lightgbm": ("hbc.parser.lightgbm",),
+    "xgboost": ("hbc.parser.xgboost",),
+    "onnx": ("hbc.parser.onnxml",),
+}
+"""The modules that hold the converters of a library; imported when the first model of that library comes."""
+
+
+def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converter]:
+    """Register a converter for classes by their public dotted names. A third party registers its own classes in the same way."""
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            CONVERTERS[name] = Entry(function, frame)
+        return function
+
+    return register
+
+
+ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
+"""Classes whose methods take a vector instead of a matrix."""
+
+
+def describes(*names: str) -> Callable[[Callable[[Any], Described]], Callable[[Any], Described]]:
+    """Register a function that gives (number of columns, their names or None) for classes, or functions of one model."""
+
+    def register(function: Callable[[Any], Described]) -> Callable[[Any], Described]:
+        for name in names:
+            DESCRIPTIONS[name] = function
+        return function
+
+    return register
+
+
+def load_converters(library: str) -> None:
+    """Import the converters of one library (a top-level package name), and all of the entry-point group `hbc.converters`."""
+    for module in MODULES.get(library, ()):
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+    for point in importlib.metadata.entry_points(group="hbc.converters"):
+        point.load()
+
+
+def public_name(cls: type) -> str:
+    """The dotted name under which a class is registered: the shortest public path to it, without importing anything.
+
+    `sklearn.preprocessing._data.StandardScaler` is registered as `sklearn.preprocessing.StandardScaler`. A subclass has its own
+    module and name, so it never passes for its parent.
+    """
+    parts = cls.__module__.split(".")
+    for length in range(1, len(parts) + 1):
+        module = ".".join(parts[:length])
+        if getattr(sys.modules.get(module), cls.__name__, None) is cls:
+            return f"{module}.{cls.__name__}"
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@dataclass
+class _Context:
+    """One walk through a model: where it stands, and every refusal so far."""
+
+    path: list[str] = field(default_factory=lambda: ["model"])
+    culprits: list[Culprit] = field(default_factory=list)
+    columns_by_name: bool = False
+
+
+_context: ContextVar[_Context] = ContextVar("hbc_parser_context")
+
+
+@contextmanager
+def walk() -> Iterator[_Context]:
+    """Around a whole model: walk on behind what is refused, and raise one UnsupportedOperatorError with every culprit at the end."""
+    context = _Context()
+    token = _context.set(context)
+    try:
+        yield context
+        if context.culprits:
+            raise UnsupportedOperatorError(culprits=context.culprits)
+    except UnsupportedOperatorError as error:
+        culprits = dict.fromkeys([*context.culprits, *error.culprits])
+        raise UnsupportedOperatorError(culprits=list(culprits)) from error.__cause__
+    finally:
+        _context.reset(token)
+
+
+def convert(model: Any, x: Node | Frame) -> Outputs:
+    """All methods of one estimator. Raises UnsupportedOperatorError or NotFittedError."""
+    context = _context.get()
+    path = ".".join(context.path)
+    name = public_name(type(model))
+    load_converters(name.partition(".")[0])
+    require_convertible(model)
+    entry = CONVERTERS[name]
+    try:
+        result = entry.function(model, x if entry.frame else as_matrix(x))
+    except Refusal as refusal:
+        culprit = Culprit(name, path, refusal.reason, refusal.advice)
+        raise UnsupportedOperatorError(culprits=[culprit]) from refusal
+    outputs = result if isinstance(result, Mapping) else {"transform": result}
+    return {method: node if isinstance(node, tuple) else (node,) for method, node in outputs.items()}
+
+
+def require_convertible(model: Any) -> None:
+    """Raise UnsupportedOperatorError or NotFittedError for what is known to fail before any input is."""
+    name, path = public_name(type(model)), ".".join(_context.get().path)
+    if name not in CONVERTERS:
+        raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
+    if not _is_fitted(model):
+        raise NotFittedError(operator=name, path=path)
+
+
+def child(model: Any, x: Node | Frame, place: str) -> Outputs:
+    """The methods of an estimator inside another; `place` is its path from there, like `steps[0] 'scaler'`.
+
+    A child that is refused is noted, and a stand-in with its output shapes is returned, so that one error can name every culprit.
+    """
+    context = _context.get()
+    context.path.append(place)
+    try:
+        return convert(model, x)
+    except UnsupportedOperatorError as error:
+        context.culprits.extend(error.culprits)
+        return _stand_in(model)
+    finally:
+        context.path.pop()
+
+
+def columns_by_name() -> None:
+    """Called by converters of estimators that pick the columns of the model's own input (ColumnTransformer): frames are matched by
+    name in any order, and columns of different dtypes are treated apart."""
+    _context.get().columns_by_name = True
+
+
+def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
+    """The `transform` of an estimator inside another."""
+    (node,) = child(model, x, place)["transform"]
+    return node
+
+
+def _stand_in(model: Any) -> Outputs:
+    """Values of the right shapes for an estimator that was refused; they never reach a graph, since the refusal is raised."""
+
+    def value(name: str, *shape: int) -> tuple[Node]:
+        return (Input(f"refused_{name}", "f64", (N, *shape))(),)
+
+    classes = np.size(getattr(model, "classes_", (0, 1)))
+    outputs = {
+        "predict": value("predict"),
+        "predict_proba": value("predict_proba", classes),
+        "decision_function": value("decision_function"),
+    }
+    try:
+        width = len(model.get_feature_names_out())
+    except Exception:
+        width = None
+    if width is None and hasattr(model, "transform"):
+        # Nothing behind it can be looked at: what is known so far is raised now.
+        raise UnsupportedOperatorError(culprits=_context.get().culprits)
+    if width is not None:
+        outputs["transform"] = value("transform", width)
+    return outputs
+
+
+def _unknown(cls: type, name: str, path: str) -> Culprit:
+    parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in CONVERTERS]
+    reason = "no converter is registered for this class."
+    if parents:
+        reason = f"no converter is registered for this subclass of {parents[0]}, which may compute something else."
+    return Culprit(name, path, reason, f'Register one with @hbc.converts("{name}"), or replace it by a supported estimator.')
+
+
+def _is_fitted(model: Any) -> bool:
+    """sklearn.utils.validation.check_is_fitted, for whatever has scikit-learn's interface; anything else counts as fitted."""
+    if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
+        return not isinstance(model, type)
+    if hasattr(model, "__sklearn_tags__") and not model.__sklearn_tags__().requires_fit:
+        return True
+    if hasattr(model, "__sklearn_is_fitted__"):
+        return bool(model.__sklearn_is_fitted__())
+    return any(name.endswith("_") and not name.startswith("__") for name in vars(model))

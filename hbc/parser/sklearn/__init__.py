@@ -1,0 +1,5 @@
+"""Converters of scikit-learn's estimators, one file a family; importing this package registers them all."""
+
+from hbc.parser.sklearn import linear, preprocessing
+
+__all__ = ["linear", "preprocessing"]

@@ -1,0 +1,41 @@
+"""What scikit-learn's converters share: its input validation, its dtype rules, and class labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array, DType, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check
+from hbc.parser.registry import public_name
+
+
+def checked(m: Any, x: Node, *, allow_nan: bool = False, allow_inf: bool = False, limit: float = float("inf"), min_rows: int = 1) -> Node:
+    """x as the estimator's `check_array` leaves it, dtype kept: what it rejects is noted for the input."""
+    return Check(public_name(type(m)), allow_nan, allow_inf, limit, min_rows)(x)
+
+
+def as_float(x: Node) -> Node:
+    """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64."""
+    return x if x.type.is_float else t.cast(x, "f64")
+
+
+def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
+    """x and parameters in numpy's common dtype, as `x @ parameter` computes."""
+    from hbc.ir.types import NUMPY_DTYPES
+
+    common = np.result_type(NUMPY_DTYPES[x.type.dtype], *(p.dtype for p in parameters))
+    dtype: DType = dtype_name(common if common.kind == "f" else np.float64)
+    return t.cast(x, dtype), [np.asarray(p, NUMPY_DTYPES[dtype]) for p in parameters]
+
+
+def labels(classes: Array, index: Node) -> Node:
+    """classes[index]: class labels, of numbers or strings, for i64[N] indices."""
+    if classes.dtype.kind == "O":
+        classes = classes.astype(str)
+    if classes.dtype.kind == "u" and classes.dtype.itemsize >= 4:
+        classes = classes.astype(np.int64)
+    return t.take(classes, index, axis=0)

@@ -1,0 +1,2 @@
+"""sklearn.preprocessing."""
+from hbc.parser.registry import converts

@@ -1,0 +1,32 @@
+"""A compiled graph whose strings are encoded before the device and decoded after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hbc.compiler.base import Executable
+from hbc.ir.graph import Graph
+from hbc.ir.types import Array
+
+
+@dataclass(frozen=True)
+class HostedExecutable:
+    """`before` and `after` run in numpy on the host, around `device` (optimizer/partition.py)."""
+
+    before: Graph | None
+    device: Executable
+    after: Mapping[str, Graph]
+
+    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
+        if self.before is not None:
+            (arrays,) = self.before.evaluate(*arrays).values()
+        results = self.device.run(method, arrays)
+        after = self.after.get(method)
+        return results if after is None else after.evaluate(*results)[method]
+
+    def export(self, path: str) -> None:
+        raise ValueError(
+            f"{path}: this model reads or returns strings, which this backend computes outside its compiled code. "
+            "Export it with backend='onnx', or save() it."
+        )

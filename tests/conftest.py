@@ -1,0 +1,6 @@
+"""Pins every engine's threads before it is imported: the machine has two cores, and xdist uses both."""
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")

@@ -1,0 +1,37 @@
+"""What a row of the table is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+METHODS = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "score_samples",
+    "apply",
+)
+"""The methods that a compiled model has where its source has them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make()` gives a fitted model and a matrix or frame to score (about 200 rows, float64 where it is an array).
+
+    rtol, atol: for float64 outputs, and `reason` says why where they are wider than the default; float32 outputs have the
+    contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
+    methods: those to compare; by default all that the source has. float32: also score the matrix as float32.
+    """
+
+    name: str
+    make: Callable[[], tuple[Any, Any]]
+    rtol: float = 1e-7
+    atol: float = 1e-9
+    reason: str = ""
+    sample: bool = False
+    methods: tuple[str, ...] | None = None
+    float32: bool = True
