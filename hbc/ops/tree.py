@@ -1,15 +1,19 @@
 """Tree ensembles: one operator for every library. What differs between libraries (missing values, categories, comparison
-signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`."""
+signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`; `CategoryPlanes` makes numbers of its set tests."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
-from hbc.ir.types import Array, TensorType, type_of
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
 
 ROWS_PER_BLOCK = 4096  # of the reference evaluation: bounds its memory to rows × trees indices
 
@@ -117,3 +121,133 @@ class TreeEnsemble(Operator):
         except KeyError:
             raise NotImplementedError(f"strategy {self.strategy!r} is not one of {', '.join(LOWERINGS)}") from None
         return lowering(self, x)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One tree in its own numbering of nodes, the root being node 0: what a parser reads from a library before `join`.
+
+    feature (< 0 at leaves), left, right: integers [M]; threshold [M]; missing_left bool[M]; values [M, V], read at leaves only;
+    ids i64[M]: the source's number of each node, where it is not its place.
+    """
+
+    feature: Array
+    threshold: Array
+    left: Array
+    right: Array
+    missing_left: Array
+    values: Array
+    ids: Array | None = None
+
+
+def join(
+    trees: Sequence[Tree], base: Array, target: Array | None = None, output: Literal["sum", "leaf"] = "sum"
+) -> TreeEnsemble:
+    """One ensemble of many trees. The dtypes of thresholds and of values (which `base` is cast to) are the trees' own."""
+    starts = np.cumsum([0, *(len(tree.feature) for tree in trees)])
+    feature = np.concatenate([tree.feature for tree in trees]).astype(np.int32)
+    at_leaf = feature < 0
+    feature[at_leaf] = -1
+    number = np.cumsum(at_leaf) - 1
+    left, right = (
+        np.where(at_leaf, number, np.concatenate([side(tree) + start for tree, start in zip(trees, starts[:-1], strict=True)]))
+        for side in (lambda tree: tree.left, lambda tree: tree.right)
+    )
+    threshold = np.concatenate([tree.threshold for tree in trees])
+    values = np.concatenate([tree.values for tree in trees])[at_leaf]
+    ids = [np.arange(len(tree.feature)) if tree.ids is None else tree.ids for tree in trees]
+    return TreeEnsemble(
+        roots=starts[:-1].astype(np.int32),
+        feature=feature,
+        threshold=np.where(at_leaf, threshold.dtype.type(0), threshold),
+        left=left.astype(np.int32),
+        right=right.astype(np.int32),
+        missing_left=np.concatenate([tree.missing_left for tree in trees]).astype(bool) & ~at_leaf,
+        values=values,
+        target=np.zeros(len(trees), np.int32) if target is None else np.asarray(target, np.int32),
+        leaf_ids=np.concatenate(ids)[at_leaf].astype(np.int64),
+        base=np.asarray(base, values.dtype),
+        output=output,
+    )
+
+
+@operator
+class CategoryPlanes(Operator):
+    """y[N, P], 1 or 0 in x's dtype: set tests of trees as numbers, so that TreeEnsemble tests `plane <= 0.5` on [x, planes].
+
+    With v = x[n, columns[p]] and the set S_p = categories[offsets[p] : offsets[p + 1]] (integers ≥ 0):
+    y[n, p] = inside[p] if v, its fraction cut off, is in S_p; not inside[p] if it is another category; missing[p] if v is NaN;
+    invalid[p] if v < 0 (with truncate_negative: if v <= -1, so that -0.5 is category 0) or v >= limit.
+
+    columns, categories, offsets i64; inside, missing, invalid bool[P].
+    LightGBM (a set goes left; C's cast to int): inside False, missing and invalid True, truncate_negative, limit 2^31.
+    XGBoost (a set goes right; anything else left): inside True, invalid False, missing = not default_left, limit 2^24.
+    scikit-learn's HistGradientBoosting encodes categories before the trees: inside and missing by the node, limit never reached.
+    """
+
+    columns: Array
+    categories: Array
+    offsets: Array
+    inside: Array
+    missing: Array
+    invalid: Array
+    truncate_negative: bool = False
+    limit: float = 2.0**31
+
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        planes = len(self.columns)
+        if not x.is_float or (planes and not 0 <= self.columns.min() <= self.columns.max() < x.columns):
+            raise TypeError(f"x must be floats, and columns within 0..{x.columns - 1}")
+        if len(self.offsets) != planes + 1 or (self.categories.size and self.categories.min() < 0):
+            raise TypeError("offsets must be one more than columns, and categories not negative")
+        return TensorType(x.dtype, (x.shape[0], planes))
+
+    def _set(self, plane: int) -> Array:
+        return self.categories[self.offsets[plane] : self.offsets[plane + 1]]
+
+    def evaluate(self, x: Array) -> Array:
+        result = np.empty((len(x), len(self.columns)), x.dtype)
+        for plane, column in enumerate(self.columns):
+            value = x[:, column]
+            valid = ((value > -1) if self.truncate_negative else (value >= 0)) & (value < self.limit)
+            member = np.isin(np.where(valid, value, 0).astype(np.int64), self._set(plane))
+            result[:, plane] = np.where(valid, member == self.inside[plane], self.invalid[plane])
+            result[np.isnan(value), plane] = self.missing[plane]
+        return result
+
+    def lower(self, x: Node) -> Node:
+        """One look-up per plane in a table [P, C + 3]: categories (or their ranks, where they are large), another, invalid, NaN."""
+        columns, place = np.unique(self.columns, return_inverse=True)
+        x = t.take(x, columns, axis=1)
+        valid = t.less(-1.0, x) if self.truncate_negative else t.less_equal(0.0, x)
+        valid = t.logical_and(valid, t.less(x, self.limit))
+        known = np.arange(self.categories.max(initial=-1) + 1)
+        if len(known) * len(self.columns) > TABLE_LIMIT:
+            known = np.unique(self.categories)
+        code = _ranks(t.where(valid, x, 0.0), known)
+        code = t.where(valid, code, t.constant(len(known) + 1, "i32"))
+        code = t.where(t.isnan(x), t.constant(len(known) + 2, "i32"), code)
+        table = np.empty((len(self.columns), len(known) + 3), bool)
+        for plane in range(len(self.columns)):
+            table[plane, : len(known)] = np.isin(known, self._set(plane)) == self.inside[plane]
+        table[:, len(known) :] = np.stack([~self.inside, self.invalid, self.missing], axis=1)
+        row = t.constant(np.arange(len(self.columns))[None, :] * table.shape[1], "i32")
+        values = table.ravel().astype(NUMPY_DTYPES[x.type.dtype])
+        return t.take(values, t.add(t.take(code, place, axis=1), row), axis=0)
+
+
+TABLE_LIMIT = 1 << 22  # entries of a CategoryPlanes table (32 MiB in float64) up to which categories are looked up directly
+
+
+def _ranks(x: Node, known: Array) -> Node:
+    """The place of every x ≥ 0 (or in (-1, 0)), its fraction cut off, in the ascending integers `known`; len(known) if it is not there."""
+    size = len(known)
+    if size == 0 or known[-1] == size - 1:
+        return t.cast(t.minimum(x, float(size)), "i32")
+    whole = t.floor(t.maximum(x, 0.0))
+    edges = np.broadcast_to(known.astype(NUMPY_DTYPES[x.type.dtype]), (x.type.columns, size))
+    rank = t.minimum(Rank(edges)(whole), t.constant(size - 1, "i32"))
+    found = t.equal(t.take(edges[0], rank, axis=0), whole)
+    return t.where(found, rank, t.constant(size, "i32"))
