@@ -173,6 +173,22 @@ def child(model: Any, x: Node | Frame, place: str) -> Outputs:
         context.path.pop()
 
 
+@contextmanager
+def note_unconvertible(model: Any, place: str) -> Iterator[None]:
+    """Inside, the path leads to an estimator that cannot be converted, since its input is not known; a class without a
+    converter is noted as a culprit."""
+    context = _context.get()
+    context.path.append(place)
+    name = public_name(type(model))
+    load_converters(name.partition(".")[0])
+    if name not in CONVERTERS:
+        context.culprits.append(_unknown(type(model), name, ".".join(context.path)))
+    try:
+        yield
+    finally:
+        context.path.pop()
+
+
 def columns_by_name() -> None:
     """Called by converters of estimators that pick the columns of the model's own input (ColumnTransformer): frames are matched by
     name in any order, and columns of different dtypes are treated apart."""

@@ -1,0 +1,226 @@
+"""What holds other estimators without computing anything itself: sklearn.pipeline, sklearn.compose, the searches of
+sklearn.model_selection, and FrozenEstimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import UnsupportedOperatorError
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, dtype_name
+from hbc.ops import tensor as t
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.registry import (
+    DESCRIPTIONS,
+    Described,
+    Outputs,
+    Result,
+    child,
+    columns_by_name,
+    converts,
+    describes,
+    note_unconvertible,
+    public_name,
+    transform_child,
+)
+
+PIPELINE, UNION, COLUMNS = (
+    "sklearn.pipeline.Pipeline",
+    "sklearn.pipeline.FeatureUnion",
+    "sklearn.compose.ColumnTransformer",
+)
+SEARCHES = tuple(
+    f"sklearn.model_selection.{name}"
+    for name in ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
+)
+FROZEN = "sklearn.frozen.FrozenEstimator"
+
+
+def is_identity(step: Any) -> bool:
+    """Whether a step leaves its input as it is. A fitted ColumnTransformer or FeatureUnion holds a FunctionTransformer
+    without a function where the user wrote "passthrough"."""
+    if step is None or isinstance(step, str):
+        return step is None or step == "passthrough"
+    if public_name(type(step)) != "sklearn.preprocessing.FunctionTransformer":
+        return False
+    return step.func is None and not step.validate
+
+
+def _named(what: str, pairs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str, Any]]:
+    """(place, name, estimator) of a container's members."""
+    for i, (name, member, *_) in enumerate(pairs):
+        yield f"{what}[{i}] {name!r}", name, member
+
+
+@converts(PIPELINE, frame=True)
+def pipeline(m: Any, x: Node | Frame) -> Result:
+    """The steps one after the other; every method of the last one."""
+    steps = list(_named("steps", m.steps))
+    for i, (place, _, step) in enumerate(steps[:-1]):
+        if not is_identity(step):
+            try:
+                x = transform_child(step, x, place)
+            except UnsupportedOperatorError:
+                _survey(steps[i + 1 :])
+                raise
+    place, _, last = steps[-1]
+    if last is None or last == "passthrough":
+        return as_matrix(x)
+    return _own_methods(m, child(last, x, place))
+
+
+def _own_methods(m: Any, outputs: Outputs) -> Outputs:
+    """A container passes on the usual methods only: a pipeline has no `apply`, though its last step may."""
+    return {method: nodes for method, nodes in outputs.items() if hasattr(m, method)}
+
+
+def _survey(members: Iterable[tuple[str, str, Any]]) -> None:
+    """Note the classes without a converter among members whose input is not known, so that one error names them all."""
+    for place, _, member in members:
+        if is_identity(member) or isinstance(member, str):
+            continue
+        with note_unconvertible(member, place):
+            name = public_name(type(member))
+            if name == PIPELINE:
+                _survey(_named("steps", member.steps))
+            elif name == UNION:
+                _survey(_named("transformer_list", member.transformer_list))
+            elif name == COLUMNS:
+                _survey(_named("transformers", member.transformers_))
+
+
+@converts(UNION, frame=True)
+def feature_union(m: Any, x: Node | Frame) -> Result:
+    """y = [w₁·f₁(x) | w₂·f₂(x) | …]"""
+    jobs = [
+        (place, name, member, x)
+        for place, name, member in _named("transformer_list", m.transformer_list)
+        if not (isinstance(member, str) and member == "drop")
+    ]
+    return _stacked(jobs, m.transformer_weights)
+
+
+@converts(COLUMNS, frame=True)
+def column_transformer(m: Any, x: Node | Frame) -> Result:
+    """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …], the columns as they were resolved when it was fitted."""
+    frame = as_frame(x)
+    if all(column.origin == i for i, column in enumerate(frame.columns)):
+        columns_by_name()
+    if any(name == "remainder" for name, *_ in m.transformers):
+        reason = "one of its transformers is named 'remainder', which is scikit-learn's name for the rest."
+        raise Refusal(reason, "Rename it and fit again.")
+    jobs = []
+    for place, name, member in _named("transformers", m.transformers_):
+        indices = list(m._transformer_to_input_indices[name])
+        if indices and not (isinstance(member, str) and member == "drop"):
+            jobs.append((place, name, member, frame.select(indices)))
+    return _stacked(jobs, m.transformer_weights)
+
+
+def _stacked(jobs: Sequence[tuple[str, str, Any, Node | Frame]], weights: dict[str, float] | None) -> Node:
+    """The transformed blocks side by side, each times its weight, in their common dtype (numpy.hstack)."""
+    blocks = []
+    failure: UnsupportedOperatorError | None = None
+    for i, (place, name, member, x) in enumerate(jobs):
+        try:
+            block = as_matrix_or_strings(x) if is_identity(member) else transform_child(member, x, place)
+        except UnsupportedOperatorError as error:
+            failure = failure or error  # look at the other blocks first: one error names every culprit
+            continue
+        except Refusal as refusal:
+            if failure is None:
+                raise
+            _survey((place, name, member) for place, name, member, _ in jobs[i + 1 :])
+            raise failure from refusal
+        blocks.append(_weighted(block, (weights or {}).get(name)))
+    if failure is not None:
+        raise failure
+    if not blocks:
+        raise Refusal("every transformer is dropped or has no columns, so it gives none.", "Remove it from the pipeline.")
+    return hstack(blocks)
+
+
+def as_matrix_or_strings(x: Node | Frame) -> Node:
+    """Columns that are passed through: numbers in their common dtype, or all of them strings."""
+    if isinstance(x, Frame) and set(x.dtypes) == {"str"}:
+        return x.matrix(strings=True)
+    return as_matrix(x)
+
+
+def _weighted(block: Node, weight: Any) -> Node:
+    """block · weight, where a Python number takes the block's dtype if it can (NEP 50), and a numpy scalar keeps its own."""
+    if weight is None:
+        return block
+    if block.type.dtype == "str":
+        raise Refusal("transformer_weights multiply a column of strings.")
+    dtype = dtype_name(np.result_type(NUMPY_DTYPES[block.type.dtype], weight))
+    return t.mul(t.cast(block, dtype), np.asarray(weight, NUMPY_DTYPES[dtype]))
+
+
+def hstack(blocks: list[Node]) -> Node:
+    """numpy.hstack of matrices; blocks without columns count for the dtype only."""
+    kinds = {block.type.dtype for block in blocks}
+    if kinds == {"str"}:
+        return t.concat(blocks)
+    if "str" in kinds:
+        raise Refusal(
+            "its output has columns of strings beside numbers.",
+            "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
+        )
+    common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
+    filled = [block for block in blocks if block.type.columns] or blocks[:1]
+    return t.concat([t.cast(block, common) for block in filled])
+
+
+@converts(*SEARCHES, frame=True)
+def search(m: Any, x: Node | Frame) -> Result:
+    """The best estimator, fitted again on all data."""
+    if not hasattr(m, "best_estimator_"):
+        raise Refusal("it was fitted with refit=False, so that it holds no fitted estimator.", "Fit it with refit=True.")
+    return _own_methods(m, child(m.best_estimator_, x, "best_estimator_"))
+
+
+@converts(FROZEN, frame=True)
+def frozen_estimator(m: Any, x: Node | Frame) -> Result:
+    """The estimator in it."""
+    return _own_methods(m, child(m.estimator, x, "estimator"))
+
+
+# --- how many columns they take --------------------------------------------------------------------------------------
+
+
+def described(model: Any) -> Described:
+    """The number of input columns and their names, as far as the model knows them."""
+    describe: Callable[[Any], Described] | None = DESCRIPTIONS.get(public_name(type(model)))
+    if describe is not None:
+        return describe(model)
+    names = getattr(model, "feature_names_in_", None)
+    return getattr(model, "n_features_in_", None), None if names is None else tuple(map(str, names))
+
+
+@describes(PIPELINE)
+def _describe_pipeline(m: Any) -> Described:
+    """Its first step that does anything."""
+    return next((described(step) for _, step in m.steps if step is not None and step != "passthrough"), (None, None))
+
+
+@describes(UNION)
+def _describe_union(m: Any) -> Described:
+    """The first transformer that knows: all of them get the same columns."""
+    known = (described(member) for _, member in m.transformer_list if not isinstance(member, str))
+    return next((found for found in known if found[0] is not None), (None, None))
+
+
+@describes(*SEARCHES)
+def _describe_search(m: Any) -> Described:
+    if hasattr(m, "cv_results_") and not hasattr(m, "best_estimator_"):
+        return 1, None  # refused by its converter, whatever the width
+    return described(m.best_estimator_) if hasattr(m, "best_estimator_") else (None, None)
+
+
+@describes(FROZEN)
+def _describe_frozen(m: Any) -> Described:
+    return described(m.estimator)
