@@ -16,7 +16,7 @@ from hbc.ops.columns import SelectColumns
 Value = "Node | Frame"
 
 
-class Refusal(Exception):  # noqa: N818 - a converter's word, turned into UnsupportedOperatorError where the path is known
+class Refusal(Exception):
     """A converter's refusal of an estimator as it is configured: the reason, and what the user can do."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
@@ -25,7 +25,7 @@ class Refusal(Exception):  # noqa: N818 - a converter's word, turned into Unsupp
         self.advice = advice
 
 
-class StringsNeeded(Exception):  # noqa: N818 - control flow: parsing starts again with these columns as strings
+class StringsNeeded(Exception):
     """An encoder was fitted on strings, but these columns of the model's input were assumed to be numbers."""
 
     def __init__(self, columns: Sequence[int]) -> None:
@@ -127,4 +127,6 @@ def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node 
         (node,) = inputs.values()
         return (node,), node
     place = {origin: Column(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)}
-    return tuple(inputs.values()), Frame(tuple(place[i] for i in range(len(kinds))), spec.feature_names)
+    # A column that nobody reads still has to be selectable; its stand-in is not declared, so that a graph which used it is invalid.
+    unread = Input("unread", next((kind for kind in kinds if kind not in ("str", "unread")), "f64"), (N, 1))()  # type: ignore[arg-type]
+    return tuple(inputs.values()), Frame(tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds))), spec.feature_names)
