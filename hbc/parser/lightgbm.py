@@ -1,0 +1,272 @@
+"""LightGBM: LGBMClassifier, LGBMRegressor, LGBMRanker, LGBMModel and Booster.
+
+Trees are read from the model file's fields (`model_to_string`, which holds every double with 17 digits), not from `dump_model`,
+whose JSON clips infinite thresholds and is ten times slower. What a node decides follows LightGBM's include/LightGBM/tree.h
+(NumericalDecision, CategoricalDecision), what is done with the sums src/boosting/gbdt_prediction.cpp and src/objective/*.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check
+from hbc.ops.linear import Softmax
+from hbc.ops.tree import TreeEnsemble
+from hbc.parser.boosting import rounded_down
+from hbc.parser.frame import Refusal, select_columns
+from hbc.parser.registry import Described, Result, converts, describes, public_name
+from hbc.parser.sklearn.common import labels
+
+WINDOW = float(np.float32(1e-35))
+"""kZeroThreshold: every |x| up to it is 0 before any tree sees it (src/c_api.cpp, RowPairFunctionFromDenseMatric)."""
+
+CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of decision_type; the two above them are the missing type
+MISSING_ZERO, MISSING_NAN = 1, 2
+
+ESTIMATORS = ("lightgbm.LGBMClassifier", "lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The fields of a model file: those of the header, and for every field of a tree its text in all trees."""
+
+    header: dict[str, str]
+    trees: dict[str, list[str]]
+    """By field; "" for a tree that lacks it."""
+
+    def numbers(self, field: str) -> Array:
+        """A field of all trees, f64."""
+        return np.fromstring(" ".join(self.trees[field]), np.float64, sep=" ")
+
+    def integers(self, field: str) -> Array:
+        """A field of all trees, i64."""
+        return np.fromstring(" ".join(self.trees[field]), np.int64, sep=" ")
+
+    @property
+    def trees_per_iteration(self) -> int:
+        return int(self.header["num_tree_per_iteration"])
+
+
+FIELDS = (
+    "num_leaves",
+    "num_cat",
+    "split_feature",
+    "threshold",
+    "decision_type",
+    "left_child",
+    "right_child",
+    "leaf_value",
+    "cat_boundaries",
+    "cat_threshold",
+    "is_linear",
+    "leaf_const",
+    "num_features",
+    "leaf_features",
+    "leaf_coeff",
+)
+
+
+def read_model(text: str) -> Model:
+    """The fields of a model file (GBDT::SaveModelToString): `key=value` lines, in blocks that start with `Tree=`."""
+    header: dict[str, str] = {}
+    trees: dict[str, list[str]] = {field: [] for field in FIELDS}
+    block: dict[str, str] = header
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key in ("Tree", "end of trees"):
+            if block is not header:
+                for field, values in trees.items():
+                    values.append(block.get(field, ""))
+            if key == "end of trees":
+                break
+            block = {}
+        block[key] = value
+    return Model(header, trees)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the nodes of all trees stand in one numbering: tree by tree, its inner nodes first, then its leaves."""
+
+    leaf_counts: Array
+    roots: Array
+    inner_tree: Array
+    """The tree of every inner node, i64[I]."""
+    inner: Array
+    """The number of every inner node, i64[I]."""
+    leaves: Array
+    """The number of every leaf, i64[L]."""
+
+    @staticmethod
+    def of(leaf_counts: Array) -> Layout:
+        ends = np.cumsum(2 * leaf_counts - 1)
+        roots = ends - (2 * leaf_counts - 1)
+        tree = np.repeat(np.arange(len(leaf_counts)), leaf_counts - 1)
+        leaf_tree = np.repeat(np.arange(len(leaf_counts)), leaf_counts)
+        return Layout(
+            leaf_counts,
+            roots,
+            tree,
+            roots[tree] + _position_in_group(leaf_counts - 1),
+            roots[leaf_tree] + leaf_counts[leaf_tree] - 1 + _position_in_group(leaf_counts),
+        )
+
+    def child(self, child: Array) -> Array:
+        """The number of a child as LightGBM stores it: an inner node of its tree, or ~leaf."""
+        in_tree: Array = np.where(child >= 0, child, self.leaf_counts[self.inner_tree] - 1 + ~child)
+        return np.asarray(self.roots[self.inner_tree] + in_tree)
+
+    def nodes(self, inner: Array, leaves: Any, dtype: Any) -> Array:
+        """One array of all nodes, from the values of the inner nodes and those of the leaves."""
+        array = np.empty(len(self.inner) + len(self.leaves), dtype)
+        array[self.inner], array[self.leaves] = inner, leaves
+        return array
+
+
+def _position_in_group(counts: Array) -> Array:
+    """0..counts[0]-1, 0..counts[1]-1, …"""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
+    """The trees of a model, and the matrix they read: x, and behind it what some nodes see instead of a column."""
+    layout = Layout.of(model.integers("num_leaves"))
+    feature, threshold = model.integers("split_feature"), model.numbers("threshold")
+    decision = model.integers("decision_type").astype(np.uint8)
+    missing, default_left = (decision >> 2) & 3, (decision & DEFAULT_LEFT) > 0
+    categorical = (decision & CATEGORICAL) > 0
+    if categorical.any():
+        raise Refusal("it splits on categories, which hbc does not convert yet.", "Encode them (OneHotEncoder) and fit again.")
+    if any(flag == "1" for flag in model.trees["is_linear"]):
+        raise Refusal("its trees have linear leaves, which hbc does not convert yet.", "Fit with linear_tree=False.")
+
+    # All of the window is 0: a threshold inside it cuts at the window's edge.
+    zero_left = threshold >= 0
+    inside = (threshold >= -WINDOW) & (threshold < WINDOW)
+    threshold = np.where(inside, np.where(zero_left, WINDOW, np.nextafter(-WINDOW, -np.inf)), threshold)
+    missing_left = np.where(missing == 0, zero_left, default_left)
+
+    # Where zero counts as missing and goes to the other side than x <= threshold sends it, the node reads a copy
+    # of its column with NaN for zero.
+    unnatural = (missing == MISSING_ZERO) & (zero_left != default_left)
+    copied = np.unique(feature[unnatural])
+    if len(copied):
+        reads_copy = (missing == MISSING_ZERO) & np.isin(feature, copied)
+        feature = np.where(reads_copy, x.type.columns + np.searchsorted(copied, feature), feature)
+        x = t.concat([x, zero_as_missing(select_columns(x, copied.tolist()))])
+
+    dtype = np.float32 if x.type.dtype == "f32" else np.float64
+    values = model.numbers("leaf_value")
+    numbers = np.arange(len(values))
+    trees = TreeEnsemble(
+        roots=layout.roots.astype(np.int32),
+        feature=layout.nodes(feature, -1, np.int32),
+        threshold=layout.nodes(rounded_down(threshold) if dtype is np.float32 else threshold, 0, dtype),
+        left=layout.nodes(layout.child(model.integers("left_child")), numbers, np.int32),
+        right=layout.nodes(layout.child(model.integers("right_child")), numbers, np.int32),
+        missing_left=layout.nodes(missing_left, False, np.bool_),
+        values=values[:, None],
+        target=(np.arange(len(layout.roots)) % model.trees_per_iteration).astype(np.int32),
+        leaf_ids=_position_in_group(layout.leaf_counts),
+        base=np.zeros(model.trees_per_iteration),
+    )
+    return trees, x
+
+
+def zero_as_missing(x: Node) -> Node:
+    """x, NaN where it is in the window around zero."""
+    zero = t.less_equal(t.absolute(x), t.constant(WINDOW, x.type.dtype))
+    return t.where(zero, t.constant(np.nan, x.type.dtype), x)
+
+
+def link(objective: str, raw: Node) -> Node:
+    """ObjectiveFunction::ConvertOutput: what `predict` makes of the sums; the sums themselves for a custom objective ("")."""
+    name, *options = objective.split() or [""]
+    settings = {key: value for key, _, value in (option.partition(":") for option in options)}
+    if name in ("binary", "multiclassova"):
+        return t.sigmoid(t.mul(raw, float(settings["sigmoid"])))
+    if name == "multiclass":
+        return Softmax()(raw)
+    if name == "cross_entropy":
+        return t.sigmoid(raw)
+    if name == "cross_entropy_lambda":
+        return t.log1p(t.exp(raw))
+    if name in ("poisson", "gamma", "tweedie"):
+        return t.exp(raw)
+    if name in ("regression", "regression_l1", "huber", "fair", "quantile", "mape"):
+        # reg_sqrt: Sign(x)·x·x
+        return t.mul(raw, t.absolute(raw)) if "sqrt" in settings else raw
+    if name in ("lambdarank", "rank_xendcg", ""):
+        return raw
+    raise Refusal(f"hbc does not know what its objective {name!r} makes of the sums of leaves.")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """raw[N, K]: the sums of leaves; output[N, K]: what Booster.predict returns."""
+
+    raw: Node
+    output: Node
+
+
+def scores(text: str, x: Node) -> Scores:
+    model = read_model(text)
+    if not x.type.is_float:
+        x = t.cast(x, "f32")  # _np2d_to_np1d
+    trees, x = ensemble(model, x)
+    raw = trees(x)
+    mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
+    return Scores(raw, link(model.header.get("objective", ""), mean))
+
+
+def flat(scores: Node) -> Node:
+    """One column as a vector: the shape of everything LightGBM returns for one output."""
+    return t.reshape(scores, "N") if scores.type.columns == 1 else scores
+
+
+@describes("lightgbm.Booster")
+def _booster_columns(m: Any) -> Described:
+    # LightGBM takes the columns of a frame in their order, whatever their names.
+    return m.num_feature(), None
+
+
+@describes(*ESTIMATORS)
+def _model_columns(m: Any) -> Described:
+    return m.n_features_in_, None
+
+
+@converts("lightgbm.Booster")
+def booster(m: Any, x: Node) -> Result:
+    x = Check(public_name(type(m)), allow_nan=True, allow_inf=True, min_rows=0)(x)
+    return {"predict": flat(scores(m.model_to_string(), x).output)}
+
+
+def _scores(m: Any, x: Node) -> Scores:
+    if m.get_params().get("pred_early_stop"):
+        raise Refusal("pred_early_stop=True skips trees, by rows.", "Set pred_early_stop=False.")
+    x = Check(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
+    return scores(m.booster_.model_to_string(), x)
+
+
+@converts("lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
+def lgbm_regressor(m: Any, x: Node) -> Result:
+    return {"predict": flat(_scores(m, x).output)}
+
+
+@converts("lightgbm.LGBMClassifier")
+def lgbm_classifier(m: Any, x: Node) -> Result:
+    result = _scores(m, x)
+    outputs = {"decision_function": flat(result.raw)} if hasattr(m, "decision_function") else {}
+    if callable(m.objective_):
+        # Without a link there are neither probabilities nor labels: LightGBM returns the sums for both.
+        return {"predict": flat(result.output), "predict_proba": flat(result.output), **outputs}
+    proba = result.output
+    if proba.type.columns == 1:
+        proba = t.concat([t.sub(1.0, proba), proba])
+    return {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba, **outputs}
