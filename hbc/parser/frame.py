@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from hbc.ir.graph import Input, Node
 from hbc.ir.signature import InputSpec, Kinds, input_layout
-from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
+from hbc.ir.types import NUMPY_DTYPES, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
-
-Value = "Node | Frame"
 
 
 class Refusal(Exception):
@@ -122,11 +121,13 @@ def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node 
     inputs = {}
     for name, columns in layout.items():
         shape = (N, len(columns)) if spec.ndim == 2 else (N,)
-        inputs[name] = Input(name, kinds[columns[0]], shape)()
+        inputs[name] = Input(name, cast(DType, kinds[columns[0]]), shape)()
     if spec.ndim == 1:
         (node,) = inputs.values()
         return (node,), node
     place = {origin: Column(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)}
-    # A column that nobody reads still has to be selectable; its stand-in is not declared, so that a graph which used it is invalid.
-    unread = Input("unread", next((kind for kind in kinds if kind not in ("str", "unread")), "f64"), (N, 1))()  # type: ignore[arg-type]
-    return tuple(inputs.values()), Frame(tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds))), spec.feature_names)
+    # A column that nobody reads can still be selected; its stand-in is not declared, so a graph that used it would be invalid.
+    numeric: list[DType] = [kind for kind in kinds if kind != "unread" and kind != "str"]
+    unread = Input("unread", numeric[0] if numeric else "f64", (N, 1))()
+    columns = tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds)))
+    return tuple(inputs.values()), Frame(columns, spec.feature_names)
