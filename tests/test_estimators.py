@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import hbc
 from estimators import all_cases
 from estimators.case import METHODS, Case
+
+import hbc
 
 CASES = {case.name: case for case in all_cases()}
 BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]

@@ -29,15 +29,17 @@ class Operator:
     columnwise: ClassVar[bool] = False
     removes_missing: ClassVar[bool] = False
 
-    def infer(self, *types: TensorType) -> TensorType:
-        """The type of the result; TypeError when the inputs' types are wrong."""
+    # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
+
+    def infer(self, *types: Any, **_: Any) -> TensorType:
+        """The type of the result, given a TensorType an input; TypeError when they are wrong."""
         raise NotImplementedError
 
-    def evaluate(self, *arrays: Array) -> Array:
+    def evaluate(self, *arrays: Any, **_: Any) -> Array:
         """The reference meaning, in numpy."""
         raise NotImplementedError
 
-    def lower(self, *inputs: Node) -> Node:
+    def lower(self, *inputs: Any, **_: Any) -> Node:
         """The same value in terms of tensor operators; only model operators have it."""
         raise NotImplementedError(f"{type(self).__name__} has no lowering")
 
@@ -66,10 +68,10 @@ class Operator:
 @dataclass_transform(frozen_default=True)
 def operator(cls: OpType) -> OpType:
     """Class decorator: a frozen dataclass, registered by its name so that printed graphs can be read back."""
-    made = dataclass(frozen=True, eq=False, repr=False)(cls)
-    if OPERATORS.setdefault(cls.__name__, made) is not made:
+    dataclass(frozen=True, eq=False, repr=False)(cls)  # changes the class in place
+    if OPERATORS.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"two operators are named {cls.__name__}")
-    return made
+    return cls
 
 
 def frozen(array: Array) -> Array:
@@ -92,6 +94,7 @@ class Node:
     __slots__ = ("inputs", "op", "type")
 
     def __init__(self, op: Operator, inputs: tuple[Node, ...]) -> None:
+        self.type: TensorType
         try:
             self.type = op.infer(*(node.type for node in inputs))
         except TypeError as error:

@@ -32,7 +32,7 @@ class TensorOperator(Operator):
 class Unary(TensorOperator):
     """y = function(x), element by element; dtype and shape are kept unless the subclass says otherwise."""
 
-    function: ClassVar[Callable[[Array], Array]]
+    function: ClassVar[Any]  # a numpy ufunc, or a function of an array
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     result: ClassVar[DType | None] = None
     columnwise = True
@@ -163,7 +163,7 @@ class Cast(TensorOperator):
 class Binary(TensorOperator):
     """y = function(a, b) with numpy's broadcasting; both operands have one dtype."""
 
-    function: ClassVar[Callable[[Array, Array], Array]]
+    function: ClassVar[Any]  # a numpy ufunc
     dtypes: ClassVar[tuple[str, ...]] = NUMERIC
     result: ClassVar[DType | None] = None
 

@@ -33,7 +33,9 @@ class Lower:
             raise self._refused(node, f"{error}.") from error
 
     def _refused(self, node: Node, reason: str) -> UnsupportedOperatorError:
-        culprit = Culprit(repr(node), f"the graph for backend {self.compiler.name!r}", reason, "Choose another backend or strategy.")
+        culprit = Culprit(
+            repr(node), f"the graph for backend {self.compiler.name!r}", reason, "Choose another backend or strategy."
+        )
         return UnsupportedOperatorError(culprits=[culprit])
 
 

@@ -78,9 +78,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
     strings: set[int] = set(spec.strings)
     unread: frozenset[int] = frozenset()
     while True:
-        current: Kinds = tuple(
-            "unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds)
-        )
+        current: Kinds = tuple("unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds))
         inputs, value = source_frame(spec, current)
         try:
             with registry.walk() as context:

@@ -204,11 +204,11 @@ def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
 def _stand_in(model: Any) -> Outputs:
     """Values of the right shapes for an estimator that was refused; they never reach a graph, since the refusal is raised."""
 
-    def value(name: str, *shape: int) -> tuple[Node]:
+    def value(name: str, *shape: int) -> tuple[Node, ...]:
         return (Input(f"refused_{name}", "f64", (N, *shape))(),)
 
     classes = np.size(getattr(model, "classes_", (0, 1)))
-    outputs = {
+    outputs: Outputs = {
         "predict": value("predict"),
         "predict_proba": value("predict_proba", classes),
         "decision_function": value("decision_function"),

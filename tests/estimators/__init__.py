@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 
 from estimators.case import Case
 
@@ -17,3 +18,11 @@ def all_cases() -> list[Case]:
     names = [case.name for case in cases]
     assert len(set(names)) == len(names), f"two cases have one name: {sorted(n for n in names if names.count(n) > 1)}"
     return cases
+
+
+def covered_classes() -> set[str]:
+    """The supported operators that the table has a case for: a case's name begins with, or names, the class it is about."""
+    import hbc
+
+    words = {word for case in all_cases() for word in re.findall(r"\w+", case.name)}
+    return {name for name in hbc.supported_operators() if name.rpartition(".")[2] in words}

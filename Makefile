@@ -1,0 +1,42 @@
+# hbc: `make demo` and `make test` do everything on a fresh machine with Python >= 3.10.
+PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3.10 python3; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format benchmark clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.10; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	@touch $@
+
+demo: $(INSTALLED)  ## install, compile real pipelines with every backend, print agreement and speed
+	$(BIN)/python -m benchmarks.demo
+
+test: $(INSTALLED)  ## install, then run the test suite on all cores
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-slow: $(INSTALLED)  ## also the slow sweeps
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow"
+
+lint: $(INSTALLED)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(INSTALLED)  ## engines side by side on the benchmark models; writes benchmarks/results/
+	$(BIN)/python -m benchmarks.run
+
+clean:  ## remove the environment and what was built
+	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,154 @@
+"""The command line: `hbc convert | explain | doctor`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import hbc
+from hbc.errors import HbcError
+
+app = typer.Typer(
+    name="hbc",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Compile fitted scikit-learn, LightGBM and XGBoost models into tensor programs.",
+)
+
+LIBRARIES = {
+    "numpy": "numpy",
+    "apache-tvm": "tvm",
+    "torch": "torch",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "scikit-learn": "sklearn",
+    "lightgbm": "lightgbm",
+    "xgboost": "xgboost",
+    "pandas": "frames",
+    "polars": "frames",
+    "pyarrow": "frames",
+    "scipy": "frames",
+}
+"""Distribution → the extra that installs it. XGBoost's CPU build is another distribution of the same package."""
+
+
+@app.command()
+def convert(
+    model: Annotated[
+        Path,
+        typer.Argument(help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, or a pickle (.pkl, .joblib) with --trust."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="What to write: .hbc (for hbc.load), .onnx, .pt (TorchScript) or .so (TVM).")
+    ],
+    backend: Annotated[
+        str | None,
+        typer.Option(help="tvm, torch, torchscript, onnx or numpy. By default the one that writes the output's suffix."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    strategy: Annotated[
+        str, typer.Option(help="How trees are run: auto, gemm, tree_trav, perf_tree_trav, or one of the backend's own.")
+    ] = "auto",
+    trust: Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")] = False,
+) -> None:
+    """Compile a fitted model and write it to a file.
+
+    Example: `hbc convert model.joblib --trust -o model.hbc`, then in Python `hbc.load("model.hbc").predict(X)`.
+    """
+    from hbc.parser.files import read_model
+
+    suffix = output.suffix.lower()
+    if backend is None:
+        backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
+    compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
+    if suffix in (".onnx", ".pt", ".so"):
+        compiled.export(output)
+    else:
+        compiled.save(output)
+    typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    backend: Annotated[str | None, typer.Option(help="Explain it for another backend than it was saved with.")] = None,
+    graph: Annotated[bool, typer.Option("--graph", help="Print the whole graph too.")] = False,
+) -> None:
+    """Print what a compiled model consists of: its operators, the passes that fired, the strategy of every tree ensemble."""
+    compiled = hbc.load(model, backend=backend)
+    typer.echo(compiled.explain())
+    if graph:
+        typer.echo(f"\n{compiled.graph}")
+
+
+@app.command()
+def doctor() -> None:
+    """Print what is installed, which backends work (each compiles and runs a small model), and what the processor can do."""
+    typer.echo(f"hbc {hbc.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    typer.echo("\nlibraries")
+    for name, extra in LIBRARIES.items():
+        typer.echo(f"  {name:<14}{_version(name) or f'not installed: pip install {chr(39)}hbc[{extra}]{chr(39)}'}")
+    typer.echo("\nbackends")
+    results = {name: _try_backend(name, available) for name, available in hbc.backends().items()}
+    for name, result in results.items():
+        typer.echo(f"  {name:<14}{result}")
+    typer.echo("\nprocessor")
+    for line in _processor():
+        typer.echo(f"  {line}")
+    if not any(result.startswith("works") for result in results.values()):
+        raise typer.Exit(1)
+
+
+def _version(distribution: str) -> str | None:
+    for name in (distribution, f"{distribution}-cpu"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _try_backend(name: str, available: bool) -> str:
+    if not available:
+        return "not installed"
+    from hbc.api import self_test
+
+    try:
+        self_test(name)
+    except Exception as error:  # a diagnosis: whatever goes wrong is what the user wants to read
+        return f"fails: {type(error).__name__}: {error}"
+    return "works"
+
+
+def _processor() -> list[str]:
+    features: list[str] = []
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        known = dict(line.split(":", 1) for line in lines if ":" in line)
+        fields = {key.strip(): value.strip() for key, value in known.items()}
+        present = set(fields.get("flags", fields.get("Features", "")).split())
+        features = [f for f in ("sse4_2", "avx2", "fma", "avx512f", "avx512bw", "avx512vbmi", "asimd", "sve") if f in present]
+        model = fields.get("model name", platform.machine())
+    except OSError:
+        model = platform.processor() or platform.machine()
+    return [model, f"vector instructions: {', '.join(features) or 'unknown'}"]
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; an error of hbc's is one line on stderr and exit status 1, never a traceback."""
+    try:
+        return app(arguments, standalone_mode=True)
+    except (HbcError, FileNotFoundError, ValueError) as error:
+        print(f"hbc: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Fitted models in files, each read by its own library."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from hbc.errors import ArtifactError
+
+READERS = {
+    ".txt": "hbc.parser.lightgbm",
+    ".lgb": "hbc.parser.lightgbm",
+    ".json": "hbc.parser.xgboost",
+    ".ubj": "hbc.parser.xgboost",
+    ".pkl": "hbc.parser.sklearn.pickles",
+    ".pickle": "hbc.parser.sklearn.pickles",
+    ".joblib": "hbc.parser.sklearn.pickles",
+}
+"""The module that reads a file by its suffix, with a function `read_file(path)`."""
+PICKLES = (".pkl", ".pickle", ".joblib")
+
+
+def read_model(path: str | Path, trust: bool = False) -> Any:
+    """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), or, only with `trust`, a pickle.
+
+    Unpickling runs whatever code the file contains, so it is refused unless the caller vouches for the file. Raises
+    ArtifactError for a file that cannot be read, FileNotFoundError where there is none.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    module = READERS.get(path.suffix.lower())
+    if module is None:
+        raise ArtifactError(path=str(path), found=f"the suffix {path.suffix!r}", expected=f"one of {', '.join(READERS)}")
+    if path.suffix.lower() in PICKLES and not trust:
+        raise ArtifactError(
+            path=str(path),
+            found="a pickle, which runs code when it is loaded",
+            expected="a file that only holds data",
+            advice="If you trust where it comes from, say so: --trust on the command line, read_model(path, trust=True) in Python.",
+        )
+    try:
+        return importlib.import_module(module).read_file(path)
+    except ImportError as error:
+        advice = "Install the library that the model was trained with."
+        raise ArtifactError(path=str(path), found=str(error), expected="the model's library", advice=advice) from error
+    except Exception as error:  # whatever a library raises for a broken file
+        found = f"a file that its library cannot read ({type(error).__name__}: {error})"
+        raise ArtifactError(path=str(path), found=found, expected="a fitted model") from error

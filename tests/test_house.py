@@ -1,0 +1,151 @@
+"""The house rules that a machine can check: import directions, where libraries may be imported, file sizes, registries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hbc
+from hbc.ir.graph import OPERATORS
+from hbc.parser import registry
+
+ROOT = Path(hbc.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+MAY_IMPORT = {
+    "errors": set(),
+    "ir": {"errors"},
+    "ops": {"errors", "ir"},
+    "parser": {"errors", "ir", "ops"},
+    "optimizer": {"errors", "ir", "ops", "compiler.base"},
+    "compiler": {"errors", "ir", "ops"},
+    "runtime": {"errors", "ir", "compiler.base"},
+    "api": {"errors", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime"},
+    "cli": {"errors", "api", "parser.files"},
+    "__init__": {"errors", "api", "parser.registry", "runtime.model"},
+}
+"""Room (folder or file of hbc/) → the rooms it may import, besides itself."""
+
+HOMES = {
+    "tvm": ["compiler/tvm"],
+    "tvm_ffi": ["compiler/tvm"],
+    "torch": ["compiler/torch.py", "compiler/torchscript.py", "compiler/torch"],
+    "onnx": ["compiler/onnx", "parser/onnxml.py"],
+    "onnxruntime": ["compiler/onnx"],
+    "sklearn": ["parser/sklearn"],
+    "joblib": ["parser/sklearn"],
+    "lightgbm": ["parser/lightgbm"],
+    "xgboost": ["parser/xgboost"],
+    "narwhals": ["runtime/inputs.py"],
+    "typer": ["cli.py"],
+    "rich": ["cli.py"],
+}
+"""Third-party library → the only files (by prefix, under hbc/) that may import it. numpy may be imported anywhere."""
+
+
+def imports(path: Path) -> list[tuple[str, int]]:
+    """Absolute module names that a file imports (with its line), those under TYPE_CHECKING left out."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            found.append((node.module or "", node.lineno))
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    mine = room(path)
+    for name, line in imports(path):
+        if not name.startswith("hbc."):
+            continue
+        target = name.removeprefix("hbc.")
+        allowed = MAY_IMPORT[mine] | {mine}
+        fits = any(target == other or target.startswith(f"{other}.") for other in allowed)
+        # `from hbc.ir import graph` names the package first, then its member: the package alone is no room.
+        assert fits or any(other.startswith(f"{target}.") for other in allowed) or target.split(".")[0] not in MAY_IMPORT, (
+            f"{path}:{line}: {mine} must not import {name}"
+        )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_libraries_are_imported_only_in_their_files(path: Path) -> None:
+    relative = path.relative_to(ROOT).as_posix()
+    standard = sys.stdlib_module_names | {"numpy", "hbc", "__future__"}
+    for name, line in imports(path):
+        library = name.split(".")[0]
+        if library not in standard:
+            assert library in HOMES, f"{path}:{line}: {library} has no home in tests/test_house.py"
+            assert any(relative.startswith(home) for home in HOMES[library]), (
+                f"{path}:{line}: {library} belongs in {HOMES[library]}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_branch_on_a_backend_and_no_long_file(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 600, f"{path} has more than 600 lines: split it by family"
+    if room(path) != "api":
+        assert "if backend ==" not in text, f"{path}: lower, don't branch on a backend"
+    assert ast.get_docstring(ast.parse(text)) or path.name == "__init__.py", f"{path} has no docstring"
+
+
+def test_import_is_light() -> None:
+    """`import hbc` imports no library but numpy, and costs less than 0.2 s beyond it."""
+    code = (
+        "import sys, time, numpy; before = set(sys.modules); start = time.perf_counter(); import hbc; "
+        "seconds = time.perf_counter() - start; new = {m.split('.')[0] for m in set(sys.modules) - before}; "
+        "new -= set(sys.stdlib_module_names) | {'hbc', 'numpy'}; print(seconds); print(sorted(n for n in new if n[0] != '_'))"
+    )
+    seconds, modules = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert modules == "[]"
+    assert float(seconds) < 0.2
+
+
+def test_every_operator_says_what_it_is() -> None:
+    for name, op in OPERATORS.items():
+        assert op.__doc__, f"{name} has no docstring"
+        assert op.level in ("tensor", "model")
+        assert op.level == "tensor" or op.lower is not hbc.ir.graph.Operator.lower or name in HOST_OPERATORS, (
+            f"{name} has no lowering"
+        )
+
+
+HOST_OPERATORS = {"ImputeStrings"}
+"""Operators on strings alone: they never reach a device, so they have no lowering."""
+
+
+def test_every_converter_is_in_the_table() -> None:
+    """What `hbc.supported_operators()` promises has a row in tests/estimators (by the classes of its models, at any depth)."""
+    from estimators import covered_classes
+
+    missing = sorted(set(hbc.supported_operators()) - covered_classes())
+    assert not missing, f"no case in tests/estimators for {missing}"
+
+
+def test_public_names_exist() -> None:
+    for name in hbc.__all__:
+        assert getattr(hbc, name) is not None
+    assert registry.public_name(registry.Entry) == "hbc.parser.registry.Entry"

@@ -1,0 +1,180 @@
+"""Every pass: its picture before → after, compared as graphs and executed on both sides with NaN and inf rows, and beside it a case
+where it must not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.errors import UnsupportedOperatorError
+from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.types import N
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check
+from hbc.ops.columns import Categorize, SelectColumns
+from hbc.ops.linear import Linear
+from hbc.ops.tree import TreeEnsemble
+from hbc.optimizer.checks import input_limits
+from hbc.optimizer.lower import Lower
+from hbc.optimizer.partition import BEFORE, partition
+from hbc.optimizer.pipeline import optimize
+from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
+from hbc.optimizer.strategy import ChooseStrategy
+
+ROWS = np.array([[1.0, -2.0, 3.0], [np.nan, np.inf, -np.inf], [-0.0, 5e-324, 1e308]])
+
+
+class TensorOnly:
+    """A compiler that runs tensor operators and nothing else."""
+
+    name, strategies, handles_strings = "tensor-only", (), False
+
+    def supports(self, op) -> bool:
+        return op.level == "tensor"
+
+    def choose_strategy(self, op, options):
+        return "tree_trav", "the test says so"
+
+    def compile(self, graph, options):
+        raise AssertionError
+
+
+def select(x: Node, *indices: int) -> Node:
+    return SelectColumns(np.array(indices))(x)
+
+
+def stump() -> TreeEnsemble:
+    """One tree: x[:, 1] <= 0.5, NaN to the left, leaves 10 and 20."""
+    return TreeEnsemble(
+        roots=np.zeros(1, np.int32),
+        feature=np.array([1, -1, -1], np.int32),
+        threshold=np.array([0.5, 0, 0]),
+        left=np.array([1, 0, 1], np.int32),
+        right=np.array([2, 0, 1], np.int32),
+        missing_left=np.array([True, False, False]),
+        values=np.array([[10.0], [20.0]]),
+        target=np.zeros(1, np.int32),
+        leaf_ids=np.array([1, 2]),
+        base=np.zeros(1),
+    )
+
+
+@dataclass
+class Picture:
+    name: str
+    step: Callable[[Graph], Graph]
+    before: Callable[[Node], Node]
+    after: Callable[[Node], Node] | None  # None: the pass must not fire
+
+
+weights = np.arange(6.0).reshape(3, 2)
+PICTURES = [
+    Picture("checks go", RemoveChecks(), lambda x: t.neg(Check("owner")(x)), t.neg),
+    Picture("no check, no change", RemoveChecks(), t.neg, None),
+    Picture("constants fold", FoldConstants(), lambda x: t.add(x, t.exp(t.constant(0.0))), lambda x: t.add(x, 1.0)),
+    Picture("rows do not fold", FoldConstants(), lambda x: t.add(t.exp(x), 1.0), None),
+    Picture("selections merge", MergeColumns(), lambda x: select(select(x, 2, 0), 1, 1), lambda x: select(x, 0, 0)),
+    Picture("all columns in order are x", MergeColumns(), lambda x: t.neg(select(x, 0, 1, 2)), t.neg),
+    Picture("another order is not x", MergeColumns(), lambda x: select(x, 0, 2, 1), None),
+    Picture(
+        "joined selections are one",
+        MergeColumns(),
+        lambda x: t.concat([select(x, 2), select(x, 0, 1)]),
+        lambda x: select(x, 2, 0, 1),
+    ),
+    Picture("joined parts are x", MergeColumns(), lambda x: t.concat([select(x, 0), select(x, 1, 2)]), lambda x: x),
+    Picture("selections of two values stay", MergeColumns(), lambda x: t.concat([select(x, 0), select(t.neg(x), 1)]), None),
+    Picture(
+        "model operators lower",
+        Lower(TensorOnly()),
+        Linear(weights, np.ones(2)),
+        lambda x: t.add(t.matmul(x, weights), np.ones(2)),
+    ),
+    Picture("supported operators stay", Lower(load_compiler("numpy")), Linear(weights, np.ones(2)), None),
+    Picture(
+        "a strategy is chosen",
+        ChooseStrategy(load_compiler("numpy"), CompileOptions(), "auto", []),
+        stump(),
+        lambda x: replace(stump(), strategy="reference")(x),
+    ),
+]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda p: p.name)
+def test_picture(picture: Picture) -> None:
+    x = Input("X", "f64", (N, 3))()
+    before = Graph((x,), {"transform": (picture.before(x),)}).verify()
+    found = picture.step(before).verify()
+    expected = before if picture.after is None else Graph((x,), {"transform": (picture.after(x),)})
+    assert found == expected, f"\n{found}\n{expected}"
+    np.testing.assert_array_equal(found.evaluate(ROWS)["transform"][0], before.evaluate(ROWS)["transform"][0])
+
+
+def test_a_caller_s_strategy_wins_and_is_noted():
+    x = Input("X", "f64", (N, 3))()
+    graph = Graph((x,), {"predict": (stump()(x),)})
+    notes: list[str] = []
+    after = ChooseStrategy(TensorOnly(), CompileOptions(), "gemm", notes)(graph)
+    assert after.outputs["predict"][0].op.strategy == "gemm"
+    assert "asked for by the caller" in notes[0]
+    result = optimize(graph, TensorOnly(), CompileOptions())
+    assert all(node.op.level == "tensor" for node in result.graph.nodes)
+    assert any("the test says so" in note for record in result.records for note in record.notes)
+
+
+def test_what_cannot_be_lowered_is_an_error_that_names_it():
+    x = Input("X", "f64", (N, 3))()
+    unknown = replace(stump(), strategy="nonsense")(x)
+    with pytest.raises(UnsupportedOperatorError, match=r"TreeEnsemble.*nonsense"):
+        optimize(Graph((x,), {"predict": (unknown,)}), TensorOnly(), CompileOptions(), "nonsense")
+
+
+def test_strings_are_cut_off_before_and_after():
+    X, S = Input("X", "f64", (N, 1))(), Input("S", "str", (N, 1))()
+    codes = t.cast(Categorize(np.array(["a", "b"]))(S), "f64")
+    index = t.cast(t.less(0.0, t.reshape(t.add(codes, X), N)), "i64")
+    graph = Graph((X, S), {"predict": (t.take(np.array(["no", "yes"]), index, 0),), "decision_function": (t.add(codes, X),)})
+    parts = partition(graph)
+    assert parts.before is not None
+    assert all("str" not in (node.type.dtype, *(s.type.dtype for s in node.inputs)) for node in parts.device.nodes)
+    data = [np.array([[0.0], [-5.0], [np.nan]]), np.array([["b"], ["b"], ["x"]], object)]
+    (crossing,) = parts.before.evaluate(*data).values()
+    for method, expected in graph.evaluate(*data).items():
+        (found,) = parts.device.evaluate(*crossing, methods=[method]).values()
+        if method in parts.after:
+            (found,) = parts.after[method].evaluate(*found).values()
+        np.testing.assert_array_equal(found[0], expected[0])
+    assert list(parts.after) == ["predict"]
+    assert list(parts.before.outputs) == [BEFORE]
+
+
+def test_no_strings_nothing_to_cut():
+    x = Input("X", "f64", (N, 3))()
+    graph = Graph((x,), {"transform": (t.neg(x),)})
+    parts = partition(graph)
+    assert parts.device is graph
+    assert parts.before is None
+
+
+def test_missing_values_are_followed_by_column():
+    x = Input("X", "f64", (N, 3))()
+    scaled = t.neg(select(x, 2, 0))
+    strict = Check("strict", allow_nan=False, allow_inf=False)(scaled)
+    loose = Check("loose", allow_nan=True, allow_inf=False, limit=1e38)(x)
+    graph = Graph((x,), {"a": (strict,), "b": (loose,)})
+    (limits,) = input_limits(graph).inputs
+    np.testing.assert_array_equal(limits.allow_nan, [False, True, False])
+    np.testing.assert_array_equal(limits.allow_inf, [False, False, False])
+    np.testing.assert_array_equal(limits.limit, [1e38] * 3)
+
+
+def test_imputed_columns_may_be_missing():
+    x = Input("X", "f64", (N, 2))()
+    ranked = t.cast(Categorize(np.array([1.0, 2.0]))(select(x, 0)), "f64")
+    graph = Graph((x,), {"a": (Check("strict")(t.concat([ranked, select(x, 1)])),)})
+    (limits,) = input_limits(graph).inputs
+    np.testing.assert_array_equal(limits.allow_nan, [True, False])
