@@ -1,5 +1,5 @@
 """Tree ensembles: one operator for every library. What differs between libraries (missing values, categories, comparison
-signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`; `CategoryPlanes` makes numbers of its set tests."""
+signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`; `CategoryPlanes` makes numbers of set tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TreeEnsemble(Operator):
     is threshold's. A leaf has feature[i] = -1, and left[i] = right[i] = its number l in values and leaf_ids.
 
     roots i32[T]; feature, left, right i32[M]; threshold f32|f64[M] (0 at leaves); missing_left bool[M];
-    values f32|f64[L, V]: V = K if trees have vector leaves (target[t] = 0), else V = 1 and tree t adds to column target[t] (i32[T]);
+    values f32|f64[L, V]: V = K if leaves are vectors (target[t] = 0), else V = 1 and tree t adds to column target[t] (i32[T]);
     leaf_ids i64[L]: the source library's number of each leaf; base [K] in the dtype of values, which is y's.
 
     output = "leaf" gives i64[N, T] instead: leaf_ids of the leaves reached (`apply`).
@@ -140,9 +140,7 @@ class Tree:
     ids: Array | None = None
 
 
-def join(
-    trees: Sequence[Tree], base: Array, target: Array | None = None, output: Literal["sum", "leaf"] = "sum"
-) -> TreeEnsemble:
+def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> TreeEnsemble:
     """One ensemble of many trees. The dtypes of thresholds and of values (which `base` is cast to) are the trees' own."""
     starts = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     feature = np.concatenate([tree.feature for tree in trees]).astype(np.int32)
@@ -167,7 +165,6 @@ def join(
         target=np.zeros(len(trees), np.int32) if target is None else np.asarray(target, np.int32),
         leaf_ids=np.concatenate(ids)[at_leaf].astype(np.int64),
         base=np.asarray(base, values.dtype),
-        output=output,
     )
 
 
@@ -182,7 +179,7 @@ class CategoryPlanes(Operator):
     columns, categories, offsets i64; inside, missing, invalid bool[P].
     LightGBM (a set goes left; C's cast to int): inside False, missing and invalid True, truncate_negative, limit 2^31.
     XGBoost (a set goes right; anything else left): inside True, invalid False, missing = not default_left, limit 2^24.
-    scikit-learn's HistGradientBoosting encodes categories before the trees: inside and missing by the node, limit never reached.
+    scikit-learn's HistGradientBoosting encodes categories before its trees: codes 0, 1, … or NaN, and only `missing` matters.
     """
 
     columns: Array
@@ -218,7 +215,7 @@ class CategoryPlanes(Operator):
         return result
 
     def lower(self, x: Node) -> Node:
-        """One look-up per plane in a table [P, C + 3]: categories (or their ranks, where they are large), another, invalid, NaN."""
+        """One look-up a plane in a table [P, C + 3]: categories (their ranks, where they are large), another, invalid, NaN."""
         columns, place = np.unique(self.columns, return_inverse=True)
         x = t.take(x, columns, axis=1)
         valid = t.less(-1.0, x) if self.truncate_negative else t.less_equal(0.0, x)
@@ -242,7 +239,7 @@ TABLE_LIMIT = 1 << 22  # entries of a CategoryPlanes table (32 MiB in float64) u
 
 
 def _ranks(x: Node, known: Array) -> Node:
-    """The place of every x ≥ 0 (or in (-1, 0)), its fraction cut off, in the ascending integers `known`; len(known) if it is not there."""
+    """The place of x > -1, its fraction cut off, in the ascending integers `known`; len(known) if it is not there."""
     size = len(known)
     if size == 0 or known[-1] == size - 1:
         return t.cast(t.minimum(x, float(size)), "i32")
