@@ -129,5 +129,5 @@ def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node 
     # A column that nobody reads can still be selected; its stand-in is not declared, so a graph that used it would be invalid.
     numeric: list[DType] = [kind for kind in kinds if kind != "unread" and kind != "str"]
     unread = Input("unread", numeric[0] if numeric else "f64", (N, 1))()
-    columns = tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds)))
-    return tuple(inputs.values()), Frame(columns, spec.feature_names)
+    by_origin = tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds)))
+    return tuple(inputs.values()), Frame(by_origin, spec.feature_names)
