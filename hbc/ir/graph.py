@@ -85,7 +85,9 @@ def frozen(array: Array) -> Array:
 
 def array_key(array: Array) -> tuple[Any, ...]:
     """dtype, shape and a digest of the bits."""
-    return str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()[:16]
+    # The digest covers dtype and shape too: alone it names the array in texts and files, where zeros of every dtype occur.
+    head = f"{array.dtype} {array.shape} ".encode()
+    return str(array.dtype), array.shape, hashlib.sha256(head + array.tobytes()).hexdigest()[:16]
 
 
 class Node:
