@@ -149,3 +149,9 @@ def test_public_names_exist() -> None:
     for name in hbc.__all__:
         assert getattr(hbc, name) is not None
     assert registry.public_name(registry.Entry) == "hbc.parser.registry.Entry"
+
+
+def test_the_readme_lists_what_converts() -> None:
+    from support_table import in_readme, support_table
+
+    assert in_readme() == support_table(), "run: python tests/support_table.py"

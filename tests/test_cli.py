@@ -1,0 +1,85 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import hbc
+
+
+def run(*arguments: object, ok: bool = True) -> str:
+    done = subprocess.run([sys.executable, "-m", "hbc.cli", *map(str, arguments)], capture_output=True, text=True)
+    assert (done.returncode == 0) is ok, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if ok else done.stderr
+
+
+@pytest.fixture(scope="module")
+def pickled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, y = load_breast_cancer(return_X_y=True)
+    path = tmp_path_factory.mktemp("models") / "model.pkl"
+    path.write_bytes(pickle.dumps(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X, y)))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".hbc", ".onnx", ".pt", ".so"])
+def test_convert_writes_every_kind_of_file(pickled: Path, tmp_path: Path, suffix: str) -> None:
+    output = tmp_path / f"model{suffix}"
+    assert str(output) in run("convert", pickled, "--trust", "-o", output)
+    assert output.stat().st_size > 0
+
+
+def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model.hbc"
+    run("convert", pickled, "--trust", "-o", output, "--backend", "numpy")
+    X, _ = load_breast_cancer(return_X_y=True)
+    expected = pickle.loads(pickled.read_bytes()).predict_proba(X)
+    np.testing.assert_allclose(hbc.load(output).predict_proba(X), expected, rtol=1e-7)
+    assert "Linear" in run("explain", output)
+    assert "def graph" in run("explain", output, "--graph")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "{model}", "-o", "{out}/x.hbc"], "--trust"),
+        (["convert", "nothing.pkl", "--trust", "-o", "{out}/x.hbc"], "no such file"),
+        (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--backend", "jax"], "unknown backend 'jax'; known are"),
+        (["convert", "{model}", "--trust", "-o", "{out}/nowhere/x.hbc"], "no such folder"),
+        (["convert", "{model}", "--trust", "-o", "{out}/x.pt", "--backend", "onnx"], ".pt"),
+        (["convert", "{out}/model.xyz", "-o", "{out}/x.hbc"], "suffix"),
+        (["convert", "{out}/broken.json", "-o", "{out}/x.hbc"], "cannot read"),
+        (["explain", "{model}"], "saved by hbc"),
+    ],
+)
+def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "model.xyz").write_text("")
+    (tmp_path / "broken.json").write_text("{")
+    said = run(*(a.format(model=pickled, out=tmp_path) for a in arguments), ok=False)
+    assert message in said
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_doctor_says_what_works() -> None:
+    said = run("doctor")
+    for backend in hbc.backends():
+        assert backend in said
+    assert "works" in said
+    assert "vector instructions" in said
+
+
+@pytest.mark.parametrize("command", [[], ["convert"], ["explain"], ["doctor"]])
+def test_help_is_worth_reading(command: list[str]) -> None:
+    said = run(*command, "--help")
+    assert "Usage" in said
+    assert len(said) > 200
