@@ -1,0 +1,163 @@
+"""From a graph to a ModelProto, node by node: no tracing, the row axis stays symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key
+from hbc.ir.types import Array, DType, TensorType, type_of
+
+PROTO_DTYPES: dict[str, int] = {
+    "bool": TensorProto.BOOL,
+    "i8": TensorProto.INT8,
+    "u8": TensorProto.UINT8,
+    "i16": TensorProto.INT16,
+    "u16": TensorProto.UINT16,
+    "i32": TensorProto.INT32,
+    "i64": TensorProto.INT64,
+    "f32": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "str": TensorProto.STRING,
+}
+
+# ONNX strings are UTF-8 texts and nothing else: what a column of strings has besides texts travels as these.
+NONE_MARKER = "\N{REPLACEMENT CHARACTER}hbc:None"
+NAN_MARKER = "\N{REPLACEMENT CHARACTER}hbc:NaN"
+STRINGS_NOTE = (
+    "S holds texts. A missing value has to be passed as one of two texts that stand for it: the metadata `hbc.none` for None and "
+    "`hbc.nan` for NaN."
+)
+ONNX_ML_VERSION = 5
+
+Operand = str | Array
+Emitter = Callable[["Builder", Any, Node], str]
+"""Given the builder, the operator and its node, whose inputs are already there, emit ONNX nodes and return the result's name."""
+
+
+class Predicate(Protocol):
+    def __call__(self, op: Any) -> bool: ...
+
+
+EMITTERS: dict[type[Operator], Emitter] = {}
+CONDITIONS: dict[type[Operator], Predicate] = {}
+"""Further conditions under which an emitter is exact; without one it always is."""
+
+EmitterType = TypeVar("EmitterType", bound=Emitter)
+
+
+def emits(*operators: type[Operator], when: Predicate | None = None) -> Callable[[EmitterType], EmitterType]:
+    """Decorator: the function emits these operators."""
+
+    def register(emitter: EmitterType) -> EmitterType:
+        for op in operators:
+            EMITTERS[op] = emitter
+            if when is not None:
+                CONDITIONS[op] = when
+        return emitter
+
+    return register
+
+
+def emittable(op: Operator) -> bool:
+    """Whether ONNX computes exactly what the operator means."""
+    condition = CONDITIONS.get(type(op))
+    return type(op) in EMITTERS and (condition is None or condition(op))
+
+
+class Builder:
+    """Collects the ONNX nodes and initializers of one graph."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[tuple[Any, ...], onnx.TensorProto] = {}
+        self.names: dict[Node, str] = {}
+        self._count = 0
+
+    def __call__(self, op_type: str, *operands: Operand, domain: str = "", **attributes: Any) -> str:
+        """Emit one ONNX node and return the name of its first output; arrays become initializers."""
+        name = f"v{self._count}"
+        self._count += 1
+        inputs = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
+        self.nodes.append(helper.make_node(op_type, inputs, [name], domain=domain, **attributes))
+        return name
+
+    def constant(self, value: Array) -> str:
+        """The name of an initializer; equal arrays share one."""
+        key = array_key(value) if value.dtype != object else ("object", value.shape, tuple(value.ravel().tolist()))
+        if key not in self.initializers:
+            self.initializers[key] = tensor_proto(f"c{len(self.initializers)}", value)
+        return self.initializers[key].name
+
+    def cast(self, x: str, dtype: DType) -> str:
+        return self("Cast", x, to=PROTO_DTYPES[dtype])
+
+    def name(self, node: Node) -> str:
+        return self.names[node]
+
+    def inputs(self, node: Node) -> list[str]:
+        return [self.names[source] for source in node.inputs]
+
+    def emit(self, node: Node) -> None:
+        """Emit a node whose inputs are there."""
+        if isinstance(node.op, Input):
+            self.names[node] = node.op.name
+        elif isinstance(node.op, Constant):
+            self.names[node] = self.constant(node.op.value)
+        else:
+            self.names[node] = EMITTERS[type(node.op)](self, node.op, node)
+
+
+def tensor_proto(name: str, value: Array) -> onnx.TensorProto:
+    """An initializer; strings as UTF-8, with the markers for what is not a text."""
+    dtype = type_of(value).dtype
+    if dtype == "str":
+        return helper.make_tensor(name, TensorProto.STRING, value.shape, [encode(text) for text in value.ravel().tolist()])
+    return onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
+
+
+def encode(text: object) -> bytes:
+    """A value of a string column as ONNX holds it."""
+    if text is None:
+        return NONE_MARKER.encode()
+    if isinstance(text, float) and text != text:
+        return NAN_MARKER.encode()
+    return str(text).encode()
+
+
+def value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, PROTO_DTYPES[kind.dtype], list(kind.shape))
+
+
+def output_names(outputs: Mapping[str, tuple[Node, ...]]) -> dict[str, list[str]]:
+    """A method's outputs are named like it, with _0, _1 … where it has several."""
+    return {
+        method: [method] if len(group) == 1 else [f"{method}_{i}" for i in range(len(group))]
+        for method, group in outputs.items()
+    }
+
+
+def build(graph: Graph, inputs: Iterable[Node], opset: int, ir_version: int) -> onnx.ModelProto:
+    """The model of a graph of emittable operators, with the given inputs and all methods' outputs."""
+    builder = Builder()
+    for node in graph.nodes:
+        builder.emit(node)
+    outputs = []
+    for method, names in output_names(graph.outputs).items():
+        for node, name in zip(graph.outputs[method], names, strict=True):
+            builder.nodes.append(helper.make_node("Identity", [builder.name(node)], [name]))
+            outputs.append(value_info(name, node.type))
+    declared = [value_info(builder.name(node), node.type) for node in inputs]
+    body = helper.make_graph(builder.nodes, "hbc", declared, outputs, list(builder.initializers.values()))
+    opsets = [helper.make_opsetid("", opset)]
+    if any(node.domain == "ai.onnx.ml" for node in builder.nodes):
+        opsets.append(helper.make_opsetid("ai.onnx.ml", ONNX_ML_VERSION))
+    model = helper.make_model(body, producer_name="hbc", opset_imports=opsets, ir_version=ir_version)
+    if any(node.type.dtype == "str" for node in graph.inputs):
+        model.doc_string = STRINGS_NOTE
+        helper.set_model_props(model, {"hbc.none": NONE_MARKER, "hbc.nan": NAN_MARKER})
+    return model

@@ -1,0 +1,196 @@
+"""The tensor operators in ONNX. Where ONNX (or ONNX Runtime's kernel for it) means something else, the difference is named."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.compiler.onnx.builder import Builder, emits
+from hbc.ir.graph import Constant, Input, Node
+from hbc.ir.types import NUMPY_DTYPES, DType, TensorType
+from hbc.ops import tensor as t
+
+# ONNX Runtime has no kernels of some operators for these types: compute in one that holds all their values.
+WIDER: dict[str, DType] = {"bool": "u8", "i16": "i32", "u16": "i32"}
+
+SAME = {
+    t.Neg: "Neg",
+    t.Abs: "Abs",
+    t.Exp: "Exp",
+    t.Log: "Log",
+    t.Sqrt: "Sqrt",
+    t.Tanh: "Tanh",
+    t.Floor: "Floor",
+    t.IsNan: "IsNaN",
+    t.Not: "Not",
+    t.Add: "Add",
+    t.Sub: "Sub",
+    t.Mul: "Mul",
+    t.Div: "Div",
+    t.Pow: "Pow",
+    t.Less: "Less",
+    t.LessEqual: "LessOrEqual",
+    t.Equal: "Equal",
+    t.And: "And",
+    t.Or: "Or",
+    t.MatMul: "MatMul",
+}
+
+
+def _number(value: float, kind: TensorType) -> np.ndarray:
+    return np.asarray(value, NUMPY_DTYPES[kind.dtype])
+
+
+@emits(Input, Constant)
+def _named(b: Builder, op: object, node: Node) -> str:
+    return b.name(node)
+
+
+@emits(*SAME)
+def _same(b: Builder, op: t.TensorOperator, node: Node) -> str:
+    return b(SAME[type(op)], *b.inputs(node))
+
+
+@emits(t.Cast)
+def _cast(b: Builder, op: t.Cast, node: Node) -> str:
+    (x,) = b.inputs(node)
+    return b.cast(x, op.dtype)
+
+
+@emits(t.Sigmoid)
+def _sigmoid(b: Builder, op: t.Sigmoid, node: Node) -> str:
+    # The runtime's Sigmoid is 1e-8 below -18, where the logarithm of a probability is wanted: e^-|x| keeps all digits.
+    (x,) = b.inputs(node)
+    one = _number(1, node.type)
+    small = b("Exp", b("Neg", b("Abs", x)))
+    numerator = b("Where", b("GreaterOrEqual", x, _number(0, node.type)), one, small)
+    return b("Div", numerator, b("Add", small, one))
+
+
+@emits(t.Expm1)
+def _expm1(b: Builder, op: t.Expm1, node: Node) -> str:
+    # Kahan: with u = e^x rounded, (u - 1) / ln u has the error of neither. The ends are where ln u says nothing.
+    (x,) = b.inputs(node)
+    one = _number(1, node.type)
+    u = b("Exp", x)
+    less_one = b("Sub", u, one)
+    inside = b("Mul", less_one, b("Div", x, b("Log", u)))
+    at_end = b("Or", b("Equal", less_one, -one), b("Equal", u, _number(np.inf, node.type)))
+    return b("Where", b("Equal", u, one), x, b("Where", at_end, less_one, inside))
+
+
+@emits(t.Log1p)
+def _log1p(b: Builder, op: t.Log1p, node: Node) -> str:
+    # Kahan: with u = 1 + x rounded, ln u · x / (u - 1).
+    (x,) = b.inputs(node)
+    one = _number(1, node.type)
+    u = b("Add", x, one)
+    log = b("Log", u)
+    inside = b("Mul", log, b("Div", x, b("Sub", u, one)))
+    return b("Where", b("Equal", u, one), x, b("Where", b("Equal", u, _number(np.inf, node.type)), log, inside))
+
+
+@emits(t.Maximum, t.Minimum)
+def _extreme(b: Builder, op: t.Binary, node: Node) -> str:
+    return _widened(b, "Max" if isinstance(op, t.Maximum) else "Min", node, *b.inputs(node))
+
+
+@emits(t.Where)
+def _where(b: Builder, op: t.Where, node: Node) -> str:
+    condition, *branches = b.inputs(node)
+    wider = WIDER.get(node.type.dtype)
+    if wider is None:
+        return b("Where", condition, *branches)
+    return b.cast(b("Where", condition, *(b.cast(branch, wider) for branch in branches)), node.type.dtype)
+
+
+def _widened(b: Builder, op_type: str, node: Node, *inputs: str) -> str:
+    wider = WIDER.get(node.type.dtype)
+    if wider is None:
+        return b(op_type, *inputs)
+    return b.cast(b(op_type, *(b.cast(x, wider) for x in inputs)), node.type.dtype)
+
+
+@emits(t.BlockMatMul)
+def _block_matmul(b: Builder, op: t.BlockMatMul, node: Node) -> str:
+    x, w = b.inputs(node)
+    return b("Transpose", b("MatMul", b("Transpose", x, perm=[1, 0, 2]), w), perm=[1, 0, 2])
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+@emits(t.Sum)
+def _sum(b: Builder, op: t.Sum, node: Node) -> str:
+    (x,) = b.inputs(node)
+    source = node.inputs[0].type
+    wider: DType | None = "i64" if source.dtype in ("bool", "i8", "u8", "i16", "u16") else None
+    x = b.cast(x, wider) if wider else x
+    length = int(source.shape[op.axis])
+    if op.ordered and source.is_float and length > 1:
+        # ReduceSum adds in vectors; CumSum is a plain loop, and its last element the ordered sum.
+        sums = b("CumSum", x, np.asarray(op.axis))
+        last = np.asarray([length - 1] if op.keepdims else length - 1)
+        total = b("Gather", sums, last, axis=op.axis)
+    else:
+        total = b("ReduceSum", x, np.asarray([op.axis]), keepdims=int(op.keepdims))
+    return b.cast(total, node.type.dtype) if wider else total
+
+
+@emits(t.Max, t.Min)
+def _reduced_extreme(b: Builder, op: t.Max | t.Min, node: Node) -> str:
+    (x,) = b.inputs(node)
+    dtype = node.type.dtype
+    wider = WIDER.get(dtype)
+    kind = "ReduceMax" if isinstance(op, t.Max) else "ReduceMin"
+    axes = np.asarray([op.axis])
+    if wider is not None:
+        return b.cast(b(kind, b.cast(x, wider), axes, keepdims=int(op.keepdims)), dtype)
+    extreme = b(kind, x, axes, keepdims=int(op.keepdims))
+    if not node.type.is_float:
+        return extreme
+    # The runtime finds a NaN only where its vectors happen to keep it.
+    any_nan = b("ReduceMax", b("IsNaN", x), axes, keepdims=int(op.keepdims))
+    return b("Where", any_nan, _number(np.nan, node.type), extreme)
+
+
+@emits(t.ArgMax)
+def _argmax(b: Builder, op: t.ArgMax, node: Node) -> str:
+    (x,) = b.inputs(node)
+    source = node.inputs[0].type
+    wider = WIDER.get(source.dtype)
+    largest = b("ArgMax", b.cast(x, wider) if wider else x, axis=op.axis, keepdims=0)
+    if not source.is_float:
+        return largest
+    is_nan = b("IsNaN", x)
+    first_nan = b("ArgMax", b.cast(is_nan, "u8"), axis=op.axis, keepdims=0)
+    return b("Where", b("ReduceMax", is_nan, np.asarray([op.axis]), keepdims=0), first_nan, largest)
+
+
+# --- movement --------------------------------------------------------------------------------------------------------
+
+
+@emits(t.Take)
+def _take(b: Builder, op: t.Take, node: Node) -> str:
+    return b("Gather", *b.inputs(node), axis=op.axis)
+
+
+@emits(t.TakeAlong)
+def _take_along(b: Builder, op: t.TakeAlong, node: Node) -> str:
+    return b("GatherElements", *b.inputs(node), axis=1)
+
+
+@emits(t.Concat)
+def _concat(b: Builder, op: t.Concat, node: Node) -> str:
+    return b("Concat", *b.inputs(node), axis=op.axis)
+
+
+@emits(t.Reshape)
+def _reshape(b: Builder, op: t.Reshape, node: Node) -> str:
+    (x,) = b.inputs(node)
+    if not node.type.batched:
+        return b("Reshape", x, np.asarray(op.shape, np.int64), allowzero=1)
+    rest = [int(size) for size in op.shape[1:]]
+    if 0 not in rest:
+        return b("Reshape", x, np.asarray([0, *rest]))  # 0: as many rows as x has
+    rows = b("Shape", x, start=0, end=1)
+    return b("Reshape", x, b("Concat", rows, np.asarray(rest), axis=0), allowzero=1)
