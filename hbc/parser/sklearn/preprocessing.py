@@ -1,2 +1,154 @@
-"""sklearn.preprocessing."""
-from hbc.parser.registry import converts
+"""sklearn.preprocessing: scalers, Normalizer, Binarizer, KBinsDiscretizer, PolynomialFeatures, FunctionTransformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, combinations, combinations_with_replacement
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
+from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
+from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import as_float, checked
+
+FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
+"""The largest float64 that rounds to a finite float32."""
+
+
+@converts("sklearn.preprocessing.StandardScaler")
+def standard_scaler(m: Any, x: Node) -> Result:
+    x = as_float(checked(m, x, allow_nan=True))
+    dtype = NUMPY_DTYPES[x.type.dtype]  # the source casts its parameters to the dtype of X
+    mean = np.asarray(m.mean_, dtype) if m.with_mean else None
+    scale = np.asarray(m.scale_, dtype) if m.with_std else None
+    return Standardize(mean, scale)(x)
+
+
+@converts("sklearn.preprocessing.RobustScaler")
+def robust_scaler(m: Any, x: Node) -> Result:
+    x = as_float(checked(m, x, allow_nan=True))
+    return Standardize(m.center_ if m.with_centering else None, m.scale_ if m.with_scaling else None)(x)
+
+
+@converts("sklearn.preprocessing.MinMaxScaler")
+def min_max_scaler(m: Any, x: Node) -> Result:
+    y = Affine(m.scale_, m.min_)(as_float(checked(m, x, allow_nan=True)))
+    low, high = m.feature_range
+    return Clip(float(low), float(high))(y) if m.clip else y
+
+
+@converts("sklearn.preprocessing.MaxAbsScaler")
+def max_abs_scaler(m: Any, x: Node) -> Result:
+    y = Standardize(None, m.scale_)(as_float(checked(m, x, allow_nan=True)))
+    return Clip(-1.0, 1.0)(y) if m.clip else y
+
+
+@converts("sklearn.preprocessing.Normalizer")
+def normalizer(m: Any, x: Node) -> Result:
+    return Normalize(m.norm)(as_float(checked(m, x)))
+
+
+@converts("sklearn.preprocessing.Binarizer")
+def binarizer(m: Any, x: Node) -> Result:
+    # Only what has a dtype counts in the source's choice of the dtype to compare in: a Python number follows X.
+    kinds = [NUMPY_DTYPES[x.type.dtype], np.asarray(m.threshold).dtype if hasattr(m.threshold, "dtype") else None]
+    floats = [kind for kind in kinds if kind is not None and kind.kind == "f"]
+    compared = dtype_name(np.result_type(*floats)) if floats else "f64"
+    return Binarize(float(m.threshold), compared)(checked(m, x))
+
+
+@converts("sklearn.preprocessing.KBinsDiscretizer")
+def k_bins_discretizer(m: Any, x: Node) -> Result:
+    if m.dtype is not None and np.dtype(m.dtype) == np.float32 and x.type.dtype == "f64":
+        x = t.cast(checked(m, x, limit=FLOAT32_LIMIT), "f32")
+    else:
+        x = as_float(checked(m, x))
+        x = x if m.dtype is None else t.cast(x, dtype_name(m.dtype))
+    dtype = NUMPY_DTYPES[x.type.dtype]
+    inner = [_left_edges(np.asarray(edges[1:-1]), dtype) for edges in m.bin_edges_]
+    table = np.full((len(inner), max([1, *map(len, inner)])), np.inf, dtype)
+    for row, edges in zip(table, inner, strict=True):
+        row[: len(edges)] = edges
+    bins = Rank(table)(x)
+    if m.encode == "ordinal":
+        return t.cast(bins, x.type.dtype)
+    counts = np.asarray(m.n_bins_)
+    value = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    return OneHot(np.repeat(np.arange(len(counts)), counts), value, x.type.dtype)(bins)
+
+
+def _left_edges(edges: Array, dtype: np.dtype[Any]) -> Array:
+    """Edges e' of `dtype` such that e' < x says exactly e ≤ x, for every x of that dtype."""
+    rounded = edges.astype(dtype)
+    rounded = np.where(rounded < edges, np.nextafter(rounded, dtype.type(np.inf)), rounded)  # the least number ≥ e
+    return np.nextafter(rounded, dtype.type(-np.inf))
+
+
+@converts("sklearn.preprocessing.PolynomialFeatures")
+def polynomial_features(m: Any, x: Node) -> Result:
+    choose = combinations if m.interaction_only else combinations_with_replacement
+    degrees = range(max(1, m._min_degree), m._max_degree + 1)
+    terms = [*chain.from_iterable(choose(range(x.type.columns), degree) for degree in degrees)]
+    if m.include_bias:
+        terms.insert(0, ())
+    table = np.full((len(terms), max(1, *map(len, terms), 1)), -1, np.int64)
+    for row, term in zip(table, terms, strict=True):
+        row[len(row) - len(term) :] = term
+    return Polynomial(table)(as_float(checked(m, x)))
+
+
+def _square(x: Node) -> Node:
+    return t.mul(x, x)
+
+
+def _in_float(function: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """numpy computes these of int64 in float64."""
+    return lambda x: function(as_float(x))
+
+
+def _rounding(x: Node) -> Node:
+    return t.floor(x) if x.type.is_float else x
+
+
+FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
+    None: lambda x: x,
+    np.positive: lambda x: x,
+    np.exp: _in_float(t.exp),
+    np.expm1: _in_float(t.expm1),
+    np.log: _in_float(t.log),
+    np.log1p: _in_float(t.log1p),
+    np.sqrt: _in_float(t.sqrt),
+    np.tanh: _in_float(t.tanh),
+    np.absolute: t.absolute,
+    np.fabs: _in_float(t.absolute),
+    np.negative: t.neg,
+    np.square: _square,
+    np.floor: _rounding,
+    np.isnan: lambda x: t.isnan(as_float(x)),
+}
+"""What a FunctionTransformer may hold. The key is the function itself, so nothing else of the same name passes for it."""
+
+
+@converts("sklearn.preprocessing.FunctionTransformer", frame=True)
+def function_transformer(m: Any, x: Node | Frame) -> Result:
+    try:
+        function = FUNCTIONS.get(m.func)
+    except TypeError:  # unhashable
+        function = None
+    name = getattr(m.func, "__name__", repr(m.func))
+    known = ", ".join(f"np.{key.__name__}" for key in FUNCTIONS if key is not None)
+    advice = f"Use one of {known}, or put the function into a class of your own and register a converter with @hbc.converts."
+    if function is None:
+        raise Refusal(f"its function {name} is arbitrary Python code.", advice)
+    if m.kw_args:
+        raise Refusal(f"its function {name} is called with the arguments {dict(m.kw_args)}.", advice)
+    if m.func is None and not m.validate and isinstance(x, Frame):
+        return x.matrix(strings=True)
+    x = as_matrix(x)
+    return function(checked(m, x) if m.validate else x)

@@ -1,0 +1,334 @@
+"""Preparing features: scalers, imputers, encoders. Where an operator is `columnwise`, the first axis of its array parameters is the column.
+
+Operators on strings run on the host and have no lowering.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise TypeError(message)
+
+
+def _require_columns(x: TensorType, *parameters: Array | None) -> None:
+    for parameter in parameters:
+        fits = parameter is None or (parameter.ndim >= 1 and len(parameter) == x.columns)
+        _require(fits, f"a parameter is {'' if parameter is None else type_of(parameter)}, but there are {x.columns} columns")
+
+
+def _step(function: np.ufunc, x: Array, parameter: Array) -> Array:
+    """numpy's in-place `x op= parameter`: computed in the common dtype, rounded to x's."""
+    return function(x, parameter).astype(x.dtype)
+
+
+def _lower_step(op: type[t.Binary], x: Node, parameter: Array) -> Node:
+    common = dtype_name(np.result_type(NUMPY_DTYPES[x.type.dtype], parameter.dtype))
+    return t.cast(op()(t.cast(x, common), t.constant(parameter, common)), x.type.dtype)
+
+
+# --- scaling ---------------------------------------------------------------------------------------------------------
+
+
+@operator
+class Standardize(Operator):
+    """y[N, F] = (x[N, F] - offset[F]) / scale[F]; x and y of one float dtype; a parameter of None is left out.
+
+    Each step is computed in the common dtype of x and its parameter, and rounded to x's (numpy's `x -= offset; x /= scale`).
+    """
+
+    offset: Array | None
+    scale: Array | None
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float, "the operand must be a float matrix")
+        _require_columns(x, self.offset, self.scale)
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        if self.offset is not None:
+            x = _step(np.subtract, x, self.offset)
+        return x if self.scale is None else _step(np.divide, x, self.scale)
+
+    def lower(self, x: Node) -> Node:
+        if self.offset is not None:
+            x = _lower_step(t.Sub, x, self.offset)
+        return x if self.scale is None else _lower_step(t.Div, x, self.scale)
+
+
+@operator
+class Affine(Operator):
+    """y[N, F] = x[N, F] · scale[F] + offset[F]; dtypes and rounding as in Standardize (numpy's `x *= scale; x += offset`)."""
+
+    scale: Array
+    offset: Array
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float, "the operand must be a float matrix")
+        _require_columns(x, self.scale, self.offset)
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return _step(np.add, _step(np.multiply, x, self.scale), self.offset)
+
+    def lower(self, x: Node) -> Node:
+        return _lower_step(t.Add, _lower_step(t.Mul, x, self.scale), self.offset)
+
+
+@operator
+class Clip(Operator):
+    """y = x, at least `low` and at most `high` (rounded to x's float dtype); NaN stays NaN (numpy.clip)."""
+
+    low: float
+    high: float
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float, "the operand must be float")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.clip(x, x.dtype.type(self.low), x.dtype.type(self.high))
+
+    def lower(self, x: Node) -> Node:
+        return t.minimum(t.maximum(x, self.low), self.high)
+
+
+@operator
+class Normalize(Operator):
+    """y[N, F] = x[N, F] / norm(x)[N]; norm is "l1" Σ|x|, "l2" √Σx² or "max" max|x|. A row whose norm is below ten times the
+    dtype's epsilon is kept as it is (sklearn.preprocessing.normalize); float dtype kept."""
+
+    norm: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float and len(x.shape) == 2, "the operand must be a float matrix")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        if self.norm == "l2":
+            norms = np.sqrt(np.einsum("ij,ij->i", x, x))
+        else:
+            norms = np.abs(x).sum(axis=1) if self.norm == "l1" else np.abs(x).max(axis=1)
+        return x / np.where(norms < _least_norm(x.dtype), x.dtype.type(1), norms)[:, None]
+
+    def lower(self, x: Node) -> Node:
+        if self.norm == "l2":
+            norms = t.sqrt(t.sum_(t.mul(x, x), axis=1, keepdims=True))
+        else:
+            reduce = t.sum_ if self.norm == "l1" else t.max_
+            norms = reduce(t.absolute(x), axis=1, keepdims=True)
+        small = t.less(norms, float(_least_norm(NUMPY_DTYPES[x.type.dtype])))
+        return t.div(x, t.where(small, t.constant(np.ones((1, 1)), x.type.dtype), norms))
+
+
+def _least_norm(dtype: np.dtype[np.floating]) -> np.floating:
+    return 10 * np.finfo(dtype).eps
+
+
+@operator
+class Binarize(Operator):
+    """y = 1 where x > threshold, else 0, in x's dtype; the comparison is made in `dtype` (sklearn.preprocessing.binarize)."""
+
+    threshold: float
+    dtype: DType
+
+    columnwise = True
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        compared = NUMPY_DTYPES[self.dtype]
+        return (x.astype(compared) > compared.type(self.threshold)).astype(x.dtype)
+
+    def lower(self, x: Node) -> Node:
+        return t.cast(t.less(t.constant(self.threshold, self.dtype), t.cast(x, self.dtype)), x.type.dtype)
+
+
+@operator
+class Polynomial(Operator):
+    """y[N, K] = Π_d x[N, terms[K, D]] over the factors of a term, -1 being none; multiplied from the last factor to the first
+    (the order in which scikit-learn's PolynomialFeatures builds a term of degree d from one of degree d - 1); dtype kept."""
+
+    terms: Array
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float and len(x.shape) == 2, "the operand must be a float matrix")
+        _require(bool((self.terms < x.columns).all()), f"terms name columns beyond {x.columns}")
+        return TensorType(x.dtype, (x.shape[0], len(self.terms)))
+
+    def evaluate(self, x: Array) -> Array:
+        one = x.dtype.type(1)
+        y = np.ones((len(x), len(self.terms)), x.dtype)
+        for factor in self.terms.T[::-1]:
+            y = y * np.where(factor < 0, one, x[:, factor])
+        return y
+
+    def lower(self, x: Node) -> Node:
+        factors = [self._factor(x, factor) for factor in self.terms.T[::-1]]
+        y = factors[0]
+        for factor in factors[1:]:
+            y = t.mul(y, factor)
+        return y
+
+    @staticmethod
+    def _factor(x: Node, factor: Array) -> Node:
+        chosen = t.take(x, np.maximum(factor, 0), axis=1)
+        if (factor >= 0).all():
+            return chosen
+        return t.where(t.constant(factor < 0), t.constant(1.0, x.type.dtype), chosen)
+
+
+# --- missing values --------------------------------------------------------------------------------------------------
+
+
+@operator
+class Impute(Operator):
+    """y[N, F] = fill[F] where x[N, F] is NaN; float dtype kept."""
+
+    fill: Array
+
+    columnwise = True
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float and type_of(self.fill).dtype == x.dtype, f"fill is {type_of(self.fill)}")
+        _require_columns(x, self.fill)
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.where(np.isnan(x), self.fill, x)
+
+    def lower(self, x: Node) -> Node:
+        return t.where(t.isnan(x), t.constant(self.fill), x)
+
+
+@operator
+class MissingText(Operator):
+    """y = whether a string is missing; bool. `nan` and `none` say which of NaN and None are missing, `value` is a string that is."""
+
+    nan: bool
+    none: bool
+    value: str | None
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "str", "the operand must be strings")
+        return x.with_dtype("bool")
+
+    def evaluate(self, x: Array) -> Array:
+        missing = np.zeros(x.shape, bool)
+        if self.nan:
+            missing |= np.not_equal(x, x).astype(bool)
+        if self.none:
+            missing |= np.frompyfunc(lambda item: item is None, 1, 1)(x).astype(bool)
+        if self.value is not None:
+            missing |= np.equal(x, self.value).astype(bool)
+        return missing
+
+
+@operator
+class ImputeText(Operator):
+    """y[N, F] = fill[F] where missing[N, F], else x[N, F]; strings."""
+
+    fill: Array
+
+    def infer(self, missing: TensorType, x: TensorType) -> TensorType:
+        _require(missing.dtype == "bool" and x.dtype == "str" and missing.shape == x.shape, "the operands must be bool and str")
+        _require_columns(x, self.fill)
+        return x
+
+    def evaluate(self, missing: Array, x: Array) -> Array:
+        return np.where(missing, self.fill.astype(object), x)
+
+
+# --- categories ------------------------------------------------------------------------------------------------------
+
+
+@operator
+class Lookup(Operator):
+    """y[N, F] = codes[F, k] where categories[F, k] = x[N, F]; missing[F] where x is NaN; unknown[F] where there is no such k.
+
+    categories[F, K] (x's dtype) ascend along K; the last is repeated, or the largest number put, where a column has fewer than
+    K: such padding has the code unknown[F]. y has the dtype of the codes.
+    """
+
+    categories: Array
+    codes: Array
+    unknown: Array
+    missing: Array
+
+    columnwise = True
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(type_of(self.categories).dtype == x.dtype, f"categories are {type_of(self.categories)}")
+        _require(self.codes.shape == self.categories.shape and self.codes.ndim == 2 and self.codes.shape[1] > 0, "no codes")
+        _require_columns(x, self.categories, self.unknown, self.missing)
+        dtypes = {type_of(a).dtype for a in (self.codes, self.unknown, self.missing)}
+        _require(len(dtypes) == 1, f"codes are of {', '.join(sorted(dtypes))}")
+        return x.with_dtype(type_of(self.codes).dtype)
+
+    def evaluate(self, x: Array) -> Array:
+        y = np.empty(x.shape, self.codes.dtype)
+        for j, (categories, codes) in enumerate(zip(self.categories, self.codes, strict=True)):
+            place = np.minimum(np.searchsorted(categories, x[:, j]), len(categories) - 1)
+            y[:, j] = np.where(categories[place] == x[:, j], codes[place], self.unknown[j])
+        return np.where(np.isnan(x), self.missing, y) if x.dtype.kind == "f" else y
+
+    def lower(self, x: Node) -> Node:
+        # A category's place is found by counting the smaller ones; then two look-ups a value, however many categories there are.
+        width = self.categories.shape[1]
+        place = t.minimum(Rank(self.categories)(x), width - 1)
+        place = t.add(place, np.arange(0, width * x.type.columns, width, dtype=np.int32))
+        found = t.equal(t.take(self.categories.ravel(), place, axis=0), x)
+        y = t.where(found, t.take(self.codes.ravel(), place, axis=0), t.constant(self.unknown))
+        return t.where(t.isnan(x), t.constant(self.missing), y) if x.type.is_float else y
+
+
+@operator
+class OneHot(Operator):
+    """y[N, K] = 1 where x[N, source[K]] = value[K] (NaN equals NaN), else 0; value has x's dtype, y the given one."""
+
+    source: Array
+    value: Array
+    dtype: DType
+
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(
+            type_of(self.value).dtype == x.dtype and self.value.shape == self.source.shape, f"value is {type_of(self.value)}"
+        )
+        in_range = not len(self.source) or 0 <= self.source.min() <= self.source.max() < x.columns
+        _require(in_range, f"sources must lie in 0..{x.columns - 1}")
+        return TensorType(self.dtype, (x.shape[0], len(self.source)))
+
+    def evaluate(self, x: Array) -> Array:
+        chosen = x[:, self.source]
+        hot = chosen == self.value
+        if x.dtype.kind == "f":
+            hot |= np.isnan(chosen) & np.isnan(self.value)
+        return hot.astype(NUMPY_DTYPES[self.dtype])
+
+    def lower(self, x: Node) -> Node:
+        chosen = t.take(x, self.source, axis=1)
+        hot = t.equal(chosen, t.constant(self.value))
+        if x.type.is_float and np.isnan(self.value).any():
+            hot = t.logical_or(hot, t.logical_and(t.isnan(chosen), t.constant(np.isnan(self.value))))
+        return t.cast(hot, self.dtype)

@@ -1,0 +1,41 @@
+"""sklearn.feature_selection: every selector keeps the columns of `get_support`; RFE and RFECV also predict with what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ops.columns import SelectColumns
+from hbc.parser.registry import Outputs, Result, child, converts
+from hbc.parser.sklearn.common import checked
+
+
+def _selected(m: Any, x: Node) -> Node:
+    """The columns in their order, dtype kept; NaN and inf are accepted where the selector's tags say so."""
+    missing = bool(m.__sklearn_tags__().input_tags.allow_nan)
+    return SelectColumns(np.flatnonzero(m.get_support()))(checked(m, x, allow_nan=missing, allow_inf=missing))
+
+
+@converts(
+    "sklearn.feature_selection.GenericUnivariateSelect",
+    "sklearn.feature_selection.SelectFdr",
+    "sklearn.feature_selection.SelectFpr",
+    "sklearn.feature_selection.SelectFromModel",
+    "sklearn.feature_selection.SelectFwe",
+    "sklearn.feature_selection.SelectKBest",
+    "sklearn.feature_selection.SelectPercentile",
+    "sklearn.feature_selection.SequentialFeatureSelector",
+    "sklearn.feature_selection.VarianceThreshold",
+)
+def selector(m: Any, x: Node) -> Result:
+    return _selected(m, x)
+
+
+@converts("sklearn.feature_selection.RFE", "sklearn.feature_selection.RFECV")
+def recursive_elimination(m: Any, x: Node) -> Result:
+    y = _selected(m, x)
+    estimator: Outputs = child(m.estimator_, y, "estimator_")
+    delegated = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+    return {"transform": y, **{method: estimator[method] for method in delegated if method in estimator}}
