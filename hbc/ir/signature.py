@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hbc.ir.types import DType
+import numpy as np
+
+from hbc.ir.types import Array, DType
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,28 @@ class Sample:
 
     names: tuple[str, ...] | None
     kinds: tuple[DType, ...]
+
+
+@dataclass(frozen=True)
+class InputLimits:
+    """Requirements on one graph input, by column: whether NaN and ±inf may come, and how large |x| may be."""
+
+    allow_nan: Array
+    allow_inf: Array
+    limit: Array
+    owners: tuple[str, ...]
+
+    @property
+    def unrestricted(self) -> bool:
+        return bool(self.allow_nan.all() and self.allow_inf.all() and np.isinf(self.limit).all())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The requirements on all inputs of a graph, in their order, and the least number of rows."""
+
+    inputs: tuple[InputLimits, ...]
+    min_rows: int
 
 
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hbc.ir.graph import Graph, Node
-from hbc.ir.types import Array
+from hbc.ir.signature import InputLimits, Limits
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Concat
-
-
-@dataclass(frozen=True)
-class InputLimits:
-    """Requirements on one graph input, by column: whether NaN and ±inf may come, and how large |x| may be."""
-
-    allow_nan: Array
-    allow_inf: Array
-    limit: Array
-    owners: tuple[str, ...]
-
-    @property
-    def unrestricted(self) -> bool:
-        return bool(self.allow_nan.all() and self.allow_inf.all() and np.isinf(self.limit).all())
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The requirements on all inputs of a graph, in their order, and the least number of rows."""
-
-    inputs: tuple[InputLimits, ...]
-    min_rows: int
 
 
 def input_limits(graph: Graph) -> Limits:
@@ -52,7 +28,11 @@ def input_limits(graph: Graph) -> Limits:
             min_rows = max(min_rows, check.min_rows)
             for source, column in frozenset().union(*origins[node]):
                 nan, inf, limit, owner = state[source]
-                stricter = (nan[column] and not check.allow_nan) or (inf[column] and not check.allow_inf) or limit[column] > check.limit
+                stricter = (
+                    (nan[column] and not check.allow_nan)
+                    or (inf[column] and not check.allow_inf)
+                    or limit[column] > check.limit
+                )
                 nan[column] &= check.allow_nan
                 inf[column] &= check.allow_inf
                 limit[column] = min(limit[column], check.limit)
