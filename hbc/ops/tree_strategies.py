@@ -1,0 +1,269 @@
+"""Tree ensembles as tensor operators: the three strategies of the paper, exact for NaN, ±inf, single leaves and any mix of depths.
+
+A row goes left where `x <= threshold`, or x is NaN and the node says so. Leaf values are added in the order of the trees, by an
+ordered sum, so that an exact tie between classes falls as in the source library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array, N, type_of
+from hbc.ops import tensor as t
+from hbc.ops.tree import TreeEnsemble
+
+GEMM_LIMIT = 1 << 26
+"""Elements of C [T, I, L] that gemm accepts: 256 MiB in float32."""
+PERFECT_LIMIT = 1 << 24
+"""Leaves of all padded trees that perf_tree_trav accepts."""
+PERFECT_DEPTH = 16
+"""The depth that perf_tree_trav accepts: beyond it, padding outgrows any forest that was worth training."""
+
+
+# --- the sum ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Trees in the order of their sum: [rounds × outputs] for scalar leaves, filled up with trees of one leaf of value 0.
+
+    `op` has them in this order and base 0; `outputs` is K for scalar leaves, and None for vector leaves."""
+
+    op: TreeEnsemble
+    outputs: int | None
+
+    def sum(self, values: Node) -> Node:
+        """y[N, K] from the values of the leaves, [N, T] or (vector leaves) [N, T, K]."""
+        if self.outputs is not None:
+            values = t.reshape(values, N, self.op.n_trees // self.outputs, self.outputs)
+        return t.sum_(values, axis=1, ordered=True)
+
+
+def _plan(op: TreeEnsemble) -> _Plan:
+    """The base becomes a tree of one leaf that comes first, as it does in the sum."""
+    outputs, trees = op.n_outputs, np.arange(op.n_trees)
+    vector = outputs > 1 and op.values.shape[1] == outputs
+    first = [op.base] if vector else list(op.base[:, None])
+    first = [value if value.any() else None for value in first]
+    filler = len(op.feature)  # the node of a leaf of value 0, then those of the base
+    base_nodes = filler + np.cumsum([value is not None for value in first])
+    op = _with_leaves(op, [np.zeros(op.values.shape[1]), *(value for value in first if value is not None)])
+    if vector:
+        roots = op.roots if first[0] is None else np.append(base_nodes, op.roots)
+        return _Plan(replace(op, roots=roots.astype(np.int32), target=np.zeros(len(roots), np.int32)), None)
+    columns = []
+    for k in range(outputs):
+        before = [] if first[k] is None else [base_nodes[k]]
+        columns.append(np.append(before, op.roots[trees[op.target == k]]))
+    place = np.full((max(map(len, columns)), outputs), filler)
+    for k, column in enumerate(columns):
+        place[: len(column), k] = column
+    target = np.tile(np.arange(outputs, dtype=np.int32), len(place))
+    return _Plan(replace(op, roots=place.ravel().astype(np.int32), target=target), outputs)
+
+
+def _with_leaves(op: TreeEnsemble, values: list[Array]) -> TreeEnsemble:
+    """The same trees over more nodes, which are leaves of these values; and base 0."""
+    nothing = np.zeros(len(values), np.int32)
+    leaf = len(op.values) + np.arange(len(values), dtype=np.int32)
+    return replace(
+        op,
+        feature=np.append(op.feature, nothing - 1),
+        threshold=np.append(op.threshold, nothing.astype(op.threshold.dtype)),
+        left=np.append(op.left, leaf),
+        right=np.append(op.right, leaf),
+        missing_left=np.append(op.missing_left, nothing.astype(bool)),
+        values=np.concatenate([op.values, np.stack(values).astype(op.values.dtype)]),
+        leaf_ids=np.append(op.leaf_ids, nothing),
+        base=np.zeros_like(op.base),
+    )
+
+
+def _goes_left(value: Node, threshold: Node | Array, missing_left: Node | None) -> Node:
+    """The one rule. Without a node that sends NaN left, `NaN <= threshold` is false, which sends it right."""
+    below = t.less_equal(value, threshold)
+    return below if missing_left is None else t.logical_or(below, t.logical_and(t.isnan(value), missing_left))
+
+
+def _lowering(leaves: Callable[[TreeEnsemble, Node], Node]) -> Callable[[TreeEnsemble, Node], Node]:
+    """A strategy from its way to find the number of the leaf in every tree, i32[N, T]."""
+
+    def lower(op: TreeEnsemble, x: Node) -> Node:
+        if op.output == "leaf":
+            return t.take(op.leaf_ids, leaves(op, x), axis=0)
+        plan = _plan(op)
+        scalar = plan.outputs is not None
+        return plan.sum(t.take(plan.op.values[:, 0] if scalar else plan.op.values, leaves(plan.op, x), axis=0))
+
+    return lower
+
+
+# --- tree_trav -------------------------------------------------------------------------------------------------------
+
+
+def _walk(op: TreeEnsemble, x: Node) -> Node:
+    """`depth` times: look up the node's feature, its value, its threshold, and the child. Nodes are numbered anew, the leaves first
+    and by their own numbers, and point to themselves: after the last step the node is the number of the leaf."""
+    at_leaf = op.feature < 0
+    number = np.where(at_leaf, op.left, len(op.values) + np.cumsum(~at_leaf) - 1)
+    inner = np.flatnonzero(~at_leaf)
+    themselves = np.arange(len(op.values))
+
+    def table(at_leaves: Array, at_nodes: Array) -> Array:
+        return np.concatenate([at_leaves, at_nodes[inner]]).astype(at_nodes.dtype)
+
+    zeros = np.zeros(len(op.values), np.int32)
+    feature, threshold, missing_left = (table(zeros, column) for column in (op.feature, op.threshold, op.missing_left))
+    left, right = (table(themselves, np.where(at_leaf, 0, number[side]).astype(np.int32)) for side in _children(op))
+    roots = number[op.roots].astype(np.int32)
+
+    # The first step starts at the same node in every row, so that its look-ups are constants.
+    value = t.take(x, feature[roots].astype(np.int64), axis=1)
+    missing = t.constant(missing_left[roots][None]) if missing_left[roots].any() else None
+    goes_left = _goes_left(value, threshold[roots][None], missing)
+    at = t.where(goes_left, t.constant(left[roots][None]), t.constant(right[roots][None]))
+    for _ in range(int(op.depths.max(initial=0)) - 1):
+        value = t.take_along(x, t.take(feature, at, axis=0))
+        missing = t.take(missing_left, at, axis=0) if missing_left.any() else None
+        goes_left = _goes_left(value, t.take(threshold, at, axis=0), missing)
+        at = t.where(goes_left, t.take(left, at, axis=0), t.take(right, at, axis=0))
+    return at
+
+
+def _children(op: TreeEnsemble) -> tuple[Array, Array]:
+    """left and right with leaves pointing to node 0, since what they hold is not a node."""
+    at_leaf = op.feature < 0
+    return np.where(at_leaf, 0, op.left), np.where(at_leaf, 0, op.right)
+
+
+# --- perf_tree_trav --------------------------------------------------------------------------------------------------
+
+
+def _perfect(op: TreeEnsemble, x: Node) -> Node:
+    """Every tree padded to depth D: node i of a level has the children 2i and 2i + 1 on the next, and so no child is looked up.
+    Level d has a table of T·2^d nodes; below an early leaf, both sides of every node end at that leaf."""
+    depth = int(op.depths.max(initial=0))
+    if depth > PERFECT_DEPTH or op.n_trees << depth > PERFECT_LIMIT:
+        raise NotImplementedError(
+            f"strategy 'perf_tree_trav' pads every tree to depth {depth}, which makes 2^{depth} leaves in each of {op.n_trees} trees "
+            f"(the limits are depth {PERFECT_DEPTH} and {PERFECT_LIMIT} leaves)"
+        )
+    nodes = op.roots.astype(np.int64)
+    at: Node | None = None
+    for _ in range(max(depth, 1)):
+        inner = op.feature[nodes] >= 0
+        feature = np.where(inner, op.feature[nodes], 0).astype(np.int32)
+        threshold, missing_left = op.threshold[nodes], op.missing_left[nodes] & inner
+        if at is None:
+            value = t.take(x, feature.astype(np.int64), axis=1)
+            cut: Node | Array = threshold[None]
+            missing = t.constant(missing_left[None]) if missing_left.any() else None
+            double = t.constant(2 * np.arange(op.n_trees, dtype=np.int32)[None])
+        else:
+            value = t.take_along(x, t.take(feature, at, axis=0))
+            cut = t.take(threshold, at, axis=0)
+            missing = t.take(missing_left, at, axis=0) if missing_left.any() else None
+            double = t.add(at, at)
+        at = t.add(double, t.cast(t.logical_not(_goes_left(value, cut, missing)), "i32"))
+        children = np.stack([np.where(inner, side[nodes], nodes) for side in (op.left, op.right)], axis=1)
+        nodes = children.ravel()
+    assert at is not None
+    return t.take(op.left[nodes], at, axis=0)
+
+
+# --- gemm ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The paper's tensors, a block a tree, padded: feature (A's one-hot rows as column numbers), threshold and missing_left [T, I];
+    C [T, I, L]: 1 if the leaf is left of the node, -1 if right, else 0; D [T, L]: left turns, and L at padding, which no sum over I
+    nodes reaches; leaf [T, L]: numbers of the leaves."""
+
+    feature: Array
+    threshold: Array
+    missing_left: Array
+    c: Array
+    d: Array
+    leaf: Array
+
+
+def _blocks(op: TreeEnsemble) -> _Blocks:
+    most = max(int(op.leaf_counts.max(initial=1)), 2)
+    size = op.n_trees * (most - 1) * most
+    if size > GEMM_LIMIT:
+        raise NotImplementedError(
+            f"strategy 'gemm' needs a matrix of {most - 1} nodes × {most} leaves for each of {op.n_trees} trees, {size} numbers in all "
+            f"(the limit is {GEMM_LIMIT})"
+        )
+    feature = np.zeros((op.n_trees, most - 1), np.int64)
+    threshold = np.zeros((op.n_trees, most - 1), op.threshold.dtype)
+    missing_left = np.zeros((op.n_trees, most - 1), bool)
+    c = np.zeros((op.n_trees, most - 1, most), np.float32)
+    d = np.full((op.n_trees, most), most, np.float32)
+    leaf = np.zeros((op.n_trees, most), np.int32)
+    for tree, root in enumerate(op.roots):
+        nodes, paths = np.array([root]), np.zeros((1, most - 1), np.float32)
+        inner_count = leaf_count = 0
+        while len(nodes):
+            at_leaf = op.feature[nodes] < 0
+            ends = slice(leaf_count, leaf_count + int(at_leaf.sum()))
+            leaf[tree, ends] = op.left[nodes[at_leaf]]
+            c[tree, :, ends] = paths[at_leaf].T
+            d[tree, ends] = (paths[at_leaf] > 0).sum(axis=1)
+            leaf_count = ends.stop
+            nodes, paths = nodes[~at_leaf], paths[~at_leaf]
+            columns = inner_count + np.arange(len(nodes))
+            inner_count += len(nodes)
+            for table, source in ((feature, op.feature), (threshold, op.threshold), (missing_left, op.missing_left)):
+                table[tree, columns] = source[nodes]
+            turned = [paths.copy(), paths.copy()]
+            for side, sign in zip(turned, (1, -1), strict=True):
+                side[np.arange(len(nodes)), columns] = sign
+            nodes, paths = np.concatenate([op.left[nodes], op.right[nodes]]), np.concatenate(turned)
+    return _Blocks(feature, threshold, missing_left, c, d, leaf)
+
+
+def _matches(blocks: _Blocks, x: Node) -> Node:
+    """bool[N, T, L]: true at the leaf that is reached. X·A is a selection of columns (a product would make NaN of 0·inf); the
+    decisions are 0 or 1 and their sums at most I in magnitude, which float32 holds exactly."""
+    trees, inner = blocks.feature.shape
+    value = t.take(x, blocks.feature.ravel(), axis=1)
+    missing = t.constant(blocks.missing_left.reshape(1, -1)) if blocks.missing_left.any() else None
+    decided = t.cast(_goes_left(value, blocks.threshold.reshape(1, -1), missing), "f32")
+    turns = t.block_matmul(t.reshape(decided, N, trees, inner), blocks.c)
+    return t.equal(turns, blocks.d[None])
+
+
+def _gemm_leaves(blocks: _Blocks, x: Node) -> Node:
+    """The number of the leaf, i32[N, T]: its place in the block by one more product, exact up to 2^24 leaves."""
+    trees, most = blocks.leaf.shape
+    places = np.broadcast_to(np.arange(most, dtype=np.float32)[None, :, None], (trees, most, 1))
+    place = t.block_matmul(t.cast(_matches(blocks, x), "f32"), places)
+    row = t.constant(most * np.arange(trees, dtype=np.int32)[None])
+    return t.take(blocks.leaf.ravel(), t.add(t.cast(t.reshape(place, N, trees), "i32"), row), axis=0)
+
+
+def gemm(op: TreeEnsemble, x: Node) -> Node:
+    """T = X·A ≤ B; T = T·C == D; R = T·E, a block a tree; then the sum over trees in their order."""
+    if op.output == "leaf":
+        return t.take(op.leaf_ids, _gemm_leaves(_blocks(op), x), axis=0)
+    plan = _plan(op)
+    op, blocks = plan.op, _blocks(plan.op)
+    scalar = plan.outputs is not None
+    if not np.isfinite(op.values).all():  # 0·inf would be NaN
+        return plan.sum(t.take(op.values[:, 0] if scalar else op.values, _gemm_leaves(blocks, x), axis=0))
+    reached = t.cast(_matches(blocks, x), type_of(op.values).dtype)
+    result = t.block_matmul(reached, op.values[blocks.leaf])
+    return plan.sum(t.reshape(result, N, op.n_trees) if scalar else result)
+
+
+LOWERINGS: dict[str, Callable[[TreeEnsemble, Node], Node]] = {
+    "gemm": gemm,
+    "tree_trav": _lowering(_walk),
+    "perf_tree_trav": _lowering(_perfect),
+}
