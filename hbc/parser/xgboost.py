@@ -1,0 +1,272 @@
+"""XGBoost 2 and 3: XGBClassifier, XGBRegressor, XGBRanker, the random forests, and Booster.
+
+Models are read from `save_raw("ubj")`, whose floats keep their bits. What a node decides follows XGBoost's
+src/predictor/predict_fn.h, what is done with the sums src/objective/*, and what the classes return python-package/xgboost/sklearn.py.
+All of XGBoost computes in float32: every input is cast to it first.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check
+from hbc.ops.linear import Linear, Softmax
+from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.parser import ubjson
+from hbc.parser.boosting import PlaneTable
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Described, Result, converts, describes, public_name
+
+LOGIT = ("reg:logistic", "binary:logistic", "binary:logitraw")
+LOG = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
+IDENTITY = (
+    "binary:logitraw",
+    "reg:squarederror",
+    "reg:linear",
+    "reg:squaredlogerror",
+    "reg:absoluteerror",
+    "reg:quantileerror",
+    "reg:pseudohubererror",
+    "rank:ndcg",
+    "rank:map",
+    "rank:pairwise",
+)
+MULTICLASS = ("multi:softmax", "multi:softprob")
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The document of a model: its booster, the name of its objective, and the margin of a row without trees."""
+
+    document: dict[str, Any]
+
+    @property
+    def objective(self) -> str:
+        return str(self.document["objective"]["name"])
+
+    @property
+    def booster(self) -> str:
+        return str(self.document["gradient_booster"]["name"])
+
+    @property
+    def n_outputs(self) -> int:
+        parameters = self.document["learner_model_param"]
+        return max(int(parameters["num_class"]), int(parameters.get("num_target", 1)), 1)
+
+    @property
+    def base(self) -> Array:
+        """The margin that base_score stands for, f32[K] (ObjFunction::ProbToMargin); XGBoost 3.1 has one for every output."""
+        score = np.atleast_1d(json.loads(self.document["learner_model_param"]["base_score"])).astype(np.float32)
+        one = np.float32(1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.objective in LOGIT:
+                score = -np.log(one / score - one)
+            elif self.objective in LOG:
+                score = np.log(score)
+        return np.ascontiguousarray(np.broadcast_to(score, self.n_outputs))
+
+
+def read_model(m: Any) -> Learner:
+    return Learner(ubjson.loads(m.save_raw("ubj"))["learner"])
+
+
+def margins(learner: Learner, x: Node, rounds: int | None) -> tuple[Node, Node | None]:
+    """The margins f32[N, K] of a float32 x, and the leaves f32[N, T] where there are trees. `rounds`: how many count; None for all."""
+    if learner.booster == "gblinear":
+        return _linear(learner, x), None
+    ensemble, x = _ensemble(learner, x, rounds)
+    leaves = replace(ensemble, output="leaf")(x)
+    return ensemble(x), t.cast(leaves, "f32")
+
+
+def _linear(learner: Learner, x: Node) -> Node:
+    """GBLinear::Pred: a missing value adds nothing."""
+    weights = learner.document["gradient_booster"]["model"]["weights"].reshape(-1, learner.n_outputs)
+    present = t.where(t.isnan(x), 0.0, x)
+    return Linear(weights[:-1], weights[-1] + learner.base)(present)
+
+
+def _ensemble(learner: Learner, x: Node, rounds: int | None) -> tuple[TreeEnsemble, Node]:
+    booster = learner.document["gradient_booster"]
+    model = booster["gbtree"]["model"] if learner.booster == "dart" else booster["model"]
+    documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
+    weights = np.asarray(booster.get("weight_drop", np.ones(len(documents))), np.float32)
+    if rounds is not None:
+        end = _end(model, rounds, learner.n_outputs)
+        documents, target, weights = documents[:end], target[:end], weights[:end]
+    if not documents:
+        raise Refusal("it has no trees.", "Fit it with at least one round.")
+    planes = PlaneTable(x.type.columns, sets_go_left=False)
+    trees = [_tree(document, weight, learner.n_outputs, planes) for document, weight in zip(documents, weights, strict=True)]
+    if trees[0].values.shape[1] > 1:
+        target = np.zeros_like(target)
+    return join(trees, learner.base, target), planes.behind(x)
+
+
+def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
+    """The number of trees in the first rounds."""
+    ends = model.get("iteration_indptr")
+    if ends is not None:
+        return int(ends[min(rounds, len(ends) - 1)])
+    forest = int(model["gbtree_model_param"].get("num_parallel_tree", 1))
+    return rounds * forest * n_outputs
+
+
+def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: PlaneTable) -> Tree:
+    left, right = document["left_children"], document["right_children"]
+    leaf = left < 0
+    condition = document["split_conditions"]
+    feature = document["split_indices"].astype(np.int64)
+    default_left = document["default_left"].astype(bool)
+    # x < c is x <= the float before c; nothing is below -inf.
+    if np.any(np.isneginf(condition[~leaf]) | np.isnan(condition[~leaf])):
+        raise Refusal("a node tests x < -inf or x < NaN.")
+    threshold = np.nextafter(condition, np.float32(-np.inf))
+    categorical = document["split_type"].astype(bool) & ~leaf
+    if categorical.any():
+        starts, sizes = document["categories_segments"], document["categories_sizes"]
+        for node, start, size in zip(document["categories_nodes"], starts, sizes, strict=True):
+            categories = document["categories"][start : start + size]
+            feature[node] = planes.add(int(feature[node]), categories, missing_left=bool(default_left[node]))
+            threshold[node] = 0.5
+    values = _leaf_values(document, leaf, n_outputs) * weight
+    ids = np.arange(len(left))
+    tree = Tree(np.where(leaf, -1, feature), threshold, left, right, default_left, values, ids)
+    return _reachable(tree) if int(document["tree_param"]["num_deleted"]) else tree
+
+
+def _leaf_values(document: dict[str, Any], leaf: Array, n_outputs: int) -> Array:
+    """f32[M, V]: a leaf's value stands where an inner node has its threshold; vectors stand apart."""
+    if int(document["tree_param"]["size_leaf_vector"]) <= 1:
+        return np.asarray(document["split_conditions"])[:, None]
+    if "leaf_weights" in document:  # from 3.1 on, a leaf's right child is the number of its vector
+        vectors = document["leaf_weights"].reshape(-1, n_outputs)
+        return np.asarray(vectors[np.where(leaf, document["right_children"], 0)])
+    return np.asarray(document["base_weights"].reshape(-1, n_outputs))
+
+
+def _reachable(tree: Tree) -> Tree:
+    """The tree without the nodes that pruning has cut off."""
+    kept = np.zeros(len(tree.feature), bool)
+    front = np.array([0])
+    while len(front):
+        kept[front] = True
+        inner = front[tree.feature[front] >= 0]
+        front = np.concatenate([tree.left[inner], tree.right[inner]])
+    place = np.cumsum(kept) - 1
+    left, right = (np.where(tree.feature >= 0, place[side], 0) for side in (tree.left, tree.right))
+    ids = np.arange(len(kept))
+    return Tree(
+        tree.feature[kept], tree.threshold[kept], left[kept], right[kept], tree.missing_left[kept], tree.values[kept], ids[kept]
+    )
+
+
+def link(objective: str, margin: Node) -> Node:
+    """ObjFunction::PredTransform: f32[N, K] of margins to what `predict` returns, f32[N, K], or [N] for the class of multi:softmax."""
+    if objective in IDENTITY:
+        return margin
+    if objective in LOGIT:
+        return t.sigmoid(margin)
+    if objective in LOG:
+        return t.exp(margin)
+    if objective == "multi:softprob":
+        return Softmax()(margin)
+    if objective == "multi:softmax":
+        return t.cast(t.argmax(margin, 1), "f32")
+    if objective == "binary:hinge":
+        return t.cast(t.less(0.0, margin), "f32")
+    raise Refusal(f"hbc does not know what its objective {objective!r} makes of margins.")
+
+
+def flat(value: Node) -> Node:
+    """One column as a vector: the shape of everything XGBoost returns for one output."""
+    return t.reshape(value, "N") if value.type.shape[1:] == (1,) else value
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """margin f32[N, K]; output: what Booster.predict returns; leaves f32[N, T] (None for gblinear)."""
+
+    margin: Node
+    output: Node
+    leaves: Node | None
+
+
+def _predictions(m: Any, x: Node) -> Predictions:
+    """Of one of the scikit-learn classes: with its `missing` and the best iteration of early stopping."""
+    booster = m.get_booster()
+    learner = read_model(booster)
+    x = _checked(m, x, allow_inf=learner.booster != "gblinear")
+    if m.missing is not None and not np.isnan(m.missing):
+        x = t.where(t.equal(x, np.float32(m.missing)), np.float32(np.nan), x)
+    try:
+        rounds = int(booster.best_iteration) + 1
+    except AttributeError:
+        rounds = None
+    margin, leaves = margins(learner, x, rounds)
+    return Predictions(margin, link(learner.objective, margin), leaves)
+
+
+def _checked(m: Any, x: Node, allow_inf: bool) -> Node:
+    """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
+    limit = float("inf") if allow_inf or x.type.dtype != "f64" else LARGEST
+    return t.cast(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=0)(x), "f32")
+
+
+LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
+"""The largest double that rounds to a finite float32."""
+
+
+@describes("xgboost.Booster")
+def _booster_columns(m: Any) -> Described:
+    return m.num_features(), m.feature_names
+
+
+@converts("xgboost.Booster")
+def booster(m: Any, x: Node) -> Result:
+    """`predict` of a DMatrix made of X: all rounds."""
+    learner = read_model(m)
+    margin, _ = margins(learner, _checked(m, x, allow_inf=False), None)
+    return {"predict": flat(link(learner.objective, margin))}
+
+
+@converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker")
+def xgb_regressor(m: Any, x: Node) -> Result:
+    result = _predictions(m, x)
+    return {"predict": flat(result.output), **_apply(result)}
+
+
+def _apply(result: Predictions) -> dict[str, Node]:
+    return {} if result.leaves is None else {"apply": flat(result.leaves)}
+
+
+@converts("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
+def xgb_classifier(m: Any, x: Node) -> Result:
+    result = _predictions(m, x)
+    output, n_classes = flat(result.output), int(m.n_classes_)
+    columns = output.type.columns if len(output.type.shape) == 2 else 1
+    if columns > 1 and n_classes != 2:
+        predicted = t.argmax(output, 1)
+    elif columns > 1:  # of several labels, each 0 or 1
+        predicted = t.cast(t.less(0.5, output), "f64")
+    elif m.objective == "multi:softmax":
+        predicted = t.cast(output, "i32")
+    else:
+        predicted = t.cast(t.less(0.5, output), "i64")
+    if m.objective == "multi:softmax":
+        proba = Softmax()(result.margin)
+    elif columns > 1 and (n_classes == columns or n_classes == 2):
+        proba = output
+    elif columns == 1:
+        column = t.reshape(output, "N", 1)
+        proba = t.concat([t.sub(1.0, column), column])
+    else:
+        raise Refusal(f"it has {n_classes} classes but {columns} outputs.")
+    return {"predict": predicted, "predict_proba": proba, **_apply(result)}
