@@ -1,5 +1,14 @@
 """Converters of scikit-learn's estimators, one file a family; importing this package registers them all."""
 
-from hbc.parser.sklearn import feature_selection, linear, pipeline, preprocessing, tree
+from hbc.parser.sklearn import (
+    decomposition,
+    feature_selection,
+    linear,
+    naive_bayes,
+    neural_network,
+    pipeline,
+    preprocessing,
+    tree,
+)
 
-__all__ = ["feature_selection", "linear", "pipeline", "preprocessing", "tree"]
+__all__ = ["decomposition", "feature_selection", "linear", "naive_bayes", "neural_network", "pipeline", "preprocessing", "tree"]

@@ -10,10 +10,13 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
+from hbc.parser.frame import Refusal
 from hbc.parser.registry import public_name
 
 
-def checked(m: Any, x: Node, *, allow_nan: bool = False, allow_inf: bool = False, limit: float = float("inf"), min_rows: int = 1) -> Node:
+def checked(
+    m: Any, x: Node, *, allow_nan: bool = False, allow_inf: bool = False, limit: float = float("inf"), min_rows: int = 1
+) -> Node:
     """x as the estimator's `check_array` leaves it, dtype kept: what it rejects is noted for the input."""
     return Check(public_name(type(m)), allow_nan, allow_inf, limit, min_rows)(x)
 
@@ -35,7 +38,13 @@ def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
 def labels(classes: Array, index: Node) -> Node:
     """classes[index]: class labels, of numbers or strings, for i64[N] indices."""
     if classes.dtype.kind == "O":
-        classes = classes.astype(str)
+        values = classes.tolist()
+        classes = np.asarray(values)
+        kinds = sorted({"str" if isinstance(value, str) else type(value).__name__ for value in values})
+        if len(kinds) > 1 or classes.dtype.kind not in "Uifb":
+            raise Refusal(f"its class labels are Python objects of type {' and '.join(kinds)}.", "Use strings or numbers.")
     if classes.dtype.kind == "u" and classes.dtype.itemsize >= 4:
         classes = classes.astype(np.int64)
+    if classes.dtype == np.float16:
+        classes = classes.astype(np.float32)
     return t.take(classes, index, axis=0)

@@ -1,0 +1,79 @@
+"""sklearn.naive_bayes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import checked, labels, promote
+from hbc.parser.sklearn.linear import affine, float_type
+
+
+def log_sum_exp(x: Node) -> Node:
+    """[N, 1]: ln Σ e^x along the columns, with the largest taken out of the sum; -inf where all are (sklearn's _logsumexp)."""
+    largest = t.max_(x, 1, keepdims=True)
+    is_largest = t.equal(x, largest)
+    rest = t.where(is_largest, -np.inf, x)
+    count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)
+    shift = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
+    total = t.sum_(t.exp(t.sub(rest, shift)), 1, keepdims=True)
+    total = t.where(t.equal(total, 0.0), total, t.div(total, count))
+    return t.add(t.add(t.log1p(total), t.log(count)), largest)
+
+
+def _outputs(m: Any, joint: Node) -> Result:
+    """The methods of _BaseNB, of the joint log likelihoods [N, C]."""
+    log_proba = t.sub(joint, log_sum_exp(joint))
+    return {
+        "predict": labels(m.classes_, t.argmax(joint, 1)),
+        "predict_proba": t.exp(log_proba),
+        "predict_log_proba": log_proba,
+        "predict_joint_log_proba": joint,
+    }
+
+
+@converts("sklearn.naive_bayes.GaussianNB")
+def gaussian_nb(m: Any, x: Node) -> Result:
+    """joint[n, c] = ln prior[c] - ½ Σ_f ln 2π var[c, f] - ½ Σ_f (x[n, f] - theta[c, f])² / var[c, f]"""
+    x, (theta, variance) = promote(checked(m, x), m.theta_, m.var_)
+    difference = t.sub(t.reshape(x, "N", 1, x.type.columns), theta[None])
+    squares = t.sum_(t.div(t.mul(difference, difference), variance[None]), axis=2)
+    constant = -0.5 * np.sum(np.log(2.0 * np.pi * m.var_), axis=1)
+    dtype = float_type(NUMPY_DTYPES[squares.type.dtype], constant.dtype, np.asarray(m.class_prior_).dtype)
+    with np.errstate(divide="ignore"):
+        prior = np.log(m.class_prior_)
+    likelihood = t.sub(constant.astype(NUMPY_DTYPES[dtype]), t.mul(t.cast(squares, dtype), 0.5))
+    return _outputs(m, t.add(prior.astype(NUMPY_DTYPES[dtype]), likelihood))
+
+
+@converts("sklearn.naive_bayes.MultinomialNB")
+def multinomial_nb(m: Any, x: Node) -> Result:
+    """joint = x · feature_log_probᵀ + class_log_prior; negative x is not rejected when predicting."""
+    return _outputs(m, affine(checked(m, x), m.feature_log_prob_.T, m.class_log_prior_))
+
+
+@converts("sklearn.naive_bayes.ComplementNB")
+def complement_nb(m: Any, x: Node) -> Result:
+    """joint = x · feature_log_probᵀ; the prior counts only where there is one class."""
+    prior: Any = m.class_log_prior_ if len(m.classes_) == 1 else 0.0
+    return _outputs(m, affine(checked(m, x), m.feature_log_prob_.T, prior))
+
+
+@converts("sklearn.naive_bayes.BernoulliNB")
+def bernoulli_nb(m: Any, x: Node) -> Result:
+    """joint = b · (ln p - ln(1 - p))ᵀ + class_log_prior + Σ_f ln(1 - p), b = [x > binarize], or x itself without it."""
+    x = checked(m, x)
+    if m.binarize is not None:
+        # A Python threshold is rounded to a float32 x's dtype before it is compared; a numpy one widens x.
+        compared = float_type(NUMPY_DTYPES[x.type.dtype], *([m.binarize.dtype] if isinstance(m.binarize, np.generic) else []))
+        threshold = np.asarray(m.binarize, NUMPY_DTYPES[compared])
+        x = t.cast(t.less(threshold, t.cast(x, compared)), "f32" if x.type.dtype == "f32" else "f64")
+    present: Array = m.feature_log_prob_
+    with np.errstate(divide="ignore", invalid="ignore"):
+        absent = np.log(1 - np.exp(present))
+        return _outputs(m, affine(x, (present - absent).T, m.class_log_prior_ + absent.sum(axis=1)))
