@@ -22,12 +22,15 @@ class Operator:
 
     `level` says whether every compiler must run it ("tensor"), or may have it lowered to tensor operators ("model").
     `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers).
-    `removes_missing` says that no NaN of the input reaches the output (imputers, encoders).
+    `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
+    seen there, unless `keeps_large` (imputers). `creates_missing` says that ordinary numbers can give NaN or ±inf (logarithms).
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
     columnwise: ClassVar[bool] = False
     removes_missing: ClassVar[bool] = False
+    keeps_large: ClassVar[bool] = False
+    creates_missing: ClassVar[bool] = False
 
     # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
 

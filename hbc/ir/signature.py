@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from hbc.ir.graph import Graph
 from hbc.ir.types import Array, DType
 
 
@@ -68,11 +70,26 @@ class InputLimits:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """A requirement on a value inside the graph: `graph` computes it from the same inputs in numpy, as its one output "value",
+    and `require` raises InvalidInputError for what the source library would reject."""
+
+    graph: Graph
+    require: Callable[[Array], None]
+
+    def test(self, arrays: Sequence[Array]) -> None:
+        (value,) = self.graph.evaluate(*arrays)["value"]
+        self.require(value)
+
+
+@dataclass(frozen=True)
 class Limits:
-    """The requirements on all inputs of a graph, in their order, and the least number of rows."""
+    """The requirements on all inputs of a graph, in their order, and the least number of rows; `guards` are what no limit on a
+    column can say, and are tested after the limits (on copies in host memory, whatever the device)."""
 
     inputs: tuple[InputLimits, ...]
     min_rows: int
+    guards: tuple[Guard, ...] = ()
 
 
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:

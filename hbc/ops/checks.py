@@ -3,8 +3,14 @@ back to the columns of the model's input, where the runtime tests them before an
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
 from hbc.ir.graph import Node, Operator, operator
-from hbc.ir.types import Array, TensorType
+from hbc.ir.types import Array, TensorType, type_of
 
 
 @operator
@@ -29,3 +35,73 @@ class Check(Operator):
 
     def lower(self, x: Node) -> Node:
         return x
+
+    def require(self, x: Array) -> None:
+        """Raise InvalidInputError for a computed value that the source would have rejected."""
+        if x.dtype.kind != "f":
+            return
+        rejected = np.zeros(x.shape, bool)
+        if not self.allow_nan:
+            rejected |= np.isnan(x)
+        if not self.allow_inf:
+            rejected |= np.isinf(x)
+        rejected |= np.abs(x) > self.limit
+        if rejected.any():
+            raise InvalidInputError(
+                found=f"values from which the model itself computes {x[rejected][0]}",
+                expected=f"what {self.owner.rpartition('.')[2]} accepts",
+            )
+
+
+@operator
+class CheckValues(Check):
+    """y = x, where the source library would have rejected an x[N, F] that is none of values[F, :counts[F]] (sorted where they are
+    numbers); with `allowed` False: one that is. nan[F] and none[F] say whether NaN and None count among the values.
+
+    columns[F] name the columns for the message (sklearn.utils._encode._check_unknown). Applied to strings it runs on the host.
+    """
+
+    _: KW_ONLY
+    values: Array
+    counts: Array
+    nan: Array
+    none: Array
+    columns: tuple[str, ...]
+    allowed: bool = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if type_of(self.values).dtype != x.dtype or self.values.shape[0] != x.columns:
+            raise TypeError(f"values are {type_of(self.values)}")
+        if not len(self.counts) == len(self.nan) == len(self.none) == len(self.columns) == x.columns:
+            raise TypeError(f"parameters are not those of {x.columns} columns")
+        return x
+
+    def require(self, x: Array) -> None:
+        for j, column in enumerate(x.T):
+            among = self._texts_among(j, column) if x.dtype.kind == "O" else self._numbers_among(j, column)
+            rejected = ~among if self.allowed else among
+            if rejected.any():
+                what = "one of the categories" if self.allowed else "no missing value where there was none"
+                raise InvalidInputError(
+                    found=f"{column[rejected].tolist()[0]!r} in {self.columns[j]}",
+                    expected=f"{what} when {self.owner.rpartition('.')[2]} was fitted",
+                )
+
+    def _numbers_among(self, j: int, column: Array) -> Array:
+        values = self.values[j, : self.counts[j]]
+        among = np.zeros(len(column), bool)
+        if len(values):
+            among = values[np.minimum(np.searchsorted(values, column), len(values) - 1)] == column
+        return among | np.isnan(column) if self.nan[j] and column.dtype.kind == "f" else among
+
+    def _texts_among(self, j: int, column: Array) -> Array:
+        tables: list[set[Any]] | None = self.__dict__.get("_tables")
+        if tables is None:
+            tables = [set(row[:count].tolist()) for row, count in zip(self.values, self.counts, strict=True)]
+            for table, none in zip(tables, self.none, strict=True):
+                table.update([None] if none else [])
+            object.__setattr__(self, "_tables", tables)
+        known, items = tables[j], column.tolist()
+        if self.allowed and known.issuperset(items):  # nearly always, and much faster than the question for every row
+            return np.ones(len(items), bool)
+        return np.array([item in known if item == item else bool(self.nan[j]) for item in items], bool)

@@ -160,6 +160,30 @@ class Binarize(Operator):
 
 
 @operator
+class Partial(Operator):
+    """y = function(x), element by element; float dtype kept. The functions are those that give NaN or ±inf for some finite x, which a
+    Check behind them looks for: log, log1p, sqrt, exp, expm1."""
+
+    function: str
+
+    columnwise = True
+    creates_missing = True
+
+    @property
+    def _operator(self) -> t.Unary:
+        return {"log": t.Log, "log1p": t.Log1p, "sqrt": t.Sqrt, "exp": t.Exp, "expm1": t.Expm1}[self.function]()
+
+    def infer(self, x: TensorType) -> TensorType:
+        return self._operator.infer(x)
+
+    def evaluate(self, x: Array) -> Array:
+        return self._operator.evaluate(x)
+
+    def lower(self, x: Node) -> Node:
+        return self._operator(x)
+
+
+@operator
 class Polynomial(Operator):
     """y[N, K] = Π_d x[N, terms[K, D]] over the factors of a term, -1 being none; multiplied from the last factor to the first
     (the order in which scikit-learn's PolynomialFeatures builds a term of degree d from one of degree d - 1); dtype kept."""
@@ -204,6 +228,7 @@ class Impute(Operator):
 
     columnwise = True
     removes_missing = True
+    keeps_large = True
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float and type_of(self.fill).dtype == x.dtype, f"fill is {type_of(self.fill)}")

@@ -2,52 +2,83 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hbc.ir.graph import Graph, Node
-from hbc.ir.signature import InputLimits, Limits
-from hbc.ops.checks import Check
+from hbc.ir.signature import Guard, InputLimits, Limits
+from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Concat
 
+Origin = frozenset[tuple[Node, int]]
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """For every column of a value, the input columns whose NaN, and whose ±inf and large numbers, can be seen in it; and whether
+    an operator on the way makes NaN or ±inf of ordinary numbers."""
+
+    missing: list[Origin]
+    large: list[Origin]
+    creates: bool
+
 
 def input_limits(graph: Graph) -> Limits:
-    """Follow every column's missing values through the graph. Per-column operators keep them apart; anything else mixes all columns."""
+    """Follow every column's missing values through the graph. Per-column operators keep them apart; anything else mixes all columns.
+
+    What cannot be said of an input column becomes a Guard: sets of known categories, and checks behind an operator that is not
+    defined everywhere (a logarithm).
+    """
     width = {node: node.type.columns if len(node.type.shape) == 2 else 1 for node in graph.inputs}
     state = {node: ([True] * w, [True] * w, [np.inf] * w, [""] * w) for node, w in width.items()}
-    origins: dict[Node, list[frozenset[tuple[Node, int]]]] = {
-        node: [frozenset([(node, i)]) for i in range(w)] for node, w in width.items()
-    }
+    traces: dict[Node, _Trace] = {}
+    for node, w in width.items():
+        columns: list[Origin] = [frozenset([(node, i)]) for i in range(w)]
+        traces[node] = _Trace(columns, columns, False)
+    guards: list[Guard] = []
     min_rows = 0
     for node in graph.nodes:
-        if node in origins:
+        if node in traces:
             continue
-        origins[node] = _origins(node, [origins[source] for source in node.inputs])
-        if isinstance(node.op, Check):
-            check = node.op
-            min_rows = max(min_rows, check.min_rows)
-            for source, column in frozenset().union(*origins[node]):
-                nan, inf, limit, owner = state[source]
-                stricter = (
-                    (nan[column] and not check.allow_nan)
-                    or (inf[column] and not check.allow_inf)
-                    or limit[column] > check.limit
-                )
-                nan[column] &= check.allow_nan
-                inf[column] &= check.allow_inf
-                limit[column] = min(limit[column], check.limit)
-                owner[column] = check.owner if stricter else owner[column]
+        traces[node] = trace = _trace(node, [traces[source] for source in node.inputs])
+        check = node.op
+        if not isinstance(check, Check):
+            continue
+        min_rows = max(min_rows, check.min_rows)
+        strict = not (check.allow_nan and check.allow_inf and np.isinf(check.limit))
+        if isinstance(check, CheckValues) or (trace.creates and strict):
+            guards.append(Guard(Graph(graph.inputs, {"value": node.inputs}), check.require))
+        for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
+            nan, _, _, owner = state[source]
+            if nan[column] and not check.allow_nan:
+                nan[column], owner[column] = False, check.owner
+        for source, column in frozenset[tuple[Node, int]]().union(*trace.large):
+            _, inf, limit, owner = state[source]
+            if (inf[column] and not check.allow_inf) or limit[column] > check.limit:
+                owner[column] = check.owner
+            inf[column] &= check.allow_inf
+            limit[column] = min(limit[column], check.limit)
     limits = tuple(
         InputLimits(np.array(nan), np.array(inf), np.array(limit), tuple(owner)) for nan, inf, limit, owner in state.values()
     )
-    return Limits(limits, min_rows)
+    return Limits(limits, min_rows, tuple(guards))
 
 
-def _origins(node: Node, sources: list[list[frozenset[tuple[Node, int]]]]) -> list[frozenset[tuple[Node, int]]]:
-    """For every column of a value, the input columns whose missing values can be seen in it."""
+def _trace(node: Node, sources: list[_Trace]) -> _Trace:
+    op = node.op
+    numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too
+    missing = _origins(node, [source.missing for source in sources], numbers and not op.removes_missing)
+    large = _origins(node, [source.large for source in sources], numbers and (op.keeps_large or not op.removes_missing))
+    creates = op.creates_missing or (not op.removes_missing and any(source.creates for source in sources))
+    return _Trace(missing, large, creates)
+
+
+def _origins(node: Node, sources: list[list[Origin]], passes: bool) -> list[Origin]:
     op = node.op
     width = int(node.type.shape[1]) if len(node.type.shape) >= 2 and node.type.batched else 1
-    if op.removes_missing or not sources or node.type.dtype == "bool":
+    if not passes or not sources:
         return [frozenset()] * width
     if isinstance(op, SelectColumns):
         return [sources[0][i] for i in op.indices]
@@ -55,5 +86,5 @@ def _origins(node: Node, sources: list[list[frozenset[tuple[Node, int]]]]) -> li
         return [origin for source in sources for origin in source]
     if op.columnwise and len(sources) == 1 and len(sources[0]) == width:
         return sources[0]
-    everything = frozenset().union(*(origin for source in sources for origin in source))
+    everything: Origin = frozenset[tuple[Node, int]]().union(*(origin for source in sources for origin in source))
     return [everything] * width

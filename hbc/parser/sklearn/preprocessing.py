@@ -12,7 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
+from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Partial, Polynomial, Standardize
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.common import as_float, checked
@@ -119,11 +119,11 @@ def _rounding(x: Node) -> Node:
 FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
     None: lambda x: x,
     np.positive: lambda x: x,
-    np.exp: _in_float(t.exp),
-    np.expm1: _in_float(t.expm1),
-    np.log: _in_float(t.log),
-    np.log1p: _in_float(t.log1p),
-    np.sqrt: _in_float(t.sqrt),
+    np.exp: _in_float(Partial("exp")),
+    np.expm1: _in_float(Partial("expm1")),
+    np.log: _in_float(Partial("log")),
+    np.log1p: _in_float(Partial("log1p")),
+    np.sqrt: _in_float(Partial("sqrt")),
     np.tanh: _in_float(t.tanh),
     np.absolute: t.absolute,
     np.fabs: _in_float(t.absolute),
