@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from estimators.case import Case
@@ -87,7 +93,63 @@ def missing(cls, classes, **more):
 
 
 def isolation(name, missing=False, **options):
-    return Case(f"IsolationForest {name}", lambda: fit(IsolationForest(n_estimators=10, random_state=0, **options), missing=missing))
+    return Case(
+        f"IsolationForest {name}", lambda: fit(IsolationForest(n_estimators=10, random_state=0, **options), missing=missing)
+    )
+
+
+def boosting(name, classes, **options):
+    cls = GradientBoostingClassifier if classes else GradientBoostingRegressor
+    model = cls(n_estimators=8, random_state=0, **options)
+    return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes))
+
+
+def histogram(name, classes, missing=False, strings=False, make=None, **options):
+    cls = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    model = cls(max_iter=8, min_samples_leaf=5, random_state=0, **options)
+    make = make or (lambda model: fit(model, classes=classes, missing=missing, strings=strings))
+    return Case(f"{cls.__name__} {name}", lambda: make(model))
+
+
+def _positive(model):
+    X, y = data(classes=0)
+    return model.fit(X, np.exp(y)), X[:200]
+
+
+def _categories(model, classes=0, dtype=float):
+    """Columns 1 and 4 are categories whose effect has no order; the rows to score have unknown ones too."""
+    rng = np.random.default_rng(3)
+    X, _ = data(missing=True)
+    X[:, 1] = rng.integers(0, 12, len(X)) * 3
+    X[:, 4] = rng.integers(-2, 40, len(X))
+    effect = rng.normal(size=50)
+    score = effect[(X[:, 1] / 3).astype(int)] + effect[X[:, 4].astype(int) + 2] + np.nan_to_num(X[:, 0])
+    X[rng.random(len(X)) < 0.1, 1] = np.nan
+    y = np.digitize(score, np.quantile(score, np.arange(1, classes) / classes)) if classes else score
+    model.fit(X, y)
+    test = X[:200].copy()
+    test[:40, 1] = rng.choice([1, 2.5, -1, 0.5, 300, 1e10, -0.0, np.nan], 40)
+    test[20:60, 4] = rng.choice([100, -3, 7.5, np.nan], 40)
+    return model, test
+
+
+def _frame(model, names):
+    """A frame with a categorical and a string column beside numbers; unknown categories come to be scored."""
+    import pandas as pd
+
+    rng = np.random.default_rng(5)
+    size = rng.choice(["small", "medium", "large", "huge"], 300)
+    town = rng.choice(list("abcdefgh"), 300)
+    number = np.round(rng.normal(size=300), 1)
+    y = number + (size == "medium") * 2 - np.isin(town, ["b", "e"]) * 3
+    frame = pd.DataFrame({"number": number, "town": town, "other": rng.normal(size=300), "size": size})
+    if not names:
+        frame = frame.astype({"town": "category", "size": "category"})
+    model.fit(frame, y)
+    test = frame[:200].copy()
+    if names:
+        test.loc[:20, "town"] = "z"
+    return model, test
 
 
 CASES = [
@@ -112,4 +174,38 @@ CASES = [
     isolation("one sample", max_samples=1),
     isolation("two samples", max_samples=2),
     isolation("missing", missing=True),
+    boosting("log_loss", 2),
+    boosting("exponential", 2, loss="exponential"),
+    boosting("3 classes", 3, subsample=0.7, max_features=3),
+    boosting("zero", 2, init="zero"),
+    boosting("zero, 3 classes", 3, init="zero"),
+    boosting("init estimator", 2, init=LogisticRegression()),
+    boosting("init estimator exponential", 2, init=LogisticRegression(), loss="exponential"),
+    boosting("init estimator, 3 classes", 3, init=DecisionTreeClassifier(max_depth=3)),
+    boosting("init prior", 3, init=DummyClassifier(strategy="prior")),
+    boosting("early stopping", 2, n_iter_no_change=2, learning_rate=0.7),
+    boosting("squared_error", 0),
+    boosting("absolute_error", 0, loss="absolute_error"),
+    boosting("huber", 0, loss="huber", alpha=0.8),
+    boosting("quantile", 0, loss="quantile", alpha=0.3),
+    boosting("zero", 0, init="zero", max_leaf_nodes=5),
+    boosting("init estimator", 0, init=LinearRegression()),
+    boosting("init constant", 0, init=DummyRegressor(strategy="constant", constant=2.0)),
+    histogram("binary", 2),
+    histogram("3 string classes", 3, strings=True, learning_rate=0.3),
+    histogram("missing", 2, missing=True),
+    histogram("missing, 4 classes", 4, missing=True, max_bins=16),
+    histogram("class_weight", 3, class_weight="balanced", l2_regularization=1.0),
+    histogram("early stopping", 2, early_stopping=True, n_iter_no_change=1),
+    histogram("squared_error", 0, missing=True),
+    histogram("absolute_error", 0, loss="absolute_error"),
+    histogram("quantile", 0, loss="quantile", quantile=0.2),
+    histogram("gamma", 0, loss="gamma", make=_positive),
+    histogram("poisson", 0, loss="poisson", make=_positive),
+    histogram("monotonic", 0, monotonic_cst=[1, 0, 0, -1, 0, 0, 0], interaction_cst="no_interactions"),
+    histogram("categories", 0, categorical_features=[1, 4], make=_categories),
+    histogram("all categories", 0, categorical_features=[True] * 7, make=_categories),
+    histogram("categories", 3, categorical_features=[1, 4], make=lambda m: _categories(m, 3)),
+    histogram("string categories", 0, categorical_features=["town", "size"], make=lambda m: _frame(m, True)),
+    histogram("pandas categories", 0, make=lambda m: _frame(m, False)),
 ]

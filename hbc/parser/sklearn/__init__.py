@@ -3,6 +3,7 @@
 from hbc.parser.sklearn import (
     decomposition,
     feature_selection,
+    gradient_boosting,
     linear,
     naive_bayes,
     neural_network,
@@ -11,4 +12,14 @@ from hbc.parser.sklearn import (
     tree,
 )
 
-__all__ = ["decomposition", "feature_selection", "linear", "naive_bayes", "neural_network", "pipeline", "preprocessing", "tree"]
+__all__ = [
+    "decomposition",
+    "feature_selection",
+    "gradient_boosting",
+    "linear",
+    "naive_bayes",
+    "neural_network",
+    "pipeline",
+    "preprocessing",
+    "tree",
+]

@@ -1,0 +1,245 @@
+"""GradientBoosting and HistGradientBoosting of sklearn.ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array, N
+from hbc.ops import tensor as t
+from hbc.ops.linear import Softmax
+from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.registry import Result, child, columns_by_name, converts, public_name, transform_child
+from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+
+INVERSE: dict[str, Callable[[Node], Node]] = {
+    "IdentityLink": lambda raw: raw,
+    "LogLink": t.exp,
+    "LogitLink": t.sigmoid,
+    "HalfLogitLink": lambda raw: t.sigmoid(t.mul(raw, 2.0)),
+    "MultinomialLogit": lambda raw: Softmax()(raw),
+}
+"""From raw predictions to predictions (sklearn._loss.link)."""
+
+
+def _logit(p: Node) -> Node:
+    return t.log(t.div(p, t.sub(1.0, p)))
+
+
+def _multinomial_logit(p: Node) -> Node:
+    logs = t.log(p)
+    return t.sub(logs, t.div(t.sum_(logs, axis=1, keepdims=True), float(p.type.columns)))
+
+
+LINK: dict[str, Callable[[Node], Node]] = {
+    "IdentityLink": lambda p: p,
+    "LogitLink": _logit,
+    "HalfLogitLink": lambda p: t.mul(_logit(p), 0.5),
+    "MultinomialLogit": _multinomial_logit,
+}
+"""From an init estimator's predictions to raw predictions."""
+
+
+def _function(table: dict[str, Callable[[Node], Node]], m: Any) -> Callable[[Node], Node]:
+    name = type(m._loss.link).__name__
+    if name not in table:
+        raise Refusal(f"its loss {m.loss!r} has the link {name}, which is not one of {', '.join(table)}.")
+    return table[name]
+
+
+def _probabilities(m: Any, raw: Node) -> Node:
+    """BaseLoss.predict_proba of raw predictions f64[N, 1] or f64[N, K]."""
+    positive = _function(INVERSE, m)(raw)
+    return t.concat([t.sub(1.0, positive), positive]) if raw.type.columns == 1 else positive
+
+
+def _squeezed(raw: Node) -> Node:
+    return t.reshape(raw, N) if raw.type.columns == 1 else raw
+
+
+# --- GradientBoosting ------------------------------------------------------------------------------------------------
+
+
+def _boosted(m: Any) -> TreeEnsemble:
+    """The stages' trees without init, scaled by the learning rate as every stage adds them."""
+    rounds, outputs = m.estimators_.shape
+    trees = [tree.tree_ for tree in m.estimators_.ravel()]
+    read = [read_tree(tree, m.learning_rate * tree.value.reshape(tree.node_count, 1)) for tree in trees]
+    return join(read, _constant_init(m, outputs), np.tile(np.arange(outputs), rounds))
+
+
+def _constant_init(m: Any, outputs: int) -> Array:
+    """What init adds to every row, where it is the same for all; otherwise 0, and `_init` is added."""
+    name = public_name(type(m.init_))
+    if name == "sklearn.dummy.DummyClassifier" and m.init_.strategy == "prior":
+        prior = np.asarray(m.init_.class_prior_)[None]
+        eps = np.finfo(np.float64).eps
+        prior = np.clip(prior if m._loss.is_multiclass else prior[:, 1], eps, 1 - eps, dtype=np.float64)
+        return np.asarray(m._loss.link.link(prior)).ravel()
+    if name == "sklearn.dummy.DummyRegressor":
+        return np.asarray(m._loss.link.link(m.init_.constant_.astype(np.float64))).ravel()
+    return np.zeros(outputs)
+
+
+def _has_constant_init(m: Any) -> bool:
+    if isinstance(m.init_, str):
+        return True
+    name = public_name(type(m.init_))
+    return name == "sklearn.dummy.DummyRegressor" or (name == "sklearn.dummy.DummyClassifier" and m.init_.strategy == "prior")
+
+
+def _init(m: Any, x: Node, classifier: bool) -> Node:
+    """_init_raw_predictions: f64[N, K] from an estimator's predictions on the float32 matrix."""
+    outputs = child(m.init_, x, "init_")
+    link = _function(LINK, m)
+    if not classifier:
+        (predictions,) = outputs["predict"]
+        return link(t.reshape(t.cast(predictions, "f64"), N, 1))
+    (proba,) = outputs["predict_proba"]
+    proba = t.cast(proba, "f64")
+    if not m._loss.is_multiclass:
+        proba = t.take(proba, np.array([1]), axis=1)
+    eps = float(np.finfo(np.float64).eps)
+    return link(t.minimum(t.maximum(proba, eps), 1 - eps))
+
+
+def _gradient_boosting(m: Any, x: Node, classifier: bool) -> tuple[Node, Node]:
+    """Raw predictions, and the leaves f64[N, rounds, K] as `apply` gives them."""
+    single_x = single(m, x, allow_nan=False)
+    ensemble = _boosted(m)
+    raw = ensemble(single_x)
+    if not _has_constant_init(m):
+        raw = t.add(_init(m, single_x, classifier), raw)
+    # Its predictions reject NaN, but `apply` asks the first tree, which accepts it.
+    applied = leaves(ensemble, single(m, x, allow_nan=accepts_nan(m.estimators_[0, 0])))
+    return raw, t.cast(applied, "f64")
+
+
+@converts("sklearn.ensemble.GradientBoostingClassifier")
+def gradient_boosting_classifier(m: Any, x: Node) -> Result:
+    raw, applied = _gradient_boosting(m, x, classifier=True)
+    decision, proba = _squeezed(raw), _probabilities(m, raw)
+    index = t.cast(t.less_equal(0.0, decision), "i64") if raw.type.columns == 1 else t.argmax(raw, 1)
+    return {
+        "predict": labels(m.classes_, index),
+        "decision_function": decision,
+        "predict_proba": proba,
+        "predict_log_proba": t.log(proba),
+        "apply": t.reshape(applied, N, *m.estimators_.shape),
+    }
+
+
+@converts("sklearn.ensemble.GradientBoostingRegressor")
+def gradient_boosting_regressor(m: Any, x: Node) -> Result:
+    raw, applied = _gradient_boosting(m, x, classifier=False)
+    return {"predict": t.reshape(raw, N), "apply": applied}
+
+
+# --- HistGradientBoosting --------------------------------------------------------------------------------------------
+
+
+def _histogram_raw(m: Any, x: Node | Frame) -> Node:
+    """_raw_predict: f64[N, K]. Every column is float64, categorical ones encoded as 0, 1, … or NaN and placed first."""
+    x = _numbers(m, as_matrix(x)) if m.is_categorical_ is None else _encoded(m, as_frame(x))
+    predictors = [predictor for stage in m._predictors for predictor in stage]
+    planes = _Planes(m, x.type.columns)
+    trees = [planes.read(predictor) for predictor in predictors]
+    if planes.keys:
+        x = t.concat([x, planes.operator()(x)])
+    base = np.asarray(m._baseline_prediction).ravel()
+    return join(trees, base, np.tile(np.arange(len(base)), len(m._predictors)))(x)
+
+
+def _encoded(m: Any, frame: Frame) -> Node:
+    """The fitted `_preprocessor`: an OrdinalEncoder for the categorical columns, the others as they are."""
+    if all(column.origin == i for i, column in enumerate(frame.columns)):
+        columns_by_name()
+    categorical, numerical = ([int(i) for i in np.flatnonzero(chosen)] for chosen in (m.is_categorical_, ~m.is_categorical_))
+    parts = []
+    if categorical:
+        encoder = m._preprocessor.named_transformers_["encoder"]
+        parts.append(t.cast(transform_child(encoder, frame.select(categorical), "_preprocessor.encoder"), "f64"))
+    if numerical:
+        parts.append(_numbers(m, frame.select(numerical).matrix()))
+    return t.concat(parts)
+
+
+def _numbers(m: Any, x: Node) -> Node:
+    return t.cast(checked(m, x, allow_nan=True, allow_inf=True), "f64")
+
+
+class _Planes:
+    """The different (feature, set of categories) tests of a model, as columns behind x, and its trees that read them."""
+
+    def __init__(self, m: Any, columns: int) -> None:
+        self.columns = columns
+        known, place = m._bin_mapper.make_known_categories_bitsets()
+        self.known = {int(f): _members(known[place[f]]) for f in np.flatnonzero(m._bin_mapper.is_categorical_)}
+        self.keys: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+
+    def read(self, predictor: Any) -> Tree:
+        nodes = predictor.nodes
+        leaf = nodes["is_leaf"].astype(bool)
+        categorical = nodes["is_categorical"].astype(bool) & ~leaf
+        feature = np.where(leaf, -1, nodes["feature_idx"].astype(np.int64))
+        threshold = np.where(leaf, 0.0, nodes["num_threshold"])
+        for i in np.flatnonzero(categorical):
+            goes_left = _members(predictor.raw_left_cat_bitsets[nodes["bitset_idx"][i]])
+            feature[i] = self.plane(int(feature[i]), bool(nodes["missing_go_to_left"][i]), goes_left)
+            threshold[i] = 0.5
+        return Tree(
+            feature=feature,
+            threshold=threshold,
+            left=nodes["left"].astype(np.int64),
+            right=nodes["right"].astype(np.int64),
+            missing_left=nodes["missing_go_to_left"].astype(bool) & ~leaf & ~categorical,
+            values=nodes["value"][:, None],
+        )
+
+    def plane(self, feature: int, missing_left: bool, goes_left: Array) -> int:
+        """The column that is 0 where a row goes left. A category that is unknown goes where a missing one goes, so the set that is
+        tested is the one of the known categories that go the other way."""
+        other_way = np.setdiff1d(self.known[feature], goes_left) if missing_left else goes_left
+        key = (feature, missing_left, tuple(map(int, other_way)))
+        return self.columns + self.keys.setdefault(key, len(self.keys))
+
+    def operator(self) -> CategoryPlanes:
+        right_inside = np.array([missing_left for _, missing_left, _ in self.keys])
+        sets: Sequence[tuple[int, ...]] = [categories for *_, categories in self.keys]
+        return CategoryPlanes(
+            columns=np.array([feature for feature, *_ in self.keys], np.int64),
+            categories=np.array([category for one in sets for category in one], np.int64),
+            offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+            inside=right_inside,
+            missing=~right_inside,
+            invalid=~right_inside,
+        )
+
+
+def _members(bitset: Array) -> Array:
+    """The numbers of the bits that are set in uint32[8]."""
+    return np.flatnonzero(np.unpackbits(np.ascontiguousarray(bitset, "<u4").view(np.uint8), bitorder="little"))
+
+
+@converts("sklearn.ensemble.HistGradientBoostingRegressor", frame=True)
+def histogram_regressor(m: Any, x: Node | Frame) -> Result:
+    return {"predict": _function(INVERSE, m)(t.reshape(_histogram_raw(m, x), N))}
+
+
+@converts("sklearn.ensemble.HistGradientBoostingClassifier", frame=True)
+def histogram_classifier(m: Any, x: Node | Frame) -> Result:
+    raw = _histogram_raw(m, x)
+    decision = _squeezed(raw)
+    index = t.cast(t.less(0.0, decision), "i64") if raw.type.columns == 1 else t.argmax(raw, 1)
+    return {
+        "predict": labels(m.classes_, index),
+        "decision_function": decision,
+        "predict_proba": _probabilities(m, raw),
+    }
