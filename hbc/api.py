@@ -45,7 +45,7 @@ def _build(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: 
     if compiler.handles_strings:
         return compiler.compile(optimized.graph, options), limits, optimized
     parts = partition(optimized.graph)
-    device = compiler.compile(parts.device, options)
-    if parts.before is None and not parts.after:
+    device = compiler.compile(parts.device, options) if parts.device.outputs else None
+    if device is not None and parts.before is None and not parts.after:
         return device, limits, optimized
-    return HostedExecutable(parts.before, device, parts.after), limits, optimized
+    return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after), limits, optimized

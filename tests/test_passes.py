@@ -146,7 +146,7 @@ def test_strings_are_cut_off_before_and_after():
     for method, expected in graph.evaluate(*data).items():
         (found,) = parts.device.evaluate(*crossing, methods=[method]).values()
         if method in parts.after:
-            (found,) = parts.after[method].evaluate(*found).values()
+            (found,) = parts.after[method].evaluate(*found, *data).values()
         np.testing.assert_array_equal(found[0], expected[0])
     assert list(parts.after) == ["predict"]
     assert list(parts.before.outputs) == [BEFORE]

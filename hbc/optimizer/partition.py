@@ -18,7 +18,8 @@ class Partition:
     """The three parts of a graph.
 
     before: from the graph's inputs to the device's, as its one output `BEFORE`; None where they are the same.
-    device: the graph's methods, as far as numbers go. after: for a method that returns strings, from the device's results to them.
+    device: the graph's methods, as far as numbers go; a method that is computed from strings alone is not among them.
+    after: for a method that the host finishes, from the device's results (if it has any), followed by the graph's inputs.
     """
 
     before: Graph | None
@@ -46,10 +47,11 @@ def partition(graph: Graph) -> Partition:
         if all(side[node] == "device" for node in group):
             results[method] = group
             continue
-        exits = dict.fromkeys(node for node in _leaving(group, side))
-        results[method] = tuple(exits)
+        exits = _leaving(group, side)
+        if exits:
+            results[method] = tuple(exits)
         inputs = {node: Input(f"device{i}", node.type.dtype, node.type.shape)() for i, node in enumerate(exits)}
-        after[method] = Graph(tuple(inputs.values()), {method: tuple(substitute(group, inputs))})
+        after[method] = Graph((*inputs.values(), *graph.inputs), {method: tuple(substitute(group, inputs))})
     device = {method: tuple(substitute(group, entries)) for method, group in results.items()}
     before = None if list(entries) == list(graph.inputs) else Graph(graph.inputs, {BEFORE: tuple(crossing)})
     return Partition(before, Graph(tuple(entries.values()), device).verify(), after)
@@ -76,13 +78,15 @@ def _sides(graph: Graph) -> dict[Node, str]:
 
 
 def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:
-    """The device's values (and inputs that are returned unchanged) from which the host makes a method's output."""
-    leaving: list[Node] = []
+    """The device's values from which the host makes a method's output, together with the graph's inputs."""
+    leaving: dict[Node, None] = {}
     stack = list(reversed(group))
+    seen: set[Node] = set()
     while stack:
         node = stack.pop()
-        if side[node] == "after":
+        if side[node] == "device":
+            leaving[node] = None
+        elif node not in seen:
+            seen.add(node)
             stack.extend(reversed(node.inputs))
-        elif not _is_constant(node):
-            leaving.append(node)
-    return leaving
+    return list(leaving)

@@ -12,18 +12,22 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True)
 class HostedExecutable:
-    """`before` and `after` run in numpy on the host, around `device` (optimizer/partition.py)."""
+    """`before` and `after` run in numpy on the host, around `device` (optimizer/partition.py).
+    The device has no part where strings alone are computed with: an encoder's categories, say."""
 
     before: Graph | None
-    device: Executable
+    device: Executable | None
+    methods: frozenset[str]
+    """Those in which the device has a part."""
     after: Mapping[str, Graph]
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        if self.before is not None:
-            (arrays,) = self.before.evaluate(*arrays).values()
-        results = self.device.run(method, arrays)
+        results: list[Array] = []
+        if self.device is not None and method in self.methods:
+            (entering,) = [arrays] if self.before is None else self.before.evaluate(*arrays).values()
+            results = self.device.run(method, entering)
         after = self.after.get(method)
-        return results if after is None else after.evaluate(*results)[method]
+        return results if after is None else after.evaluate(*results, *arrays)[method]
 
     def export(self, path: str) -> None:
         raise ValueError(
