@@ -23,7 +23,7 @@ def quiet_jit() -> Iterator[None]:
     """PyTorch deprecates its own TorchScript at every call. Warnings of traces (a number of rows that became fixed) stay errors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
-        warnings.simplefilter("error", torch.jit.TracerWarning)
+        warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         yield
 
 
@@ -50,7 +50,7 @@ class TorchScriptExecutable(TorchExecutable):
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         # The optimizing executor compiles anew in its first two calls and on a GPU fuses Mul and Add into one rounding.
         # This switch is the calling thread's own.
-        with torch.jit.optimized_execution(False):
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return super()._call(method, tensors)
 
 

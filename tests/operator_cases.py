@@ -1,0 +1,321 @@
+"""THE table of operators: for each, what it is applied to. test_operators.py holds every backend to it.
+
+To add an operator, say
+
+    CASES["Standardize"] = [(Standardize(offset, scale), [rows("f32", 3)])]
+
+Arrays are batched operands, all with ROWS rows; `fixed(array)` is an operand without rows. Results are compared exactly unless
+TOLERANCES names the operator, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hbc.ir.graph import Operator
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check
+from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.linear import Linear, Softmax
+from hbc.ops.tree import CategoryPlanes, Tree, join
+
+ROWS = 67  # odd, and more than a vector register of anything
+
+
+class Fixed(NamedTuple):
+    """An operand that is the same for all rows: a Constant of the graph."""
+
+    array: Array
+
+
+class Tolerance(NamedTuple):
+    """|found - expected| ≤ atol + rtol · |expected| for float32 results; float64 gets 1e-7 of both."""
+
+    rtol: float
+    atol: float
+    reason: str
+
+
+CASES: dict[str, list[tuple[Operator, list[Array | Fixed]]]] = {}
+TOLERANCES: dict[str, Tolerance] = {}
+
+FLOATS = ("f32", "f64")
+INTEGERS = ("i8", "u8", "i16", "u16", "i32", "i64")
+
+
+def fixed(array: Any, dtype: str | None = None) -> Fixed:
+    return Fixed(np.asarray(array, None if dtype is None else NUMPY_DTYPES[dtype]))
+
+
+def specials(dtype: str) -> Array:
+    """NaN, infinities, signed zeros, subnormals, the ends of the range, and numbers around which functions branch."""
+    kind = NUMPY_DTYPES[dtype]
+    if dtype == "bool":
+        return np.array([True, False])
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        return np.array([info.min, info.max, 0, 1, info.max // 2], kind)
+    info = np.finfo(kind)
+    some = [
+        np.nan,
+        np.inf,
+        0.0,
+        info.smallest_subnormal,
+        info.smallest_subnormal * 1000,
+        info.tiny,
+        info.max,
+        info.eps,
+        0.5,
+        1.0,
+        89.0,
+        104.0,
+    ]
+    return np.array([*some, *(-value for value in some)], kind)
+
+
+def rows(dtype: str, *shape: int, seed: int = 0, finite: bool = False) -> Array:
+    """[ROWS, *shape] of random numbers; every fourth row holds special values (`finite`: none of them)."""
+    rng = np.random.default_rng([seed, *shape])
+    kind = NUMPY_DTYPES[dtype]
+    if dtype == "bool":
+        return rng.random((ROWS, *shape)) < 0.5
+    if kind.kind in "iu":
+        values = rng.integers(0 if kind.kind == "u" else -100, 101, (ROWS, *shape)).astype(kind)
+    else:
+        values = (rng.standard_normal((ROWS, *shape)) * 3).astype(kind)
+    if not finite:
+        values[::4] = rng.choice(specials(dtype), values[::4].shape)
+    return values
+
+
+def summable(dtype: str, *shape: int) -> Array:
+    """As `rows`, without numbers so large that a sum overflows in one order of its terms and not in another."""
+    values = rows(dtype, *shape)
+    values[np.isfinite(values) & (np.abs(values) > 1e30)] = 1000
+    return values
+
+
+def indices(dtype: str, size: int, *shape: int) -> Array:
+    """[ROWS, *shape] of numbers below `size`."""
+    return np.random.default_rng(size).integers(0, size, (ROWS, *shape)).astype(NUMPY_DTYPES[dtype])
+
+
+def _dtypes(op: type[t.Unary | t.Binary]) -> tuple[str, ...]:
+    return op.dtypes
+
+
+# --- elementwise -----------------------------------------------------------------------------------------------------
+
+FUNCTIONS = Tolerance(
+    1e-6, 1e-37, "each library has its own approximation, correct to a few units in the last place; subnormals may be 0"
+)
+SUMS = Tolerance(1e-5, 1e-5, "the order of the terms is the compiler's")
+
+for unary in (t.Neg, t.Abs, t.Exp, t.Expm1, t.Log, t.Log1p, t.Sqrt, t.Tanh, t.Sigmoid, t.Floor, t.IsNan, t.Not):
+    CASES[unary.__name__] = [(unary(), [rows(dtype, 5)]) for dtype in _dtypes(unary)]
+TOLERANCES.update(dict.fromkeys(("Exp", "Expm1", "Log", "Log1p", "Tanh", "Sigmoid", "Pow"), FUNCTIONS))
+
+for binary in (t.Add, t.Sub, t.Mul, t.Div, t.Pow, t.Maximum, t.Minimum, t.Less, t.LessEqual, t.Equal, t.And, t.Or):
+    CASES[binary.__name__] = [(binary(), [rows(dtype, 4), rows(dtype, 4, seed=1)]) for dtype in _dtypes(binary)]
+    first = _dtypes(binary)[-1]
+    CASES[binary.__name__] += [
+        (binary(), [rows(first, 4), fixed(rows(first, 4, seed=2)[4])]),
+        (binary(), [fixed(rows(first, 3, seed=3)[0][:, None]), rows(first, 1, 4)]),
+        (binary(), [rows(first, 4), fixed(rows(first, 1)[0, 0])]),
+    ]
+
+CASES["Where"] = [
+    (t.Where(), [rows("bool", 4), rows(dtype, 4), rows(dtype, 4, seed=1)]) for dtype in (*FLOATS, *INTEGERS, "bool")
+]
+CASES["Where"] += [
+    (t.Where(), [rows("bool", 1), fixed(specials("f64")[:6]), rows("f64", 1)]),
+    (t.Where(), [rows("bool", 3), fixed(1.5, "f32"), fixed(-2.5, "f32")]),
+    (t.Where(), [fixed([True, False, True]), rows("f32", 3), rows("f32", 1)]),
+]
+
+
+def _casts() -> list[tuple[Operator, list[Array | Fixed]]]:
+    cases: list[tuple[Operator, list[Array | Fixed]]] = []
+    for source in (*FLOATS, *INTEGERS, "bool"):
+        for target in (*FLOATS, *INTEGERS, "bool"):
+            x = rows(source, 3)
+            if source in FLOATS and target in INTEGERS:  # beyond the range is undefined
+                top = 120.0 if target[0] == "i" else 250.0
+                x = np.clip(np.nan_to_num(x), -top if target[0] == "i" else 0.0, top)
+            cases.append((t.Cast(target), [x.astype(NUMPY_DTYPES[source])]))  # type: ignore[arg-type]
+    # Halfway between two float32, beyond the largest float32, and below the smallest.
+    halves = np.array(
+        [1 + 2.0**-24, 1 + 3 * 2.0**-24, 3.4028235677973366e38, 3.4028235677973362e38, 2.0**-150, 1.5 * 2.0**-149]
+    )
+    cases.append((t.Cast("f32"), [np.tile(halves, (ROWS, 1))]))
+    return cases
+
+
+CASES["Cast"] = _casts()
+
+# --- products and reductions -----------------------------------------------------------------------------------------
+
+CASES["MatMul"] = [(t.MatMul(), [summable(dtype, 5), fixed(rows(dtype, 3, finite=True)[:5])]) for dtype in FLOATS]
+CASES["MatMul"] += [(t.MatMul(), [rows("f32", 0), fixed(np.zeros((0, 2)), "f32")])]
+CASES["BlockMatMul"] = [
+    (t.BlockMatMul(), [summable(dtype, 4, 3), fixed(rows(dtype, 3, 2, finite=True)[:4])]) for dtype in FLOATS
+]
+CASES["Sum"] = [(t.Sum(1), [summable(dtype, 7)]) for dtype in FLOATS]
+# Integers without the ends of their range: ONNX Runtime adds them as floats, and no graph needs them to wrap.
+CASES["Sum"] += [(t.Sum(1), [rows(dtype, 7, finite=True)]) for dtype in INTEGERS]
+CASES["Sum"] += [(t.Sum(axis, keepdims), [summable("f32", 3, 2)]) for axis in (1, 2) for keepdims in (False, True)]
+CASES["Sum"] += [(t.Sum(1), [rows("f64", 0)])]
+ORDERED_SUM = [
+    (t.Sum(axis, keepdims, ordered=True), [rows(dtype, 301, 2, finite=finite)])
+    for dtype in FLOATS
+    for axis, keepdims in ((1, False), (1, True), (2, False))
+    for finite in (False, True)
+]
+ORDERED_SUM += [(t.Sum(1, ordered=True), [rows("f32", 0)]), (t.Sum(1, ordered=True), [rows("i32", 5, finite=True)])]
+for reduction in (t.Max, t.Min):
+    CASES[reduction.__name__] = [(reduction(1), [rows(dtype, 5)]) for dtype in (*FLOATS, *INTEGERS)]
+    CASES[reduction.__name__] += [(reduction(axis, True), [rows("f32", 3, 2)]) for axis in (1, 2)]
+
+
+def _ties(dtype: str, width: int) -> Array:
+    """Equal largest values and several NaN, at every distance."""
+    values = np.random.default_rng(width).integers(0, 3, (ROWS, width)).astype(NUMPY_DTYPES[dtype])
+    if dtype in FLOATS:
+        values[1::3][np.random.default_rng(1).random(values[1::3].shape) < 2 / width] = np.nan
+        values[2::3] = np.where(values[2::3] == 0, -np.inf, values[2::3])
+        values[0] = [0.0, -0.0] * (width // 2) + [-0.0] * (width % 2)
+    return values
+
+
+CASES["ArgMax"] = [(t.ArgMax(1), [_ties(dtype, width)]) for dtype in (*FLOATS, *INTEGERS) for width in (3, 100)]
+CASES["ArgMax"] += [
+    (t.ArgMax(2), [_ties("f32", 24).reshape(ROWS, 3, 8)]),
+    (t.ArgMax(1), [_ties("f64", 24).reshape(ROWS, 3, 8)]),
+]
+TOLERANCES.update(dict.fromkeys(("MatMul", "BlockMatMul", "Sum"), SUMS))
+
+# --- movement --------------------------------------------------------------------------------------------------------
+
+CASES["Take"] = [
+    (t.Take(0), [fixed(rows("f32", finite=False)), indices("i64", ROWS, 3)]),
+    (t.Take(0), [fixed(rows("f64", 3)), indices("i32", ROWS)]),
+    (t.Take(0), [fixed(rows("i64", 3)), indices("i64", ROWS, 2)]),
+    (t.Take(0), [fixed(rows("bool")), indices("i32", ROWS, 2)]),
+    (t.Take(1), [rows("f32", 5), fixed([4, 0, 0, 2])]),
+    (t.Take(1), [rows("f64", 5), fixed([1, 2, 3])]),
+    (t.Take(1), [rows("u16", 5), fixed(3)]),
+    (t.Take(1), [rows("f32", 5), fixed([[4, 0], [1, 1]])]),
+    (t.Take(2), [rows("f32", 3, 5), fixed([4, 1], "i32")]),
+    (t.Take(1), [rows("f32", 5), fixed([], "i64")]),
+]
+CASES["TakeAlong"] = [
+    (t.TakeAlong(), [rows(dtype, 5), indices(kind, 5, 7)]) for dtype, kind in (("f32", "i32"), ("f64", "i64"), ("u8", "i64"))
+]
+CASES["Concat"] = [
+    (t.Concat(1), [rows(dtype, 2), rows(dtype, 0), rows(dtype, 3, seed=1)]) for dtype in (*FLOATS, "i64", "bool", "u8")
+]
+CASES["Concat"] += [(t.Concat(2), [rows("f32", 2, 3), rows("f32", 2, 1)]), (t.Concat(1), [rows("f32", 2)])]
+CASES["Reshape"] = [
+    (t.Reshape(("N", 2, 3)), [rows("f32", 6)]),
+    (t.Reshape(("N", 6)), [rows("i64", 3, 2)]),
+    (t.Reshape(("N",)), [rows("f64", 1)]),
+    (t.Reshape(("N", 0)), [rows("f64", 3, 0)]),
+    (t.Reshape(("N", 1, 1)), [rows("bool")]),
+]
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+CASES["Check"] = [(Check("sklearn.Some"), [rows("f32", 3)])]
+CASES["SelectColumns"] = [
+    (SelectColumns(np.array([2, 0, 0])), [rows("f32", 3)]),
+    (SelectColumns(np.array([1, 2])), [rows("i64", 3)]),
+    (SelectColumns(np.array([], np.int64)), [rows("f64", 3)]),
+]
+
+
+def _edges(dtype: str) -> Array:
+    """Three columns whose edges are values of rows(dtype, 3) and special values, padded with the largest."""
+    top = np.array(np.inf if dtype in FLOATS else np.iinfo(NUMPY_DTYPES[dtype]).max, NUMPY_DTYPES[dtype])
+    x = rows(dtype, 3)
+    columns = [np.unique(values[~np.isnan(values)]) for values in (x[1:40, 0], specials(dtype), x[:4, 2])]
+    width = max(map(len, columns)) + 2
+    return np.stack([np.concatenate([column, np.full(width - len(column), top)]) for column in columns]).astype(top.dtype)
+
+
+CASES["Rank"] = [(Rank(_edges(dtype)), [rows(dtype, 3)]) for dtype in ("f32", "f64", "i64")]
+CASES["Rank"] += [(Rank(np.full((3, 1), 0.0)), [rows("f64", 3)]), (Rank(np.zeros((2, 0))), [rows("f64", 2)])]
+CASES["Categorize"] = [
+    (Categorize(np.array([3.0, -1.0, 0.0, np.inf]), nan=7, unknown=9), [rows("f64", 1).round()]),
+    (Categorize(np.array([], np.float32), nan=1), [rows("f32", 1)]),
+    (Categorize(np.array([5, -3, 0, 40])), [rows("i64", 1)]),
+    (
+        Categorize(np.array(["b", "a", "ü", ""]), nan=5, none=6, unknown=7),
+        [np.array([["a"], ["b"], [""], ["ü"], ["z"], [None], [np.nan]] * 10, object)[:ROWS]],
+    ),
+]
+CASES["Linear"] = [
+    (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS
+]
+CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
+TOLERANCES["Linear"] = SUMS
+TOLERANCES["Softmax"] = FUNCTIONS
+
+
+def random_trees(
+    dtype: str, depths: list[int], outputs: int = 1, values: str = "f64", vector: bool = False, seed: int = 0
+) -> Any:
+    """An ensemble over 5 columns of trees that are about as deep, with thresholds among the values that rows(dtype, 5) has."""
+    rng = np.random.default_rng(seed)
+    x = rows(dtype, 5)
+    trees = []
+    for depth in depths:
+        feature, threshold, left, right = [-1], [0.0], [0], [0]
+        level = [0]
+        for deep in range(depth):
+            below = []
+            for node in level if deep == 0 else [node for node in level if rng.random() < 0.8] or level[:1]:
+                feature[node] = int(rng.integers(5))
+                column = x[:, feature[node]]
+                threshold[node] = float(rng.choice(column[np.isfinite(column)]))
+                left[node], right[node] = len(feature), len(feature) + 1
+                below += [left[node], right[node]]
+                feature, left, right = feature + [-1] * 2, left + [0] * 2, right + [0] * 2
+                threshold += [0.0] * 2
+            level = below
+        size = len(feature)
+        leaf_values = rng.standard_normal((size, outputs if vector else 1)).astype(NUMPY_DTYPES[values])
+        trees.append(
+            Tree(
+                np.array(feature),
+                np.array(threshold, NUMPY_DTYPES[dtype]),
+                np.array(left),
+                np.array(right),
+                rng.random(size) < 0.5,
+                leaf_values,
+                rng.permutation(size),
+            )
+        )
+    target = None if vector else np.arange(len(trees)) % outputs
+    return join(trees, rng.standard_normal(outputs), target)
+
+
+CASES["CategoryPlanes"] = [
+    (
+        CategoryPlanes(
+            columns=np.array([0, 2, 0, 1]),
+            categories=np.array([1, 2, 5, 0, 1, large, 3]),
+            offsets=np.array([0, 3, 3, 6, 7]),
+            inside=np.array([False, True, False, True]),
+            missing=np.array([True, False, False, True]),
+            invalid=np.array([True, False, True, False]),
+            truncate_negative=truncate,
+        ),
+        [rows(dtype, 3)],
+    )
+    for dtype in FLOATS
+    for truncate in (False, True)
+    for large in (7, 1 << 23)
+]
