@@ -27,7 +27,7 @@ CASES = [
     Case("PCA all components", lambda: _iris(PCA())),
     Case("PCA whiten", lambda: _iris(PCA(3, whiten=True))),
     Case("PCA whiten, rank deficient", lambda: _digits(PCA(20, whiten=True))),
-    Case("PCA float32", lambda: _iris(PCA(2), np.float32), methods=("transform",)),
+    Case("PCA float32", lambda: _iris(PCA(2), np.float32)),
     Case("PCA mle", lambda: _iris(PCA("mle"))),
     Case("PCA randomized", lambda: _digits(PCA(5, svd_solver="randomized", random_state=0))),
     Case("IncrementalPCA", lambda: _iris(IncrementalPCA(2, whiten=True))),

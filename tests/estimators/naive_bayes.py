@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.datasets import load_digits, load_iris
-from sklearn.naive_bayes import BernoulliNB, ComplementNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 from estimators.case import Case
 
@@ -21,6 +21,13 @@ def _digits(model, classes=10, dtype=np.float64):
     return model.fit(X[kept].astype(dtype), y[kept]), X[kept][:200].astype(dtype)
 
 
+def _categories(model, dtype=np.int64):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, [2, 5, 3], (200, 3))
+    y = np.array(["no", "yes", "maybe"])[(X.sum(axis=1) + rng.integers(0, 2, 200)) % 3]
+    return model.fit(X, y), (X + 0.75 if dtype == np.float64 else X).astype(dtype)
+
+
 NAMES = ["setosa", "versicolor", "virginica"]
 
 CASES = [
@@ -31,7 +38,7 @@ CASES = [
     Case("GaussianNB one class", lambda: _digits(GaussianNB(var_smoothing=1e-2), classes=1)),
     Case("BernoulliNB", lambda: _iris(BernoulliNB(binarize=1.5))),
     Case("BernoulliNB threshold that is no float32", lambda: _iris(BernoulliNB(binarize=1.4), NAMES)),
-    Case("BernoulliNB numpy threshold", lambda: _iris(BernoulliNB(binarize=np.float64(1.4)))),
+    Case("BernoulliNB threshold of float64", lambda: _iris(BernoulliNB(binarize=np.float64(1.4)))),
     Case("BernoulliNB on integers", lambda: _digits(BernoulliNB(binarize=7.5), dtype=np.int64)),
     Case("BernoulliNB without binarize", lambda: _digits(BernoulliNB(binarize=None, alpha=0.5))),
     Case("BernoulliNB without prior", lambda: _digits(BernoulliNB(fit_prior=False), classes=2)),
@@ -41,5 +48,7 @@ CASES = [
     Case("MultinomialNB one class", lambda: _digits(MultinomialNB(), classes=1)),
     Case("ComplementNB", lambda: _digits(ComplementNB())),
     Case("ComplementNB norm", lambda: _digits(ComplementNB(norm=True))),
+    Case("CategoricalNB", lambda: _categories(CategoricalNB())),
+    Case("CategoricalNB on floats", lambda: _categories(CategoricalNB(alpha=0.5, min_categories=6), np.float64)),
     Case("ComplementNB one class", lambda: _digits(ComplementNB(), classes=1)),
 ]

@@ -9,7 +9,8 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
-from hbc.parser.registry import Result, converts
+from hbc.ops.checks import CheckValues
+from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.common import checked, labels, promote
 from hbc.parser.sklearn.linear import affine, float_type
 
@@ -62,6 +63,26 @@ def complement_nb(m: Any, x: Node) -> Result:
     """joint = x · feature_log_probᵀ; the prior counts only where there is one class."""
     prior: Any = m.class_log_prior_ if len(m.classes_) == 1 else 0.0
     return _outputs(m, affine(checked(m, x), m.feature_log_prob_.T, prior))
+
+
+@converts("sklearn.naive_bayes.CategoricalNB")
+def categorical_nb(m: Any, x: Node) -> Result:
+    """joint[n, c] = class_log_prior[c] + Σ_f feature_log_prob[f][c, int(x[n, f])]; numbers that are no category are rejected."""
+    sizes = np.array([table.shape[1] for table in m.feature_log_prob_])
+    width = max(sizes)
+    codes = CheckValues(
+        public_name(type(m)),
+        values=np.tile(np.arange(width), (len(sizes), 1)),
+        counts=sizes,
+        nan=np.zeros(len(sizes), bool),
+        none=np.zeros(len(sizes), bool),
+        columns=tuple(f"column {i}" for i in range(len(sizes))),
+    )(t.cast(checked(m, x), "i64"))
+    # One table of all features' categories, [F * width, C]: a row's log likelihoods are looked up in it and added.
+    tables = np.stack([np.pad(table.T, ((0, width - table.shape[1]), (0, 0))) for table in m.feature_log_prob_])
+    joint = t.constant(m.class_log_prior_[None])
+    found = t.take(tables.reshape(-1, tables.shape[2]), t.add(codes, np.arange(len(sizes)) * width), axis=0)
+    return _outputs(m, t.add(t.sum_(found, axis=1), joint))
 
 
 @converts("sklearn.naive_bayes.BernoulliNB")
