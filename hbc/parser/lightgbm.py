@@ -7,18 +7,19 @@ whose JSON clips infinite thresholds and is ten times slower. What a node decide
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
-from hbc.parser.boosting import rounded_down
+from hbc.parser.boosting import PlaneTable, rounded_down
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Described, Result, converts, describes, public_name
 from hbc.parser.sklearn.common import labels
@@ -42,15 +43,23 @@ class Model:
 
     def numbers(self, field: str) -> Array:
         """A field of all trees, f64."""
-        return np.fromstring(" ".join(self.trees[field]), np.float64, sep=" ")
+        return _floats(" ".join(self.trees[field]))
 
     def integers(self, field: str) -> Array:
         """A field of all trees, i64."""
-        return np.fromstring(" ".join(self.trees[field]), np.int64, sep=" ")
+        return _integers(" ".join(self.trees[field]))
 
     @property
     def trees_per_iteration(self) -> int:
         return int(self.header["num_tree_per_iteration"])
+
+
+def _floats(text: str) -> Array:
+    return np.fromstring(text.strip(), np.float64, sep=" ")
+
+
+def _integers(text: str) -> Array:
+    return np.fromstring(text.strip(), np.int64, sep=" ")
 
 
 FIELDS = (
@@ -141,11 +150,6 @@ def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
     decision = model.integers("decision_type").astype(np.uint8)
     missing, default_left = (decision >> 2) & 3, (decision & DEFAULT_LEFT) > 0
     categorical = (decision & CATEGORICAL) > 0
-    if categorical.any():
-        raise Refusal("it splits on categories, which hbc does not convert yet.", "Encode them (OneHotEncoder) and fit again.")
-    if any(flag == "1" for flag in model.trees["is_linear"]):
-        raise Refusal("its trees have linear leaves, which hbc does not convert yet.", "Fit with linear_tree=False.")
-
     # All of the window is 0: a threshold inside it cuts at the window's edge.
     zero_left = threshold >= 0
     inside = (threshold >= -WINDOW) & (threshold < WINDOW)
@@ -154,12 +158,18 @@ def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
 
     # Where zero counts as missing and goes to the other side than x <= threshold sends it, the node reads a copy
     # of its column with NaN for zero.
-    unnatural = (missing == MISSING_ZERO) & (zero_left != default_left)
+    unnatural = (missing == MISSING_ZERO) & (zero_left != default_left) & ~categorical
     copied = np.unique(feature[unnatural])
     if len(copied):
-        reads_copy = (missing == MISSING_ZERO) & np.isin(feature, copied)
+        reads_copy = (missing == MISSING_ZERO) & np.isin(feature, copied) & ~categorical
         feature = np.where(reads_copy, x.type.columns + np.searchsorted(copied, feature), feature)
         x = t.concat([x, zero_as_missing(select_columns(x, copied.tolist()))])
+    if categorical.any():
+        planes = PlaneTable(x.type.columns, sets_go_left=True)
+        for node, categories in zip(np.flatnonzero(categorical), category_sets(model), strict=True):
+            feature[node] = planes.add(int(feature[node]), categories, missing_left=False)
+        threshold[categorical] = 0.5
+        x = planes.behind(x)
 
     dtype = np.float32 if x.type.dtype == "f32" else np.float64
     values = model.numbers("leaf_value")
@@ -177,6 +187,57 @@ def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
         base=np.zeros(model.trees_per_iteration),
     )
     return trees, x
+
+
+def category_sets(model: Model) -> Iterator[Array]:
+    """The set of every categorical node, in the order of nodes: a bit a category, in words of 32 (Common::FindInBitset)."""
+    for decisions, numbers, bounds, words in zip(
+        *(model.trees[field] for field in ("decision_type", "threshold", "cat_boundaries", "cat_threshold")), strict=True
+    ):
+        categorical = _integers(decisions) & CATEGORICAL > 0
+        if categorical.any():
+            bits = np.unpackbits(_integers(words).astype("<u4").view(np.uint8), bitorder="little")
+            starts = 32 * _integers(bounds)
+            for number in _floats(numbers)[categorical].astype(np.int64):
+                yield np.flatnonzero(bits[starts[number] : starts[number + 1]])
+
+
+def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> Node:
+    """The sums f64[N, K] of trees with linear leaves (linear_tree=True, Tree::Predict): a leaf gives const + Σ coeff · x over its
+    features, or its plain value if one of them is NaN. `reached` is what the trees read, x what the leaves do."""
+    const, owners, features, coefficients = trees.values[:, 0].copy(), [], [], []
+    first = 0
+    for linear, consts, counts, indices, coeffs, size in zip(
+        *(model.trees[field] for field in ("is_linear", "leaf_const", "num_features", "leaf_features", "leaf_coeff")),
+        trees.leaf_counts,
+        strict=True,
+    ):
+        if linear == "1":
+            const[first : first + size] = _floats(consts)
+            owners.append(first + np.repeat(np.arange(size), _integers(counts)))
+            features.append(_integers(indices))
+            coefficients.append(_floats(coeffs))
+        first += size
+    # A table a leaf, padded with a column of zeros behind x.
+    owner = np.concatenate(owners)
+    counts = np.bincount(owner, minlength=len(const))
+    width = max(int(counts.max()), 1)
+    feature, coefficient = np.full((len(const), width), x.type.columns), np.zeros((len(const), width))
+    place = _position_in_group(counts)
+    feature[owner, place], coefficient[owner, place] = np.concatenate(features), np.concatenate(coefficients)
+
+    x = t.cast(x, "f64")
+    column = select_columns(x, [0])
+    x = t.concat([x, t.cast(t.less(column, column), "f64")])
+    leaves = replace(trees, output="leaf", leaf_ids=np.arange(len(const)))(reached)
+    flat_shape, shape = (N, trees.n_trees * width), (N, trees.n_trees, width)
+    read = t.take_along(x, t.reshape(t.take(feature, leaves, axis=0), *flat_shape))
+    products = t.mul(t.reshape(t.take(coefficient, leaves, axis=0), *flat_shape), read)
+    linear_values = t.add(t.take(const, leaves, axis=0), t.sum_(t.reshape(products, *shape), axis=2, ordered=True))
+    unknown = t.less(0.0, t.max_(t.reshape(t.cast(t.isnan(read), "f64"), *shape), axis=2))
+    values = t.where(unknown, t.take(trees.values[:, 0], leaves, axis=0), linear_values)
+    rounds = t.reshape(values, N, trees.n_trees // model.trees_per_iteration, model.trees_per_iteration)
+    return t.sum_(rounds, axis=1, ordered=True)
 
 
 def zero_as_missing(x: Node) -> Node:
@@ -219,15 +280,15 @@ def scores(text: str, x: Node) -> Scores:
     model = read_model(text)
     if not x.type.is_float:
         x = t.cast(x, "f32")  # _np2d_to_np1d
-    trees, x = ensemble(model, x)
-    raw = trees(x)
+    trees, read = ensemble(model, x)
+    raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
     return Scores(raw, link(model.header.get("objective", ""), mean))
 
 
 def flat(scores: Node) -> Node:
     """One column as a vector: the shape of everything LightGBM returns for one output."""
-    return t.reshape(scores, "N") if scores.type.columns == 1 else scores
+    return t.reshape(scores, N) if scores.type.columns == 1 else scores
 
 
 @describes("lightgbm.Booster")

@@ -46,7 +46,7 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
         _, kinds, graph = _variant(model, spec, sample.kinds)
         variants[kinds] = graph
-    return Parsed(_info(model, name), spec, variants)
+    return Parsed(_info(model, name, next(iter(variants.values()))), spec, variants)
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> InputSpec:
@@ -111,12 +111,16 @@ def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
     return frozenset(unread) if len(unread) < len(kinds) else frozenset()
 
 
-def _info(model: Any, name: str) -> ModelInfo:
+def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     attributes: dict[str, object] = {}
     for attribute in ("classes_", "n_features_in_", "feature_names_in_", "n_outputs_"):
         value = getattr(model, attribute, None)
         if value is not None:
             attributes[attribute] = value
     classes = attributes.get("classes_")
-    dtypes = {"predict": classes.dtype.str} if isinstance(classes, np.ndarray) else {}
+    dtypes = {}
+    if isinstance(classes, np.ndarray) and "predict" in graph.outputs:
+        # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
+        labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
+        dtypes = {"predict": classes.dtype.str} if labelled else {}
     return ModelInfo(name, attributes, dtypes)
