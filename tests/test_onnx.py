@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from hbc.compiler.onnx.session import versions  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, Array, DType  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
+from hbc.ops.tree import TreeEnsemble  # noqa: E402
 
 SPECIAL = [
     0.0,
@@ -58,7 +61,7 @@ def check(make: Callable[..., Node], *arrays: Array, rtol: float = 0.0, signs: b
     """The operator's own meaning, for all rows, one row and none; and a valid model. `signs` asks for those of zeros too."""
     inputs = tuple(Input(f"X{i}", _name(a), ("N", *a.shape[1:]))() for i, a in enumerate(arrays))
     graph = Graph(inputs, {"transform": (make(*inputs),)}).verify()
-    onnx.checker.check_model(build(graph, graph.inputs, *versions()), full_check=True)
+    onnx.checker.check_model(build(graph, graph.inputs, versions()), full_check=True)
     for threads in (1, 2):
         executable = COMPILER.compile(graph, CompileOptions(threads=threads))
         for rows in (len(arrays[0]), 1, 0):
@@ -114,7 +117,7 @@ def test_binary(op: type[t.Binary], dtype: DType) -> None:
 def test_of_any_dtype(dtype: DType) -> None:
     x = column(dtype, 8)
     cube = x.reshape(len(x), 4, 2)
-    check(lambda c, x: t.where(c, x, t.take(x, [7, 6, 5, 4, 3, 2, 1, 0], 1)), column("bool", 8), x)
+    check(lambda c, x: t.where(c, x, t.take(x, [7, 6, 5, 4, 3, 2, 1, 0], 1)), column("bool", 8), x, signs=False)
     check(lambda x: t.take(x, [3, 0, 0], 1), x)
     check(lambda x: t.take(x, [], 1), x)
     check(lambda x: t.take(x, [[1, 0], [1, 1]], 2), cube)
@@ -168,6 +171,93 @@ def test_products(dtype: DType) -> None:
     x = rng.integers(-8, 8, (40, 6)).astype(NUMPY_DTYPES[dtype])
     check(lambda x: t.matmul(x, rng.integers(-8, 8, (6, 4))), x)
     check(lambda x: t.block_matmul(x, rng.integers(-8, 8, (3, 2, 5))), x.reshape(-1, 3, 2))
+
+
+def forest(
+    trees: int, dtype: DType, values: DType, outputs: int = 1, vector: bool = False, leaf: float = 0.1, whole: bool = False
+) -> TreeEnsemble:
+    """Random trees of mixed depth over 7 features, up to 5 levels deep; `leaf` is the chance of an early leaf, `whole` gives votes."""
+    rng = np.random.default_rng(trees)
+    nodes: list[list[float]] = []
+    leaves: list[Array] = []
+
+    def grow(depth: int) -> int:
+        at = len(nodes)
+        nodes.append([])
+        if depth == 0 or rng.random() < leaf:
+            width = outputs if vector else 1
+            leaves.append(rng.integers(0, 2, width) if whole else rng.normal(size=width))
+            nodes[at] = [-1, 0, len(leaves) - 1, len(leaves) - 1, 0]
+        else:
+            threshold = rng.choice([0.0, -0.0, np.inf, -np.inf]) if rng.random() < 0.05 else rng.normal()
+            nodes[at] = [rng.integers(7), threshold, grow(depth - 1), grow(depth - 1), rng.random() < 0.5]
+        return at
+
+    roots = [grow(5) for _ in range(trees)]
+    feature, threshold, left, right, missing_left = (np.array(column) for column in zip(*nodes, strict=True))
+    base = np.zeros(outputs) if whole else rng.normal(size=outputs)
+    return TreeEnsemble(
+        np.array(roots, np.int32),
+        feature.astype(np.int32),
+        threshold.astype(NUMPY_DTYPES[dtype]),
+        left.astype(np.int32),
+        right.astype(np.int32),
+        missing_left.astype(bool),
+        np.array(leaves, NUMPY_DTYPES[values]),
+        (np.zeros(trees) if vector else rng.integers(0, max(outputs - 1, 1), trees)).astype(np.int32),
+        rng.permutation(len(leaves)),
+        base.astype(NUMPY_DTYPES[values]),
+        strategy="onnxml",
+    )
+
+
+def rows_for(op: TreeEnsemble, rows: int) -> Array:
+    """Every threshold, its neighbours, NaN, ±inf, ±0 and others."""
+    rng = np.random.default_rng(1)
+    dtype = op.threshold.dtype.type
+    cuts = op.threshold[op.feature >= 0]
+    cuts = np.concatenate([cuts, np.nextafter(cuts, dtype(np.inf)), np.nextafter(cuts, dtype(-np.inf))])
+    pool = np.concatenate([cuts, rng.normal(size=len(cuts) + 9), [np.nan] * (len(cuts) // 9 + 1), [np.inf, -np.inf, 0.0, -0.0]])
+    return rng.choice(pool.astype(dtype), (rows, 7))
+
+
+FORESTS = {
+    "one tree": {"trees": 1},
+    "few trees": {"trees": 7, "leaf": 0.3},
+    "many trees": {"trees": 130},
+    "single leaves among trees": {"trees": 40, "leaf": 0.6},
+    "single leaves only": {"trees": 3, "leaf": 1.0},
+    "targets, one without trees": {"trees": 50, "outputs": 4},
+    "vector leaves": {"trees": 50, "outputs": 3, "vector": True},
+    "votes": {"trees": 90, "outputs": 3, "whole": True},
+}
+
+
+@pytest.mark.parametrize("kind", FORESTS)
+@pytest.mark.parametrize(("dtype", "values"), [("f32", "f32"), ("f64", "f64"), ("f32", "f64"), ("f64", "f32")])
+def test_trees_have_the_bits_of_the_operator(kind: str, dtype: DType, values: DType, tmp_path: Path) -> None:
+    op = forest(dtype=dtype, values=values, **FORESTS[kind])
+    x = Input("X", dtype, ("N", 7))()
+    graph = Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}).verify()
+    onnx.checker.check_model(build(graph, graph.inputs, versions()), full_check=True)
+    executable = COMPILER.compile(graph, CompileOptions(threads=2))
+    executable.export(str(tmp_path / "m.onnx"))
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2  # where the runtime's own kernel adds in another order
+    bare = ort.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
+    for rows in (5000, 60, 2, 1, 0):
+        X = rows_for(op, rows)
+        expected = graph.evaluate(X)
+        for method, (array,) in expected.items():
+            np.testing.assert_array_equal(executable.run(method, [X])[0], array, strict=True)
+            np.testing.assert_array_equal(bare.run([method], {"X": X})[0], array, strict=True)
+
+
+def test_trees_without_trees() -> None:
+    op = forest(1, "f32", "f32", outputs=2)
+    none = replace(op, roots=op.roots[:0], target=op.target[:0])
+    check(lambda x: none(x), rows_for(op, 5))
+    check(lambda x: replace(none, output="leaf")(x), rows_for(op, 5))
 
 
 def test_tables() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.onnx import tensor  # noqa: F401 (registers the emitters)
+from hbc.compiler.onnx import tensor, tree  # noqa: F401 (register the emitters)
 from hbc.compiler.onnx.builder import emittable
 from hbc.compiler.onnx.session import OnnxExecutable
 from hbc.ir.graph import Graph, Operator
@@ -11,14 +11,17 @@ from hbc.ir.graph import Graph, Operator
 
 class OnnxCompiler:
     name = "onnx"
-    strategies: tuple[str, ...] = ()
+    strategies = (tree.STRATEGY,)
     handles_strings = False
 
     def supports(self, op: Operator) -> bool:
         return emittable(op)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
-        return "tree_trav", "the only one so far"
+        # Every strategy is exact; measured, see tree.py.
+        if options.device != "cpu":
+            return "tree_trav", "the runtime has no kernel for trees on a GPU"
+        return tree.STRATEGY, "the runtime's own kernel for trees"
 
     def compile(self, graph: Graph, options: CompileOptions) -> OnnxExecutable:
         return OnnxExecutable(graph, options)

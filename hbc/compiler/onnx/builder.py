@@ -70,9 +70,11 @@ def emittable(op: Operator) -> bool:
 
 
 class Builder:
-    """Collects the ONNX nodes and initializers of one graph."""
+    """Collects the ONNX nodes and initializers of one graph. `one_thread` promises that the model is run in one thread, where
+    kernels that add up in an order of their own keep to the reference's."""
 
-    def __init__(self) -> None:
+    def __init__(self, one_thread: bool) -> None:
+        self.one_thread = one_thread
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[tuple[Any, ...], onnx.TensorProto] = {}
         self.names: dict[Node, str] = {}
@@ -141,9 +143,10 @@ def output_names(outputs: Mapping[str, tuple[Node, ...]]) -> dict[str, list[str]
     }
 
 
-def build(graph: Graph, inputs: Iterable[Node], opset: int, ir_version: int) -> onnx.ModelProto:
-    """The model of a graph of emittable operators, with the given inputs and all methods' outputs."""
-    builder = Builder()
+def build(graph: Graph, inputs: Iterable[Node], versions: tuple[int, int], one_thread: bool = False) -> onnx.ModelProto:
+    """The model of a graph of emittable operators, with the given inputs and all methods' outputs; `versions` are opset and IR."""
+    opset, ir_version = versions
+    builder = Builder(one_thread)
     for node in graph.nodes:
         builder.emit(node)
     outputs = []

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import IO, Any
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.onnx.builder import build, output_names
 from hbc.errors import BackendUnavailableError
-from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.store import write_atomically
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops.tensor import BlockMatMul, MatMul
+from hbc.ops.tree import TreeEnsemble
 
 # Opsets whose operators these emitters were tested with, and the IR version that came with each, newest first.
 VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
+
+BLOCK_BYTES = 2 << 20
+"""Of the widest value of a block of rows: intermediate values of a block stay in the second-level cache."""
+CUDA_BLOCK_BYTES = 1 << 29
+"""On a GPU blocks only bound the memory."""
+LEAST_BLOCK = 64
+PARALLEL_BYTES = 4 << 20
+"""Read and written, from which on a call is worth several threads (about 1 ms)."""
 
 
 @functools.cache
@@ -34,7 +49,7 @@ def versions() -> tuple[int, int]:
         body = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "probe", [x], [y])
         model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=ir_version)
         try:
-            ort.InferenceSession(model.SerializeToString(), _session_options(1), providers=["CPUExecutionProvider"])
+            ort.InferenceSession(model.SerializeToString(), _session_options(), providers=["CPUExecutionProvider"])
         except Exception:  # what is raised for an opset from the future has no class of its own
             continue
         return opset, ir_version
@@ -57,12 +72,11 @@ def providers(device: str) -> list[Any]:
     return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), "CPUExecutionProvider"]
 
 
-def _session_options(threads: int | None) -> ort.SessionOptions:
+def _session_options() -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.inter_op_num_threads = 1
-    # 0 would let the runtime pin its threads to cores.
-    options.intra_op_num_threads = threads or _available_cores()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return options
 
@@ -71,45 +85,115 @@ def _available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@dataclass(frozen=True)
+class _Session:
+    """One method: the positions and names of its inputs, the names of its outputs, and how many rows at a time suit the cache."""
+
+    runtime: Any
+    inputs: tuple[tuple[int, str], ...]
+    outputs: list[str]
+    block: int
+    parallel: int
+    """The least number of rows that are worth a second thread."""
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        results: list[Array] = self.runtime.run(self.outputs, {name: arrays[index] for index, name in self.inputs})
+        return results
+
+
 class OnnxExecutable:
     """A session a method, made at its first call from the part of the graph that the method needs: the runtime does not skip
-    what a call does not ask for."""
+    what a call does not ask for.
+
+    Every session has one thread; large calls are cut into blocks of rows, which threads of this model share. So the results are
+    the same for every number of threads (the runtime's own threads add the trees of an ensemble in another order), intermediate
+    values stay in the cache, and no thread waits busily between calls.
+    """
 
     def __init__(self, graph: Graph, options: CompileOptions) -> None:
         self.graph = graph
         self.options = options
         self._providers = providers(options.device)
-        self._sessions: dict[str, tuple[Any, list[tuple[int, str]], list[str]]] = {}
-        self._lock = threading.Lock()
+        self._threads = options.threads or _available_cores()
         self._inherited: list[Any] = []
+        self._begin()
         _EXECUTABLES.add(self)
 
-    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        session, inputs, outputs = self._sessions.get(method) or self._session(method)
-        results: list[Array] = session.run(outputs, {name: arrays[index] for index, name in inputs})
-        return results
+    def _begin(self) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
 
-    def _session(self, method: str) -> tuple[Any, list[tuple[int, str]], list[str]]:
+    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
+        session = self._sessions.get(method) or self._open(method)
+        rows = len(arrays[0])
+        if rows <= session.block and (rows < session.parallel or self._threads == 1):
+            return session.run(arrays)
+        count = -(-rows // session.block)
+        if self._threads > 1 and rows >= session.parallel:
+            count = -(-count // self._threads) * self._threads  # as many for each
+        block = -(-rows // count)
+        parts = [[array[i : i + block] for array in arrays] for i in range(0, rows, block)]
+        results = list(self._workers().map(session.run, parts) if self._threads > 1 else map(session.run, parts))
+        return [np.concatenate(blocks) for blocks in zip(*results, strict=True)]
+
+    def _open(self, method: str) -> _Session:
         with self._lock:
             if method not in self._sessions:
                 part = Graph((), {method: self.graph.outputs[method]})
-                needed = [node for node in self.graph.inputs if node in set(part.nodes)]
-                model = build(part, needed, *versions())
-                session = ort.InferenceSession(
-                    model.SerializeToString(), _session_options(self.options.threads), providers=self._providers
+                nodes = set(part.nodes)
+                needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
+                model = build(part, [node for _, node in needed], versions(), one_thread=True)
+                runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
+                self._check_provider(runtime)
+                widest, work = _row_bytes(part)
+                block = (CUDA_BLOCK_BYTES if self.options.device != "cpu" else BLOCK_BYTES) // widest
+                self._sessions[method] = _Session(
+                    runtime,
+                    tuple((i, _input_name(node)) for i, node in needed),
+                    output_names(part.outputs)[method],
+                    max(block, LEAST_BLOCK),
+                    max(PARALLEL_BYTES // work, 2 * self._threads) if self.options.device == "cpu" else sys.maxsize,
                 )
-                positions = [(self.graph.inputs.index(node), _input_name(node)) for node in needed]
-                self._sessions[method] = session, positions, output_names(part.outputs)[method]
         return self._sessions[method]
 
+    def _check_provider(self, runtime: Any) -> None:
+        # The runtime falls back to the CPU where a provider's libraries are missing.
+        wanted = self._providers[0] if self.options.device == "cpu" else self._providers[0][0]
+        if wanted not in runtime.get_providers():
+            raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime could not load its {wanted}")
+
+    def _workers(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="hbc-onnx")
+            return self._pool
+
     def after_fork(self) -> None:
-        """The threads of a session do not come along into a child process: it makes its own, and never touches the old ones."""
-        self._inherited.append(self._sessions)
-        self._sessions = {}
-        self._lock = threading.Lock()
+        """Threads do not come along into a child process: it makes its own sessions, and never touches (or ends) the old ones."""
+        self._inherited.append((self._sessions, self._pool))
+        self._begin()
 
     def export(self, path: str) -> None:
         export(self.graph, path)
+
+
+def _row_bytes(graph: Graph) -> tuple[int, int]:
+    """Of one row: the bytes of the widest value, and of all that is read and written."""
+    widest = work = 1
+    for node in graph.nodes:
+        size = _bytes(node) if node.type.batched else 0
+        if isinstance(node.op, TreeEnsemble):
+            work += 8 * int(node.op.depths.sum())
+        elif isinstance(node.op, (MatMul, BlockMatMul)):
+            work += 4 * sum(source.op.value.size for source in node.inputs if isinstance(source.op, Constant))
+        widest = max(widest, size)
+        work += size
+    return widest, work
+
+
+def _bytes(node: Node) -> int:
+    return math.prod(int(size) for size in node.type.shape[1:]) * NUMPY_DTYPES[node.type.dtype].itemsize
 
 
 def _input_name(node: Node) -> str:
@@ -121,7 +205,7 @@ def export(graph: Graph, path: str) -> None:
     """Write the model with all methods as outputs. Raises ValueError for a suffix other than .onnx."""
     if not path.lower().endswith(".onnx"):
         raise ValueError(f"{path}: the onnx backend exports only .onnx files")
-    content = build(graph, graph.inputs, *versions()).SerializeToString()
+    content = build(graph, graph.inputs, versions()).SerializeToString()
 
     def write(file: IO[bytes]) -> None:
         file.write(content)
