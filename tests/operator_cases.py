@@ -10,15 +10,30 @@ TOLERANCES names the operator, with the reason.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hbc.ir.graph import Operator
-from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check
+from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.features import (
+    Affine,
+    Binarize,
+    Clip,
+    Impute,
+    ImputeText,
+    Lookup,
+    MissingText,
+    Normalize,
+    OneHot,
+    Partial,
+    Polynomial,
+    Standardize,
+)
 from hbc.ops.linear import Linear, Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
@@ -89,6 +104,12 @@ def rows(dtype: str, *shape: int, seed: int = 0, finite: bool = False) -> Array:
     if not finite:
         values[::4] = rng.choice(specials(dtype), values[::4].shape)
     return values
+
+
+def texts(columns: int) -> Array:
+    """Strings, some missing."""
+    choices = np.array(["a", "b", "", "ü", "z", None, np.nan], object)
+    return choices[np.random.default_rng(columns).integers(0, len(choices), (ROWS, columns))]
 
 
 def summable(dtype: str, *shape: int) -> Array:
@@ -253,7 +274,7 @@ CASES["Categorize"] = [
     (Categorize(np.array([5, -3, 0, 40])), [rows("i64", 1)]),
     (
         Categorize(np.array(["b", "a", "ü", ""]), nan=5, none=6, unknown=7),
-        [np.array([["a"], ["b"], [""], ["ü"], ["z"], [None], [np.nan]] * 10, object)[:ROWS]],
+        [texts(1)],
     ),
 ]
 CASES["Linear"] = [
@@ -262,6 +283,60 @@ CASES["Linear"] = [
 CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
 TOLERANCES["Softmax"] = FUNCTIONS
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+# Parameters of either dtype: each step is computed in the wider one and rounded to that of x.
+_SCALES = [np.array([3.0, 0.1, 1e-3, 1e300]), np.array([3.0, 0.1, 1e-3, 1e38], np.float32)]
+CASES["Standardize"] = [(Standardize(1 / scale, scale), [rows(dtype, 4)]) for dtype in FLOATS for scale in _SCALES]
+CASES["Standardize"] += [(Standardize(None, _SCALES[0]), [rows("f32", 4)]), (Standardize(_SCALES[0], None), [rows("f64", 4)])]
+CASES["Affine"] = [(Affine(scale, 1 / scale), [rows(dtype, 4)]) for dtype in FLOATS for scale in _SCALES]
+CASES["Clip"] = [(Clip(-0.1, 2.5), [rows(dtype, 4)]) for dtype in FLOATS] + [(Clip(-np.inf, 1e300), [rows("f64", 4)])]
+CASES["Normalize"] = [(Normalize(norm), [summable(dtype, 4)]) for dtype in FLOATS for norm in ("l1", "l2", "max")]
+TOLERANCES["Normalize"] = Tolerance(1e-6, 0, "the order of the terms is the compiler's")
+CASES["Binarize"] = [(Binarize(0.1, compared), [rows(dtype, 3)]) for dtype in FLOATS for compared in ("f32", "f64")]
+CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
+CASES["Partial"] = [(Partial(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1")]
+TOLERANCES["Partial"] = FUNCTIONS
+CASES["Polynomial"] = [
+    (Polynomial(np.array([[-1, -1, -1], [-1, -1, 0], [-1, 2, 2], [0, 1, 2], [1, 1, 1]])), [rows(dtype, 3)]) for dtype in FLOATS
+]
+CASES["Impute"] = [(Impute(rows(dtype, 3, finite=True)[0]), [rows(dtype, 3)]) for dtype in FLOATS]
+CASES["MissingText"] = [
+    (MissingText(nan=nan, none=none, value=value), [texts(2)])
+    for nan, none, value in ((True, False, None), (False, True, ""), (False, False, "ü"))
+]
+CASES["ImputeText"] = [(ImputeText(np.array(["x", "yy"])), [rows("bool", 2), texts(2)])]
+CASES["Lookup"] = [
+    (
+        Lookup(
+            np.sort(np.unique(rows(dtype, 2)[1:9])[:10].reshape(2, 5), axis=1),
+            np.array([[4, 0, 1, 2, 3], [1, 0, 1, 0, 7]], NUMPY_DTYPES[codes]),
+            np.array([-1, 9], NUMPY_DTYPES[codes]),
+            np.array([-2, 9], NUMPY_DTYPES[codes]),
+        ),
+        [rows(dtype, 2)],
+    )
+    for dtype in ("f32", "f64", "i64")
+    for codes in ("f64", "i64")
+]
+CASES["OneHot"] = [
+    (
+        OneHot(np.array([0, 1, 1, 0, 1]), np.array([np.nan, 0.0, np.inf, 1.0, np.nan], NUMPY_DTYPES[dtype]), "f64"),
+        [rows(dtype, 2)],
+    )
+    for dtype in FLOATS
+]
+CASES["OneHot"] += [(OneHot(np.array([1, 0]), np.array([0, 5]), "f32"), [rows("i64", 2)])]
+_YES = np.ones(2, bool)
+CASES["CheckValues"] = [
+    (
+        CheckValues("Some", values=np.zeros((2, 1)), counts=np.array([1, 0]), nan=_YES, none=_YES, columns=("a", "b")),
+        [rows("f64", 2)],
+    )
+]
+
+# --- trees -----------------------------------------------------------------------------------------------------------
 
 
 def random_trees(
@@ -302,6 +377,21 @@ def random_trees(
     return join(trees, rng.standard_normal(outputs), target)
 
 
+# Single leaves, mixed depths, scalar leaves for several outputs, vector leaves, both dtypes of values, infinite leaves.
+_ENSEMBLES = [
+    random_trees("f32", [3, 0, 5, 1, 2, 4, 3], outputs=3, values="f32"),
+    random_trees("f64", [2, 6, 4], values="f64"),
+    random_trees("f32", [0], values="f64"),
+    random_trees("f64", [1, 3, 0, 4], outputs=2, values="f64", vector=True),
+    random_trees("f32", [5] * 60, values="f32"),
+]
+_ENSEMBLES.append(replace(_ENSEMBLES[1], values=np.where(_ENSEMBLES[1].values > 1.5, np.inf, _ENSEMBLES[1].values)))
+CASES["TreeEnsemble"] = [
+    (replace(op, strategy=strategy, output=output), [rows(type_of(op.threshold).dtype, 5)])
+    for op in _ENSEMBLES
+    for strategy in ("auto", "gemm", "tree_trav", "perf_tree_trav")
+    for output in ("sum", "leaf")
+]
 CASES["CategoryPlanes"] = [
     (
         CategoryPlanes(
