@@ -37,10 +37,10 @@ def dense(value: Any) -> Any:
     return value.toarray() if hasattr(value, "toarray") else value
 
 
-def call(model: Any, method: str, X: Any) -> Any:
+def call(case: Case, model: Any, method: str, X: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the source's warnings about names and dtypes are its own
-        return dense(getattr(model, method)(X))
+        return dense(getattr(model, method)(X if case.convert_input is None else case.convert_input(X)))
 
 
 def assert_same(expected: Any, found: Any, case: Case) -> None:
@@ -74,8 +74,8 @@ def test_agrees_with_its_source(name: str, backend: str) -> None:
     assert [method for method in METHODS if hasattr(compiled, method)] == methods
     for data in inputs:
         for method in methods:
-            assert_same(call(model, method, data), getattr(compiled, method)(data), case)
-            assert_same(call(model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
+            assert_same(call(case, model, method, data), getattr(compiled, method)(data), case)
+            assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -92,7 +92,7 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
     for data in variants:
         for method in source_methods(case, model):
             try:
-                expected = call(model, method, data)
+                expected = call(case, model, method, data)
             except ValueError:
                 with pytest.raises(hbc.InvalidInputError):
                     getattr(compiled, method)(data)
