@@ -98,7 +98,11 @@ def public_name(cls: type) -> str:
     parts = cls.__module__.split(".")
     for length in range(1, len(parts) + 1):
         module = ".".join(parts[:length])
-        if getattr(sys.modules.get(module), cls.__name__, None) is cls:
+        try:
+            found = getattr(sys.modules.get(module), cls.__name__, None) is cls
+        except ImportError:  # scikit-learn knows its experimental classes by name, but wants an import before it gives them
+            found = True
+        if found:
             return f"{module}.{cls.__name__}"
     return f"{cls.__module__}.{cls.__qualname__}"
 
