@@ -2,8 +2,10 @@
 
 from hbc.parser.sklearn import (
     decomposition,
+    encoders,
     feature_selection,
     gradient_boosting,
+    impute,
     linear,
     naive_bayes,
     neural_network,
@@ -14,8 +16,10 @@ from hbc.parser.sklearn import (
 
 __all__ = [
     "decomposition",
+    "encoders",
     "feature_selection",
     "gradient_boosting",
+    "impute",
     "linear",
     "naive_bayes",
     "neural_network",

@@ -1,0 +1,278 @@
+"""OneHotEncoder, OrdinalEncoder and LabelEncoder.
+
+Columns of numbers that compare in the same dtype are encoded together. A column of strings is categorized by itself, on the
+host; what follows is numbers.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckValues
+from hbc.ops.columns import Categorize, SelectColumns
+from hbc.ops.features import Lookup, OneHot
+from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
+from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
+from hbc.parser.sklearn.common import checked
+
+
+@dataclass(frozen=True)
+class Categories:
+    """The categories of one column. `values` are its numbers, ascending (int64 or float), or its strings; `places` are their
+    positions in the source's `categories_`; `nan` and `none` are those of NaN and None, or -1. The source holds `size` of them."""
+
+    values: Array
+    places: Array
+    nan: int
+    none: int
+    size: int
+
+    @property
+    def strings(self) -> bool:
+        return self.values.dtype.kind == "U"
+
+
+def read_categories(categories: Array, name: str) -> Categories:
+    """From an array of any dtype; `name` is the column's, for a refusal."""
+    items = categories.tolist()
+    nan = next((i for i, item in enumerate(items) if item != item), -1)
+    none = next((i for i, item in enumerate(items) if item is None), -1)
+    places = np.array([i for i, item in enumerate(items) if item is not None and item == item], np.int64)
+    known = [items[i] for i in places]
+    if all(isinstance(item, str) for item in known) and (known or categories.dtype.kind in "UO"):
+        values = np.array(known, dtype=np.str_) if known else np.array([], "<U1")
+        if values.tolist() != known:
+            raise Refusal(f"{name} has categories that end in a null character.", "Strip it from the data and fit again.")
+        return Categories(values, places, nan, none, len(items))
+    if not all(isinstance(item, numbers.Real) for item in known):
+        kinds = ", ".join(sorted({type(item).__name__ for item in known}))
+        raise Refusal(f"{name} has categories of the types {kinds}.", "Fit it on columns of strings only, or of numbers only.")
+    if none >= 0 and nan >= 0:
+        raise Refusal(f"{name} has both None and NaN among numbers.", "Fit it on float columns, where both are NaN.")
+    values = np.array(known)
+    values = values.astype(np.int64 if values.dtype.kind in "biu" else np.float64 if values.dtype.kind == "O" else values.dtype)
+    if categories.dtype.kind == "f":
+        values = values.astype(categories.dtype)
+    order = np.argsort(values, kind="stable")
+    return Categories(values[order], places[order], max(nan, none), -1, len(items))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns that are encoded together: their numbers in the estimator's input, the matrix of them, and its dtype."""
+
+    columns: tuple[int, ...]
+    x: Node
+
+    @property
+    def strings(self) -> bool:
+        return self.x.type.dtype == "str"
+
+
+class Encoder:
+    """What the two encoders share: the columns in groups, checked for unknown categories where the source rejects them."""
+
+    def __init__(self, m: Any, x: Node | Frame) -> None:
+        self.m = m
+        frame = as_frame(x)
+        self.categories = [read_categories(np.asarray(c), frame.name(i)) for i, c in enumerate(m.categories_)]
+        frame.need_strings([i for i, c in enumerate(self.categories) if c.strings])
+        self.groups = list(self._groups(frame))
+
+    def _groups(self, frame: Frame) -> Iterable[Group]:
+        kinds: dict[tuple[DType, DType], list[int]] = {}
+        for i, (column, categories) in enumerate(zip(frame.columns, self.categories, strict=True)):
+            kind = column.node.type.dtype
+            if categories.strings:
+                kinds.setdefault(("str", "str"), []).append(i)
+                continue
+            if kind == "str":
+                raise Refusal(f"{frame.name(i)} holds strings, but the estimator was fitted on numbers there.")
+            compared = np.result_type(NUMPY_DTYPES[kind], categories.values.dtype)  # the dtype in which the source compares
+            kinds.setdefault((kind, dtype_name(compared)), []).append(i)
+        for (kind, common), columns in kinds.items():
+            x = frame.select(columns).matrix(strings=True)
+            x = checked(self.m, x, allow_nan=True, allow_inf=kind == "str")
+            x = x if common == "str" else t.cast(x, common)
+            if self.m.handle_unknown == "error":
+                x = self._known(x, columns, [frame.name(i) for i in columns])
+            yield Group(tuple(columns), x)
+
+    def _known(self, x: Node, columns: list[int], names: list[str]) -> Node:
+        categories = [self.categories[i] for i in columns]
+        return known_values(public_name(type(self.m)), x, categories, names)
+
+    def infrequent(self, i: int) -> Array | None:
+        """The source's map from places to codes where rare categories share the last code; None where there is none."""
+        mappings = self.m._default_to_infrequent_mappings if self.m._infrequent_enabled else None
+        mapping: Array | None = None if mappings is None else mappings[i]
+        return mapping
+
+    def encode(self, group: Group, table: Callable[[int], tuple[Array, Any]], dtype: DType) -> Node:
+        """A code of `dtype` for every value. table(i) gives the codes of a column's categories by their places, and the code of the
+        unknown."""
+        kind = NUMPY_DTYPES[dtype]
+        if group.strings:
+            coded = [self._encode_strings(group, j, *table(i), kind) for j, i in enumerate(group.columns)]
+            return t.concat(coded)
+        width = max(1, *(len(self.categories[i].values) for i in group.columns), 1)
+        values = NUMPY_DTYPES[group.x.type.dtype]
+        last = np.inf if values.kind == "f" else np.iinfo(values).max
+        categories = np.full((len(group.columns), width), last, values)
+        codes = np.zeros(categories.shape, kind)
+        unknown, missing = np.zeros(len(categories), kind), np.zeros(len(categories), kind)
+        for j, i in enumerate(group.columns):
+            c = self.categories[i]
+            by_place, other = table(i)
+            categories[j, : len(c.values)] = c.values
+            codes[j] = unknown[j] = missing[j] = other
+            codes[j, : len(c.values)] = by_place[c.places]
+            if c.nan >= 0:
+                missing[j] = by_place[c.nan]
+        return Lookup(categories, codes, unknown, missing)(group.x)
+
+    def _encode_strings(self, group: Group, j: int, by_place: Array, unknown: Any, dtype: np.dtype[Any]) -> Node:
+        c = self.categories[group.columns[j]]
+        # Index of a string in `values`, then NaN, None and the unknown.
+        tail = [by_place[c.nan] if c.nan >= 0 else unknown, by_place[c.none] if c.none >= 0 else unknown, unknown]
+        codes = np.concatenate([by_place[c.places].astype(dtype), np.array(tail).astype(dtype)])
+        size = len(c.values)
+        column = group.x if group.x.type.columns == 1 else SelectColumns(np.array([j]))(group.x)
+        return t.take(codes, t.reshape(Categorize(c.values, size, size + 1, size + 2)(column), "N", 1), axis=0)
+
+
+def known_values(owner: str, x: Node, categories: list[Categories], names: list[str]) -> Node:
+    """x, where the source rejects a value that is not among the categories of its column."""
+    rows = [c.values for c in categories]
+    dtype = np.result_type(*rows) if categories[0].strings else NUMPY_DTYPES[x.type.dtype]
+    values = np.zeros((len(rows), max(map(len, rows))), dtype)
+    for target, row in zip(values, rows, strict=True):
+        target[: len(row)] = row
+    return CheckValues(
+        owner,
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=values,
+        counts=np.array([len(row) for row in rows]),
+        nan=np.array([c.nan >= 0 for c in categories]),
+        none=np.array([c.none >= 0 for c in categories]),
+        columns=tuple(names),
+    )(x)
+
+
+def output_dtype(dtype: Any) -> DType:
+    try:
+        name = dtype_name(dtype)
+    except TypeError:
+        name = "str"
+    if name == "str":
+        raise Refusal(f"its output dtype is {np.dtype(dtype)}.", "Choose float32, float64, bool or a signed integer dtype.")
+    return name
+
+
+@converts("sklearn.preprocessing.OneHotEncoder", frame=True)
+def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
+    """Every output column is (the column it looks at, the code that is 1 there). The source's output is sparse by default."""
+    dtype = output_dtype(m.dtype)
+    encoder = Encoder(m, x)
+    codes, unknown = zip(*(_one_hot_codes(encoder, i) for i in range(len(encoder.categories))), strict=True)
+    dropped = m._drop_idx_after_grouping
+    blocks, features = [], []
+    for group in encoder.groups:
+        direct = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
+        source: list[int] = []
+        value: list[Any] = []
+        for j, i in enumerate(group.columns):
+            kept = [k for k in range(int(codes[i].max()) + 1) if dropped is None or dropped[i] is None or k != dropped[i]]
+            source += [j] * len(kept)
+            value += [_value(encoder.categories[i], k) for k in kept] if direct else kept
+            features += [i] * len(kept)
+        coded = group.x if direct else encoder.encode(group, lambda i: (codes[i], unknown[i]), "i64")
+        values = np.array(value, NUMPY_DTYPES[coded.type.dtype])
+        blocks.append(OneHot(np.array(source, np.int64), values, dtype)(coded))
+    return _in_order(blocks, features)
+
+
+def _value(categories: Categories, place: int) -> Any:
+    """The number at a place of `categories_`."""
+    if place == categories.nan:
+        return np.nan
+    return categories.values[np.flatnonzero(categories.places == place)[0]]
+
+
+def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
+    """The code of each category of a column, and of the unknown: -1 is a row of zeros (`_map_infrequent_categories`)."""
+    mapping = encoder.infrequent(i)
+    if mapping is None:
+        return np.arange(encoder.categories[i].size), -1
+    shared = encoder.m.handle_unknown in ("infrequent_if_exist", "warn")
+    return mapping, int(mapping[encoder.m._infrequent_indices[i][0]]) if shared else -1
+
+
+def _in_order(blocks: list[Node], features: list[int]) -> Node:
+    """The blocks side by side, their columns in the order of the features they come from."""
+    y = t.concat(blocks)
+    order = np.argsort(features, kind="stable")
+    return y if np.array_equal(order, np.arange(len(order))) else SelectColumns(order)(y)
+
+
+@converts("sklearn.preprocessing.OrdinalEncoder", frame=True)
+def ordinal_encoder(m: Any, x: Node | Frame) -> Result:
+    dtype = output_dtype(m.dtype)
+    encoder = Encoder(m, x)
+    unknown = m.unknown_value if m.handle_unknown == "use_encoded_value" else 0
+
+    def table(i: int) -> tuple[Array, Any]:
+        mapping = encoder.infrequent(i)
+        by_place = np.arange(encoder.categories[i].size) if mapping is None else mapping
+        by_place = by_place.astype(NUMPY_DTYPES[dtype])
+        missing = m._missing_indices.get(i)
+        if missing is not None:
+            # The mapping of rare categories leaves the missing one out, which is the last.
+            by_place = np.append(by_place[:missing], np.array([m.encoded_missing_value]).astype(by_place.dtype))
+        return by_place, unknown
+
+    blocks = [encoder.encode(group, table, dtype) for group in encoder.groups]
+    return _in_order(blocks, [i for group in encoder.groups for i in group.columns])
+
+
+LABEL_ENCODER = "sklearn.preprocessing.LabelEncoder"
+ONE_DIMENSIONAL.add(LABEL_ENCODER)
+
+
+@describes(LABEL_ENCODER)
+def _one_column(m: Any) -> Described:
+    return 1, None
+
+
+@converts(LABEL_ENCODER)
+def label_encoder(m: Any, x: Node) -> Result:
+    """`column_or_1d(y, dtype=classes_.dtype)`: numbers become the classes' dtype (truncated to integers) before they are looked up."""
+    categories = read_categories(np.asarray(m.classes_), "the labels")
+    if categories.strings != (x.type.dtype == "str"):
+        if not categories.strings:
+            raise Refusal("it was fitted on numbers, but is given strings.")
+        raise StringsNeeded([0])
+    if categories.strings:
+        x = known_values(LABEL_ENCODER, t.reshape(x, "N", 1), [categories], ["y"])
+        return t.reshape(Categorize(categories.values, categories.nan, categories.none, 0)(x), "N")
+    dtype = np.asarray(m.classes_).dtype
+    if dtype.kind in "bi":
+        x = t.cast(checked(m, x, min_rows=0), dtype_name(dtype))  # check_array rejects NaN and inf where it casts to integers
+    values = categories.values
+    common = values.dtype if dtype.kind == "f" else np.result_type(NUMPY_DTYPES[x.type.dtype], values.dtype)
+    x = t.reshape(t.cast(x, dtype_name(common)), "N", 1)
+    x = known_values(LABEL_ENCODER, x, [categories], ["y"])
+    zero, missing = np.zeros(1, np.int64), np.array([max(categories.nan, 0)])
+    if not len(values):
+        return t.reshape(t.cast(t.isnan(x), "i64"), "N") if x.type.is_float else t.reshape(t.sub(x, x), "N")
+    return t.reshape(Lookup(values[None, :].astype(common), categories.places[None, :], zero, missing)(x), "N")

@@ -1,0 +1,185 @@
+"""sklearn.impute: SimpleImputer and MissingIndicator."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckValues
+from hbc.ops.features import Impute, ImputeText, MissingText
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, select_columns
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.common import as_float, checked
+
+
+@dataclass(frozen=True)
+class Missing:
+    """`missing_values`: NaN, None, pandas' NA (both of them), a number or a string."""
+
+    value: Any
+
+    @property
+    def nan(self) -> bool:
+        return isinstance(self.value, numbers.Real) and self.value != self.value
+
+    @property
+    def na(self) -> bool:
+        return type(self.value).__name__ == "NAType"
+
+    @property
+    def texts(self) -> bool:
+        """Whether only strings can be missing: the source rejects numbers."""
+        return self.value is None or isinstance(self.value, str)
+
+    def mask(self, x: Node) -> Node:
+        """Whether each value is missing; bool (sklearn.utils._mask._get_mask)."""
+        if x.type.dtype == "str":
+            text = self.value if isinstance(self.value, str) else None
+            return MissingText(self.nan or self.na, self.value is None or self.na, text)(x)
+        if self.nan or self.na:
+            return t.isnan(as_float(x))
+        dtype = NUMPY_DTYPES[x.type.dtype]
+        try:
+            common = np.result_type(dtype, self.value)  # a Python number is compared in x's dtype, a numpy one in the common
+            value = np.array(self.value).astype(common)
+        except (OverflowError, TypeError):
+            raise Refusal(f"missing_values={self.value!r} does not fit {dtype}.", "Use a number of the data's dtype.") from None
+        return t.equal(t.cast(x, dtype_name(common)), t.constant(value))
+
+
+def _no_nan(m: Any, x: Node) -> Node:
+    """Strings, where the source rejects NaN among them (None is accepted)."""
+    width = x.type.columns
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), "<U1"),
+        counts=np.zeros(width, np.int64),
+        nan=np.ones(width, bool),
+        none=np.zeros(width, bool),
+        columns=tuple(f"column {i}" for i in range(width)),
+        allowed=False,
+    )(x)
+
+
+@converts("sklearn.impute.SimpleImputer", frame=True)
+def simple_imputer(m: Any, x: Node | Frame) -> Result:
+    missing = Missing(m.missing_values)
+    statistics = np.asarray(m.statistics_)
+    empty = np.array([item != item for item in statistics.tolist()], bool)
+    kept = np.arange(len(statistics)) if m.keep_empty_features else np.flatnonzero(~empty)
+    if m._fit_dtype.kind == "O":
+        return _impute_strings(m, as_frame(x), missing, statistics, kept)
+    if m.strategy not in ("most_frequent", "constant"):
+        x = as_float(as_matrix(x))
+    x = as_matrix(x)
+    dtype = NUMPY_DTYPES[x.type.dtype]
+    nan = missing.nan or missing.na
+    x = checked(m, x, allow_nan=nan)
+    if m.strategy == "constant" and not np.can_cast(m._fill_dtype, dtype, casting="same_kind"):
+        x = _rejected(m, x)
+    mask = missing.mask(x)
+    y = select_columns(x, kept.tolist())
+    with np.errstate(invalid="ignore"):
+        fill = statistics[kept].astype(m._fill_dtype).astype(dtype)
+    if not nan:
+        y = t.where(select_columns(mask, kept.tolist()), t.constant(fill), y)
+    elif x.type.is_float:
+        y = Impute(fill)(y)
+    if not m.add_indicator:
+        return y
+    features = m.indicator_.features_
+    return t.concat([y, t.cast(select_columns(mask, list(features)), x.type.dtype)]) if len(features) else y
+
+
+def _rejected(m: Any, x: Node) -> Node:
+    """x, of a dtype that the source rejects whatever the values: integers, where a float would be filled in."""
+    width, dtype = x.type.columns, NUMPY_DTYPES[x.type.dtype]
+    none = np.zeros(width, bool)
+    names = tuple(f"column {i} of {dtype} (this imputer was fitted on {m._fill_dtype})" for i in range(width))
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), dtype),
+        counts=np.zeros(width, np.int64),
+        nan=none,
+        none=none,
+        columns=names,
+    )(x)
+
+
+def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, kept: Array) -> Node:
+    """An imputer that was fitted on an array of objects takes and gives objects; those of them that are all strings are converted."""
+    fill = statistics[kept].tolist()
+    others = [int(i) for i, item in zip(kept, fill, strict=True) if not isinstance(item, str)]
+    if others:
+        raise Refusal(
+            f"it was fitted on Python objects, and {frame.name(others[0])} is not a column of strings.",
+            "Impute numbers and strings apart, with a ColumnTransformer.",
+        )
+    if m.add_indicator and len(m.indicator_.features_):
+        raise Refusal("it joins strings with the indicator of missing values.", "Use a MissingIndicator beside it.")
+    frame.need_strings(range(len(frame)))
+    x = checked(m, frame.matrix(strings=True), allow_nan=True, allow_inf=True)
+    if not (missing.nan or missing.na):
+        x = _no_nan(m, x)
+    x = select_columns(x, kept.tolist())
+    return ImputeText(np.array(fill, dtype=np.str_))(missing.mask(x), x)
+
+
+@converts("sklearn.impute.MissingIndicator", frame=True)
+def missing_indicator(m: Any, x: Node | Frame) -> Result:
+    missing = Missing(m.missing_values)
+    frame = as_frame(x)
+    if missing.texts:
+        frame.need_strings(range(len(frame)))
+    kinds = ["str" if dtype == "str" else "number" for dtype in frame.dtypes]
+    groups = [[i for i, kind in enumerate(kinds) if kind == wanted] for wanted in ("number", "str")]
+    wanted = set(np.asarray(m.features_).tolist())
+    error_on_new = m.features == "missing-only" and m.error_on_new
+    masks, places = [], []
+    for columns in filter(None, groups):
+        # Columns that are left out of the result are looked at too, since the source checks them.
+        y = frame.select(columns).matrix(strings=True)
+        if y.type.dtype == "str":
+            y = checked(m, y, allow_nan=True, allow_inf=True)
+            y = y if missing.nan else _no_nan(m, y)
+        else:
+            y = checked(m, y, allow_nan=missing.nan)
+        mask = missing.mask(y)
+        if error_on_new:
+            mask = _none_new(m, mask, columns, wanted, frame)
+        masks.append(mask)
+        places += columns
+    order = [places.index(i) for i in np.asarray(m.features_).tolist()]
+    return select_columns(t.concat(masks), order)
+
+
+def _none_new(m: Any, mask: Node, columns: list[int], wanted: set[int], frame: Frame) -> Node:
+    """The mask, where the source rejects a missing value in a column that had none when it was fitted."""
+    flags = t.cast(mask, "i8")
+    new = np.array([i not in wanted for i in columns])
+    none = np.zeros(len(columns), bool)
+    flags = CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.ones((len(columns), 1), np.int8),
+        counts=new.astype(np.int64),
+        nan=none,
+        none=none,
+        columns=tuple(f"{frame.name(i)}, as the flag of a missing value" for i in columns),
+        allowed=False,
+    )(flags)
+    return t.cast(flags, "bool")
