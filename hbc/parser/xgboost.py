@@ -24,7 +24,7 @@ from hbc.parser.boosting import PlaneTable
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Described, Result, converts, describes, public_name
 
-LOGIT = ("reg:logistic", "binary:logistic", "binary:logitraw")
+LOGIT = ("reg:logistic", "binary:logistic")
 LOG = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
 IDENTITY = (
     "binary:logitraw",
@@ -87,10 +87,10 @@ def margins(learner: Learner, x: Node, rounds: int | None) -> tuple[Node, Node |
 
 
 def _linear(learner: Learner, x: Node) -> Node:
-    """GBLinear::Pred: a missing value adds nothing."""
+    """GBLinear::Pred: a missing value adds nothing, and every output starts from the first one's base score."""
     weights = learner.document["gradient_booster"]["model"]["weights"].reshape(-1, learner.n_outputs)
     present = t.where(t.isnan(x), 0.0, x)
-    return Linear(weights[:-1], weights[-1] + learner.base)(present)
+    return Linear(weights[:-1], weights[-1] + learner.base[0])(present)
 
 
 def _ensemble(learner: Learner, x: Node, rounds: int | None) -> tuple[TreeEnsemble, Node]:
