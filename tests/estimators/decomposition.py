@@ -19,9 +19,6 @@ def _digits(model):
     return model.fit(X), X[:200]
 
 
-# Terms up to 1e4 cancel: the last bits of products that BLAS sums in another order.
-LIKELIHOOD = {"rtol": 1e-6, "atol": 1e-6, "reason": "quadratic forms with precisions up to 1e4 are summed in another order"}
-
 CASES = [
     Case("PCA", lambda: _iris(PCA(2))),
     Case("PCA all components", lambda: _iris(PCA())),
