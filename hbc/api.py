@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import operator
+import os
+import pkgutil
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from hbc.compiler.base import CompileOptions, Compiler, Executable, backend_name, load_compiler
+import hbc.ops
+from hbc.compiler.base import (
+    CompileOptions,
+    Compiler,
+    Executable,
+    backend_name,
+    is_available,
+    known_backends,
+    load_compiler,
+)
+from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Graph
+from hbc.ir.signature import Kinds, Sample
 from hbc.optimizer.checks import input_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
+from hbc.parser import registry
 from hbc.parser.parse import parse
+from hbc.runtime import artifact
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
-from hbc.runtime.model import CompiledModel, Variant
+from hbc.runtime.model import CompiledModel, Plan
+
+LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
+"""The paper's, which become tensor operators and so run on every backend."""
+
+EXPORTS = {".onnx": "onnx", ".pt": "torchscript", ".so": "tvm"}
+"""Which backend writes which kind of file."""
+
+WITHOUT_TARGET = ("torch", "torchscript", "onnx", "numpy")
 
 
 def convert(
@@ -27,25 +58,236 @@ def convert(
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> CompiledModel:
-    """Compile a fitted model."""
+    """Compile a fitted model.
+
+    model: a fitted scikit-learn, LightGBM or XGBoost model, or an ONNX ModelProto with ai.onnx.ml operators.
+    backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
+    X: a sample of the input, needed only where the model does not know its own columns' names or dtypes.
+    device: "cpu", "cuda" or "cuda:1".
+    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. batch_size: a hint for that choice.
+    threads: of this model's calls. target: a TVM target, for cross-compiling.
+
+    Raises UnsupportedOperatorError (with every culprit), NotFittedError, BackendUnavailableError, InvalidInputError, ValueError.
+    """
     name = backend_name(backend)
-    compiler = load_compiler(name)
-    options = CompileOptions(device, threads, target, batch_size)
-    parsed = parse(model, None if X is None else describe(X))
-    variants = {}
-    for kinds, graph in parsed.variants.items():
-        variants[kinds] = Variant(graph, lambda graph: _build(graph, compiler, options, strategy))
-    return CompiledModel(parsed.info, parsed.spec, variants, name, device)
+    options = CompileOptions(
+        _device(device), _positive("threads", threads), _target(target, name), _positive("batch_size", batch_size)
+    )
+    builder = Builder(name, options, _strategy(strategy, name))
+    _require_model(model)
+    sample = None if X is None else describe(X)
+    parsed = parse(model, sample)
+    main = _main_variant(list(parsed.variants), sample)
+    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main).prepare(compile=True)
 
 
-def _build(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str) -> tuple[Executable, Any, Any]:
-    """Optimize and compile one variant."""
-    optimized = optimize(graph, compiler, options, strategy)
-    limits = input_limits(graph)
-    if compiler.handles_strings:
-        return compiler.compile(optimized.graph, options), limits, optimized
-    parts = partition(optimized.graph)
-    device = compiler.compile(parts.device, options) if parts.device.outputs else None
-    if device is not None and parts.before is None and not parts.after:
-        return device, limits, optimized
-    return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after), limits, optimized
+def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
+    """Read what `CompiledModel.save` wrote, and compile it: for the device and backend it was saved with, or for others.
+
+    Needs neither scikit-learn nor the library that trained the model. Raises ArtifactError for a file that is no saved model,
+    FileNotFoundError where there is none, BackendUnavailableError.
+    """
+    if backend is not None:
+        backend_name(backend)
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        name = os.fsdecode(name)
+    contents = _read(Path(name), name)
+    try:
+        saved = Builder.from_settings(contents.settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
+    builder = saved.moved(backend, device)
+    try:
+        return _model(contents, builder).prepare(compile=True)
+    except BackendUnavailableError as error:
+        advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
+        raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+
+
+def backends() -> dict[str, bool]:
+    """Every backend by name, and whether the libraries it needs are installed (they are not imported)."""
+    return {name: is_available(name) for name in known_backends()}
+
+
+def supported_operators() -> list[str]:
+    """The dotted names of every class that converts, sorted."""
+    for library in registry.MODULES:
+        registry.load_converters(library)
+    return sorted(registry.CONVERTERS)
+
+
+def strategies(backend: str) -> tuple[str, ...]:
+    """The strategies for tree ensembles that a backend knows. Raises ValueError, BackendUnavailableError."""
+    compiler = load_compiler(backend_name(backend))
+    return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *compiler.strategies)))
+
+
+# --- between the rooms -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Optimizer and compiler with the options of one model. It is pickled with the model, by its fields."""
+
+    backend: str
+    options: CompileOptions
+    strategy: str = "auto"
+
+    @property
+    def device(self) -> str:
+        return self.options.device
+
+    @property
+    def compiler(self) -> Compiler:
+        return load_compiler(self.backend)
+
+    def settings(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "backend": self.backend,
+            "device": options.device,
+            "strategy": self.strategy,
+            "threads": options.threads,
+            "batch_size": options.batch_size,
+            "target": None if options.target is None else dict(options.target),
+        }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Builder:
+        name = str(settings["backend"])
+        target, threads, batch = settings["target"], settings["threads"], settings["batch_size"]
+        options = CompileOptions(
+            _device(settings["device"]), _positive("threads", threads), _target(target, name), _positive("batch_size", batch)
+        )
+        if not isinstance(settings["strategy"], str):
+            raise ValueError(f"strategy {settings['strategy']!r}")
+        return cls(name, options, settings["strategy"])
+
+    def moved(self, backend: str | None, device: str | None) -> Builder:
+        """For another backend or device. What only the old backend understands is left behind."""
+        options = self.options if device is None else replace(self.options, device=_device(device))
+        name = self.backend if backend is None else backend_name(backend)
+        if name == self.backend:
+            return replace(self, options=options)
+        strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
+        return Builder(name, replace(options, target=None), strategy)
+
+    def plan(self, graph: Graph) -> Plan:
+        optimized = optimize(graph, self.compiler, self.options, self.strategy)
+        return Plan(optimized.graph, optimized.records, input_limits(graph))
+
+    def compile(self, plan: Plan) -> Executable:
+        compiler = self.compiler
+        if compiler.handles_strings:
+            return compiler.compile(plan.graph, self.options)
+        parts = partition(plan.graph)
+        device = compiler.compile(parts.device, self.options) if parts.device.outputs else None
+        if device is not None and parts.before is None and not parts.after:
+            return device
+        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after)
+
+    def export(self, graph: Graph, built: Executable, path: str) -> None:
+        suffix = Path(path).suffix.lower()
+        if suffix not in EXPORTS:
+            kinds = ", ".join(EXPORTS)
+            raise ValueError(
+                f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
+            )
+        if not Path(path).absolute().parent.is_dir():
+            raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
+        writer = EXPORTS[suffix]
+        if writer != self.backend:
+            other = self.moved(writer, "cpu")
+            built = other.compile(other.plan(graph))
+        built.export(path)
+
+    def restore(self, data: bytes) -> CompiledModel:
+        return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _model(contents: artifact.Contents, builder: Builder) -> CompiledModel:
+    return CompiledModel(contents.info, contents.spec, contents.graphs, builder, contents.main)
+
+
+def _read(file: Any, name: str) -> artifact.Contents:
+    for module in pkgutil.iter_modules(hbc.ops.__path__):
+        importlib.import_module(f"hbc.ops.{module.name}")  # graphs are read back by the names of operators
+    try:
+        return artifact.read(file, name)
+    except ArtifactError:
+        points = list(importlib.metadata.entry_points(group="hbc.converters"))
+        if not points:
+            raise
+        for point in points:  # an operator of a third party, perhaps
+            point.load()
+        if hasattr(file, "seek"):
+            file.seek(0)
+        return artifact.read(file, name)
+
+
+def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
+    """The variant to compile first: the sample's dtypes, or float32."""
+    if sample is not None:
+        for kinds in variants:
+            if all(kind in (wanted, "unread") for kind, wanted in zip(kinds, sample.kinds, strict=True)):
+                return kinds
+        numbers = set(sample.kinds) - {"str"}
+        wanted = next(iter(numbers)) if len(numbers) == 1 else "f64"
+    else:
+        wanted = "f32"
+    return next((kinds for kinds in variants if set(kinds) - {"str", "unread"} <= {wanted}), variants[0])
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _device(device: Any) -> str:
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", device.lower()):
+        raise ValueError(f"unknown device {device!r}; known are 'cpu', 'cuda' and 'cuda:N'")
+    return device.lower()
+
+
+def _positive(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
+    return number
+
+
+def _target(target: Any, backend: str) -> dict[str, Any] | None:
+    if target is None:
+        return None
+    if not isinstance(target, Mapping):
+        raise ValueError(f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {target!r}")
+    if backend in WITHOUT_TARGET:
+        raise ValueError(f"target is for backend 'tvm'; {backend!r} compiles for this machine only")
+    return dict(target)
+
+
+def _strategy(strategy: Any, backend: str) -> str:
+    known = strategies(backend)
+    if strategy not in known:
+        raise ValueError(f"unknown strategy {strategy!r}; backend {backend!r} has {', '.join(known)}")
+    return str(strategy)
+
+
+def _require_model(model: Any) -> None:
+    """Refuse at once what is no fitted model at all, in words that fit it better than 'no converter is registered'."""
+    if isinstance(model, type):
+        raise NotFittedError(operator=f"{registry.public_name(model)} (a class, not an instance of it)")
+    name = registry.public_name(type(model))
+    registry.load_converters(name.partition(".")[0])
+    methods = ("fit", "predict", "transform", "SerializeToString")
+    if name in registry.CONVERTERS or name in registry.DESCRIPTIONS or any(hasattr(model, method) for method in methods):
+        return
+    advice = "Pass the fitted estimator itself."
+    if isinstance(model, (str, os.PathLike)):
+        advice = "Load it first: hbc.load(path) for a model saved by hbc, onnx.load(path) for an ONNX file."
+    culprit = Culprit(name, "model", "it is not a model: it has neither predict nor transform.", advice)
+    raise UnsupportedOperatorError(culprits=[culprit])

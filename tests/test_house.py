@@ -40,7 +40,7 @@ HOMES = {
     "joblib": ["parser/sklearn"],
     "lightgbm": ["parser/lightgbm"],
     "xgboost": ["parser/xgboost"],
-    "narwhals": ["runtime/inputs.py"],
+    "narwhals": ["runtime/frames.py"],
     "typer": ["cli.py"],
     "rich": ["cli.py"],
 }

@@ -1,12 +1,13 @@
-"""The artefact: one zip of JSON and npy members. Nothing in it is ever executed or unpickled."""
+"""The artefact: one zip of JSON and npy members. Nothing in it is ever executed, unpickled or extracted to disk."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -19,67 +20,109 @@ from hbc.ir.types import Array
 FORMAT = "hbc-model"
 VERSION = 1
 _DOCUMENT = "model.json"
+_ARRAYS = "arrays/"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal models are equal files
+
+EXPANSION = 200
+SMALL = 1 << 28
+"""A file may unpack to 256 MiB, or to 200 times its own size: arrays of a large forest reach about 10 times, a bomb 1000 times."""
+
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    TypeError,
+    EOFError,
+    OSError,
+    RuntimeError,  # encrypted, unknown compression (NotImplementedError), nested too deeply (RecursionError)
+    MemoryError,
+    OverflowError,
+    SyntaxError,  # numpy parses the header of an array as Python literals
+)
 
 
 def dump(document: Mapping[str, Any], arrays: Mapping[str, Array], file: IO[bytes]) -> None:
     """Write a document and the arrays that it refers to."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         header = {"format": FORMAT, "version": VERSION, **document}
-        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), json.dumps(header, indent=1))
-        for key, array in arrays.items():
+        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), json.dumps(header, indent=1), zipfile.ZIP_DEFLATED)
+        for key, array in sorted(arrays.items()):
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"arrays/{key}.npy", _EPOCH), buffer.getvalue(), zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(f"{_ARRAYS}{key}.npy", _EPOCH), buffer.getbuffer(), zipfile.ZIP_DEFLATED)
 
 
-def load(file: IO[bytes] | str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
+def load(file: IO[bytes] | str | Path, name: str = "") -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `dump` wrote. Raises ArtifactError for anything else, FileNotFoundError where there is no file."""
-    path = str(file) if isinstance(file, (str, Path)) else "model"
+    path = name or str(file)
     try:
         with zipfile.ZipFile(file) as archive:
-            document = json.loads(archive.read(_DOCUMENT))
-            if not isinstance(document, dict) or document.get("format") != FORMAT:
-                raise ArtifactError(path=path, found="a zip file of something else", expected="a model saved by hbc")
-            if document["version"] > VERSION:
-                raise ArtifactError(
-                    path=path,
-                    found=f"format version {document['version']}",
-                    expected=f"at most {VERSION}",
-                    advice="Upgrade hbc to read it.",
-                )
-            names = [name for name in archive.namelist() if name.startswith("arrays/")]
-            arrays = {
-                Path(name).stem: np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False) for name in names
-            }
-    except FileNotFoundError:
+            _require_harmless(archive, path)
+            document = _document(archive, path)
+            names = [member for member in archive.namelist() if member.startswith(_ARRAYS)]
+            arrays = {Path(member).stem: _array(archive.read(member)) for member in names}
+    except (FileNotFoundError, ArtifactError):
         raise
-    except ArtifactError:
-        raise
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, TypeError) as error:
+    except _UNREADABLE as error:
         raise ArtifactError(
             path=path,
             found=f"a file that cannot be read ({type(error).__name__}: {error})",
             expected="a model saved by hbc (CompiledModel.save)",
+            advice="hbc.convert takes models of other libraries.",
         ) from error
     return document, arrays
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
+def _require_harmless(archive: zipfile.ZipFile, path: str) -> None:
+    """Sizes are compared before anything is unpacked; zipfile itself unpacks no more than the declared size."""
+    packed = sum(member.compress_size for member in archive.infolist())
+    unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > max(SMALL, EXPANSION * packed):
+        raise ArtifactError(
+            path=path, found=f"{packed} bytes that unpack to {unpacked}", expected=f"at most {EXPANSION} times as many"
+        )
+
+
+def _document(archive: zipfile.ZipFile, path: str) -> dict[str, Any]:
+    found = "a zip file of something else"
+    if _DOCUMENT in archive.namelist():
+        document = json.loads(archive.read(_DOCUMENT))
+        if isinstance(document, dict) and document.get("format") == FORMAT:
+            if not isinstance(document["version"], int) or document["version"] > VERSION:
+                raise ArtifactError(
+                    path=path,
+                    found=f"format version {document['version']!r}",
+                    expected=f"at most {VERSION}",
+                    advice="It was saved by a newer hbc: upgrade with pip install -U hbc, or save it again.",
+                )
+            return document
+    raise ArtifactError(path=path, found=found, expected="a model saved by hbc", advice="Use CompiledModel.save to make one.")
+
+
+def _array(data: bytes) -> Array:
+    stream = io.BytesIO(data)
+    array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    if stream.read(1):
+        raise ValueError("an array with bytes behind its end")
+    return array
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it: the old file stays whole until the new one is."""
     target = Path(path)
+    if target.is_dir():
+        raise ArtifactError(path=str(path), found="a folder", expected="the name of a file to write")
     if not target.parent.is_dir():
         raise ArtifactError(path=str(path), found="no such folder", expected="an existing folder to write to")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    # A name of our own rather than tempfile's, whose files are private: the umask decides, as for any file that is opened.
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

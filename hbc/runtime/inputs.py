@@ -1,44 +1,430 @@
-"""From what callers pass (arrays, lists, frames, sparse matrices) to the arrays of a graph's inputs."""
+"""From what callers pass (arrays, lists, frames, sparse matrices, tensors) to the arrays of a graph's inputs.
+
+Nothing here looks at values, only at shapes, names and dtypes; what values a model rejects is tested in runtime/limits.py.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.runtime.frames import Table, read_frame
 
+NA = "\0pandas.NA"
+"""What a pandas.NA among strings becomes: to scikit-learn's encoders it is neither None nor NaN nor any category."""
 
-def describe(X: Any) -> Sample:
-    """Names and dtypes of a sample's columns."""
-    array = np.asarray(X)
-    kind = variant_dtype(array.dtype)
-    return Sample(None, tuple(kind for _ in range(array.shape[1] if array.ndim == 2 else 1)))
+RESHAPE = (
+    "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
+    "or array.reshape(1, -1) if it contains a single sample."
+)
+_CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
 
 def variant_dtype(dtype: np.dtype[Any]) -> DType:
-    """The dtype of the variant that takes an array: f32 for float16 and float32, f64, i64 for integers and bool."""
+    """The dtype of the variant that takes an array: f32 for float16 and float32, f64, i64 for integers and bool, else str."""
     if dtype.kind == "f":
         return "f32" if dtype.itemsize <= 4 else "f64"
     return "i64" if dtype.kind in "iub" else "str"
 
 
-def prepare(X: Any, spec: InputSpec, variants: tuple[Kinds, ...]) -> tuple[Kinds, list[Array]]:
+def describe(X: Any) -> Sample:
+    """Names and dtypes of a sample's columns. A column that can be neither number nor string counts as f64: it may be unread."""
+    try:
+        value = _open(X, mixed=True)
+    except InvalidInputError as error:
+        raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
+    if isinstance(value, Table):
+        dtypes = [_sample_dtype(value.column(i)) for i in range(len(value.names))]
+        return Sample(value.string_names(), tuple(dtypes))
+    if value.ndim == 1:
+        return Sample(None, (_sample_dtype(value),))
+    if value.ndim != 2:
+        raise InvalidInputError(found=f"an array of shape {value.shape}", expected="rows × columns", where="the sample X")
+    if value.dtype.kind == "O":
+        return Sample(None, tuple(_sample_dtype(column) for column in value.T))
+    return Sample(None, (_sample_dtype(value),) * value.shape[1])
+
+
+def _sample_dtype(values: Array) -> DType:
+    if values.dtype.kind in "UT" or any(isinstance(v, str) for v in values.ravel().tolist() if values.dtype.kind == "O"):
+        return "str"
+    if values.dtype.kind == "O" and len(values) and all(v is None for v in values.tolist()):
+        return "str"
+    return variant_dtype(values.dtype) if values.dtype.kind in "fiub" else "f64"
+
+
+def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
     """The variant for X, and its inputs. Raises InvalidInputError."""
-    array = np.asarray(X)
-    if array.ndim != spec.ndim:
-        raise InvalidInputError(found=f"an array of shape {array.shape}", expected=f"{spec.ndim} dimensions")
-    if spec.ndim == 2 and array.shape[1] != spec.n_features:
-        raise InvalidInputError(found=f"{array.shape[1]} columns", expected=f"{spec.n_features}")
-    wanted = variant_dtype(array.dtype)
-    if wanted == "str" and len(spec.strings) < spec.n_features:
-        wanted = "f64"
-    kinds = next(k for k in variants if set(k) - {"str", "unread"} <= {wanted})
-    arrays = []
-    for columns in input_layout(kinds).values():
-        dtype = NUMPY_DTYPES[kinds[columns[0]]]  # type: ignore[index]
-        block = array if spec.ndim == 1 or len(columns) == spec.n_features else array[:, list(columns)]
-        arrays.append(np.ascontiguousarray(block, dtype))
-    return kinds, arrays
+    return Intake(spec, variants)(X)
+
+
+class Intake:
+    """Everything about a model's input that can be known before the first call."""
+
+    def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
+        self.spec = spec
+        self.variants = tuple(variants)
+        kinds = [{variant[i] for variant in self.variants} for i in range(spec.n_features)]
+        self.texts = [i for i, found in enumerate(kinds) if "str" in found]
+        self.numbers = [i for i, found in enumerate(kinds) if found - {"str", "unread"}]
+        self.uniform: dict[DType, Kinds] = {}
+        for variant in self.variants:
+            dtypes = set(variant) - {"str", "unread"}
+            for dtype in dtypes or NUMPY_DTYPES:
+                if len(dtypes) <= 1:
+                    self.uniform.setdefault(dtype, variant)  # type: ignore[arg-type]
+        self._layouts = {variant: self._layout(variant) for variant in self.variants}
+
+    def _layout(self, kinds: Kinds) -> list[tuple[np.dtype[Any], list[int] | None, tuple[int, ...]]]:
+        """Of every graph input: its dtype, the columns to pick from a matrix (None: the matrix itself), and all its columns."""
+        groups = input_layout(kinds).values()
+        everything = tuple(range(self.spec.n_features))
+        return [(NUMPY_DTYPES[kinds[g[0]]], None if g == everything else list(g), g) for g in groups]
+
+    def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
+        value = _open(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
+        if isinstance(value, Table):
+            return self._from_table(value)
+        return self._from_array(value, X)
+
+    # --- arrays --------------------------------------------------------------------------------------------------------
+
+    def _from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
+        array = self._shaped(array, X)
+        if array.dtype.kind in "fiub":
+            return self._from_numbers(array)
+        if array.dtype.kind not in "OUT":
+            _reject_dtype(array.dtype, "X")
+        columns: dict[int, Array] = {}
+        matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
+        if self.numbers and array.dtype.kind != "O":
+            _reject_strings(self._where(self.numbers[0]), matrix[0, self.numbers[0]] if len(matrix) else "")
+        for i in self.texts:
+            columns[i] = strings(matrix[:, i], self._where(i))
+        for i in self.numbers:
+            columns[i] = floats(matrix[:, i], self._where(i))
+        kinds = self.uniform["f64"]
+        return kinds, self._assembled(kinds, columns, len(matrix))
+
+    def _from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
+        if self.texts:
+            found = f"numbers ({array.dtype})"
+            raise InvalidInputError(
+                found=found,
+                expected="strings",
+                where=self._where(self.texts[0]),
+                advice="The model was fitted on strings there.",
+            )
+        kinds = self.uniform[variant_dtype(array.dtype)]
+        arrays = []
+        for dtype, pick, _ in self._layouts[kinds]:
+            block = array if pick is None or array.ndim == 1 else array[:, pick]
+            if block.dtype != dtype:
+                block = _converted(block, dtype)
+            arrays.append(_aligned(np.ascontiguousarray(block)))
+        return kinds, arrays
+
+    def _shaped(self, array: Array, X: Any) -> Array:
+        """The array with the dimensions of the model's input, or an error that says what to do."""
+        n = self.spec.n_features
+        if self.spec.ndim == 1:
+            if array.ndim == 2 and array.shape[1] == 1:
+                return array[:, 0]  # scikit-learn's column_or_1d
+            if array.ndim != 1:
+                raise InvalidInputError(found=_found(array, X), expected="a vector with a value for every row")
+            return array
+        expected = f"a matrix with a row for every sample and {_columns(n)}"
+        if array.ndim != 2:
+            advice = RESHAPE if array.ndim == 1 else ""
+            raise InvalidInputError(found=_found(array, X), expected=expected, advice=advice)
+        if array.shape[1] != n:
+            advice = "" if self.spec.feature_names is None else f"The model was fitted on {_listed(self.spec.feature_names)}."
+            raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=advice)
+        return array
+
+    # --- frames --------------------------------------------------------------------------------------------------------
+
+    def _from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
+        if self.spec.ndim == 1:
+            if len(table.names) != 1:
+                raise InvalidInputError(found=f"a frame with {_columns(len(table.names))}", expected="a vector")
+            return self._from_array(table.column(0), None)
+        place = self._positions(table)
+        if not self.texts and len(self.numbers) == len(place) == len(table.names) and place == list(range(len(place))):
+            block = table.block()
+            if block is not None:
+                return self._from_numbers(block)
+        columns: dict[int, Array] = {}
+        for i in self.texts:
+            columns[i] = strings(table.column(place[i]), self._where(i))
+        for i in self.numbers:
+            values = table.column(place[i])
+            if values.dtype.kind not in "fiub":
+                values = floats(values, self._where(i))
+            columns[i] = values
+        kinds = self._choose({i: columns[i].dtype for i in self.numbers})
+        return kinds, self._assembled(kinds, columns, table.rows)
+
+    def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
+        """The variant for numeric columns of these dtypes."""
+        found = {i: variant_dtype(dtype) for i, dtype in dtypes.items()}
+        for variant in self.variants:
+            if all(variant[i] in (kind, "unread") for i, kind in found.items()):
+                return variant
+        if not self.spec.dtype_by_column:
+            return self.uniform[variant_dtype(np.result_type(*dtypes.values()))]
+        if "f32" not in found.values():
+            return self.uniform["f64"]
+        single = [self.spec.describe_column(i) for i, kind in found.items() if kind == "f32"]
+        others = [self.spec.describe_column(i) for i, kind in found.items() if kind != "f32"]
+        raise InvalidInputError(
+            found=f"float32 in {_listed(single)} beside other numbers in {_listed(others)}",
+            expected="numbers of one float dtype, since the source library treats columns of different dtypes differently here",
+            advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
+        )
+
+    def _positions(self, table: Table) -> list[int]:
+        """For every column of the model its position in the frame, as scikit-learn finds it; -1 for an unread one that is missing."""
+        fitted, n = self.spec.feature_names, self.spec.n_features
+        names = table.string_names()
+        if fitted is None or (names is None and not self.spec.by_name):
+            if len(table.names) != n:
+                raise InvalidInputError(found=_columns(len(table.names)), expected=_columns(n))
+            return list(range(n))
+        if names == fitted:
+            return list(range(n))
+        known = set(names or ())
+        missing = [name for name in fitted if name not in known]
+        if self.spec.by_name:
+            read = {fitted[i] for i in (*self.texts, *self.numbers)}
+            missing = [name for name in missing if name in read]
+            if missing:
+                raise InvalidInputError(
+                    found=f"a frame without the columns {_listed(missing)}",
+                    expected=f"the fitted columns {_listed(sorted(read))}",
+                )
+            place = {name: i for i, name in enumerate(names or ())}
+            return [place.get(name, -1) for name in fitted]
+        unexpected = [name for name in names or () if name not in set(fitted)]
+        found = []
+        if unexpected:
+            found.append(f"feature names unseen at fit time: {_listed(unexpected)}")
+        if missing:
+            found.append(f"feature names seen at fit time, yet now missing: {_listed(missing)}")
+        raise InvalidInputError(
+            found=" and ".join(found) or "the feature names in another order than they were in fit",
+            expected=f"the names {_listed(fitted)}, in this order",
+            advice="Select them in that order: X[list(model.feature_names_in_)].",
+        )
+
+    # --- both ----------------------------------------------------------------------------------------------------------
+
+    def _assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int) -> list[Array]:
+        arrays = []
+        for dtype, _, group in self._layouts[kinds]:
+            if self.spec.ndim == 1:
+                arrays.append(np.ascontiguousarray(_converted(columns[group[0]], dtype)))
+                continue
+            block = np.empty((rows, len(group)), dtype)
+            for j, i in enumerate(group):
+                block[:, j] = _converted(columns[i], dtype)
+            arrays.append(block)
+        return arrays
+
+    def _where(self, column: int) -> str:
+        return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
+
+
+# --- opening what the caller passed ------------------------------------------------------------------------------------
+
+
+def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
+    """An array or a frame. `mixed`: lists may hold numbers and strings, which numpy would all turn into strings."""
+    if isinstance(X, np.matrix):
+        raise InvalidInputError(found="an np.matrix", expected="an array", advice="Convert it with np.asarray.")
+    if isinstance(X, np.ndarray):
+        return np.asarray(X)
+    if isinstance(X, (list, tuple)):
+        return _from_sequence(X, mixed)
+    if X is None or isinstance(X, (str, bytes, Mapping)):
+        _reject_kind(X)
+    sparse = sys.modules.get("scipy.sparse")
+    if sparse is not None and sparse.issparse(X):
+        return np.asarray(X.toarray())
+    frame = read_frame(X)
+    if isinstance(frame, Table):
+        return frame
+    if frame is not None:
+        if not vector:
+            advice = "Pass a frame: X.to_frame() for a single feature. " + RESHAPE
+            raise InvalidInputError(found=f"a {type(X).__name__}", expected="a matrix", advice=advice)
+        return frame
+    if hasattr(X, "__dlpack__") and hasattr(X, "__dlpack_device__"):
+        return _from_dlpack(X)
+    if isinstance(X, Iterator) and vector:
+        return _from_sequence(list(X), mixed)
+    return _from_sequence(X, mixed and not hasattr(X, "__array__"))
+
+
+def _from_sequence(X: Any, mixed: bool) -> Array:
+    try:
+        array = np.asarray(X, dtype=object if mixed else None)
+    except (ValueError, TypeError, RuntimeError) as error:
+        found = f"a {type(X).__name__} that is no array ({error})"
+        if isinstance(X, (list, tuple)) and len({len(row) if hasattr(row, "__len__") else -1 for row in X}) > 1:
+            found = f"a {type(X).__name__} of rows of different lengths"
+        raise InvalidInputError(found=found, expected="rows of equal length") from error
+    if array.ndim == 0:
+        _reject_kind(X)
+    if array.ndim == 1 and array.dtype.kind == "O" and len({_length(row) for row in X}) > 1:
+        found = f"a {type(X).__name__} of rows of different lengths"
+        raise InvalidInputError(found=found, expected="rows of equal length")
+    return array
+
+
+def _length(row: Any) -> int:
+    return len(row) if isinstance(row, (list, tuple, np.ndarray)) else -1
+
+
+def _from_dlpack(X: Any) -> Array:
+    """A tensor's own memory, where the host can read it."""
+    kind = int(X.__dlpack_device__()[0])
+    if kind not in _CPU:
+        raise InvalidInputError(
+            found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice="Copy it: X.cpu()."
+        )
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise InvalidInputError(
+            found=f"a tensor that cannot be read ({error})",
+            expected="a dense tensor of a numpy dtype, without a gradient",
+            advice="Try X.detach().float().",
+        ) from error
+
+
+# --- values of one column ----------------------------------------------------------------------------------------------
+
+
+def strings(values: Array, where: str) -> Array:
+    """A column of strings as scikit-learn sees it: str, None and NaN."""
+    if values.dtype.kind in "UT":
+        return values.astype(object)
+    if values.dtype.kind != "O":
+        if values.dtype.kind == "f" and np.isnan(values).all():
+            return values.astype(object)  # a column of nothing but missing values has no better dtype
+        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where)
+    items = values.tolist()
+    others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
+    if not others:
+        return values
+    changed = None
+    for row, item in enumerate(items):
+        if item is None or isinstance(item, str) or (isinstance(item, float) and item != item):
+            continue
+        if type(item).__name__ not in ("NAType", "float32", "float16") or item == item is True:
+            _reject_among_strings(item, row, where)
+        changed = values.copy() if changed is None else changed
+        changed[row] = NA if type(item).__name__ == "NAType" else float("nan")
+    return values if changed is None else changed
+
+
+def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
+    raise InvalidInputError(
+        found=f"{item!r:.60} (a {type(item).__name__}) in row {row}",
+        expected="strings, None or NaN",
+        where=where,
+        advice="The model was fitted on strings there: convert the column with astype(str).",
+    )
+
+
+def floats(values: Array, where: str) -> Array:
+    """A column of Python objects as float64, as scikit-learn converts it (None is NaN)."""
+    if values.dtype.kind in "fiub":
+        return _converted(values, np.dtype(np.float64))
+    if values.dtype.kind not in "OUT":
+        _reject_dtype(values.dtype, where)
+    if values.dtype.kind == "O":
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    for row, item in enumerate(values.tolist()):
+        try:
+            float(item) if values.dtype.kind == "O" and item is not None else float("no")
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(item, str):
+                _reject_strings(where, item, row)
+            raise InvalidInputError(
+                found=f"{item!r:.60} (a {type(item).__name__}) in row {row}", expected="numbers", where=where
+            ) from None
+    return values.astype(np.float64)
+
+
+def _reject_strings(where: str, item: Any, row: int = 0) -> NoReturn:
+    raise InvalidInputError(
+        found=f"the string {str(item)!r:.60} in row {row}",
+        expected="numbers",
+        where=where,
+        advice="Encode strings before (OneHotEncoder, OrdinalEncoder), or convert the column to numbers.",
+    )
+
+
+def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
+    """The values in a wider dtype."""
+    if values.dtype == dtype:
+        return values
+    if dtype.kind == "i" and values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size:
+        largest = int(values.max())
+        if largest > np.iinfo(np.int64).max:
+            advice = "Convert it with astype(float), as scikit-learn would."
+            raise InvalidInputError(
+                found=f"{largest} in an array of {values.dtype}", expected="at most 2**63 - 1", advice=advice
+            )
+    with np.errstate(all="ignore"):
+        return values.astype(dtype)
+
+
+def _aligned(array: Array) -> Array:
+    return array if array.flags.aligned else array.copy()
+
+
+def _reject_dtype(dtype: np.dtype[Any], where: str) -> NoReturn:
+    what = {
+        "c": ("complex numbers", "Pass the real and the imaginary parts as columns of their own."),
+        "M": ("dates", "Convert them to numbers first (for example days since a fixed date)."),
+        "m": ("time spans", "Convert them to numbers first (for example with .dt.total_seconds())."),
+        "S": ("bytes", "Decode them to str, or convert them to numbers."),
+        "V": ("records", "Pass a frame, or a matrix of numbers."),
+    }
+    found, advice = what.get(dtype.kind, ("values", ""))
+    raise InvalidInputError(found=f"{found} ({dtype})", expected="numbers or strings", where=where, advice=advice)
+
+
+def _reject_kind(X: Any) -> NoReturn:
+    text = "None" if X is None else f"a {type(X).__name__}"
+    expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
+    advice = "Pass pandas.DataFrame(X)." if isinstance(X, Mapping) else RESHAPE if np.isscalar(X) else ""
+    raise InvalidInputError(found=text, expected=expected, advice=advice)
+
+
+def _found(array: Array, X: Any) -> str:
+    name = {1: "a vector", 2: "a matrix"}.get(array.ndim, "an array")
+    return f"{name} of shape {array.shape}" + (
+        "" if X is None or isinstance(X, np.ndarray) else f" (from a {type(X).__name__})"
+    )
+
+
+def _columns(n: int) -> str:
+    return "1 column" if n == 1 else f"{n} columns"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """At most five names, as scikit-learn's messages have it."""
+    return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")

@@ -1,0 +1,141 @@
+"""What a saved model is made of, as plain data (ir/store.py writes it): graphs as text, arrays once each, no code and no pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hbc.errors import ArtifactError
+from hbc.ir import store
+from hbc.ir.graph import Graph, array_key
+from hbc.ir.signature import InputSpec, Kinds, ModelInfo, input_layout
+from hbc.ir.text import print_graph, read_graph
+from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
+
+SCALARS = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A model without its compiled code. `main` is the variant that is compiled first; `settings` are the options of convert."""
+
+    info: ModelInfo
+    spec: InputSpec
+    graphs: dict[Kinds, Graph]
+    main: Kinds
+    settings: dict[str, Any]
+
+
+def write(file: IO[bytes], contents: Contents) -> None:
+    """Write an artefact. Raises ArtifactError for an attribute that is neither number, text nor array."""
+    arrays: dict[str, Array] = {}
+    variants = []
+    for kinds, graph in contents.graphs.items():
+        text, used = print_graph(graph)
+        arrays.update(used)
+        variants.append({"kinds": list(kinds), "graph": text})
+    document = {
+        "source": contents.info.source,
+        "attributes": {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()},
+        "output_dtypes": contents.info.output_dtypes,
+        "input": asdict(contents.spec),
+        "variants": variants,
+        "main": list(contents.main),
+        "settings": contents.settings,
+    }
+    objects = {key: array for key, array in arrays.items() if array.dtype.kind in "OT"}
+    document["objects"] = {key: _encoded(array, {}, key) for key, array in objects.items()}
+    store.dump(document, {key: array for key, array in arrays.items() if key not in objects}, file)
+
+
+def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
+    """Read an artefact. Raises ArtifactError for anything that `write` did not write; FileNotFoundError where there is nothing."""
+    path = name or str(file)
+    document, arrays = store.load(file, path)
+    try:
+        arrays |= {key: _decoded(value, arrays) for key, value in document["objects"].items()}
+        attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
+        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]))
+        for dtype in info.output_dtypes.values():
+            np.dtype(dtype)
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in document["input"].items()
+        }
+        spec = InputSpec(**fields)
+        graphs = {}
+        for variant in document["variants"]:
+            kinds: Kinds = tuple(variant["kinds"])
+            graphs[kinds] = _checked(read_graph(variant["graph"], arrays), kinds, spec)
+        main, settings = tuple(document["main"]), dict(document["settings"])
+        if main not in graphs or len({tuple(graph.outputs) for graph in graphs.values()}) != 1:
+            raise ValueError("variants that do not belong together")
+        return Contents(info, spec, graphs, main, settings)
+    except ArtifactError as error:
+        raise _broken(path, error.facts["found"]) from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _broken(path, f"{type(error).__name__}: {error}") from error
+
+
+def _broken(path: str, reason: str) -> ArtifactError:
+    return ArtifactError(
+        path=path,
+        found=f"a damaged or incomplete model ({reason})",
+        expected="what CompiledModel.save wrote",
+        advice="Save the model again; an operator of a third party needs its package installed.",
+    )
+
+
+def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
+    """The graph, if its inputs are those that its kinds stand for: they are what the runtime will pass."""
+    if len(kinds) != spec.n_features:
+        raise ValueError(f"{len(kinds)} kinds of columns for {spec.n_features} columns")
+    expected = {}
+    for name, columns in input_layout(kinds).items():
+        shape = (N, len(columns)) if spec.ndim == 2 else (N,)
+        expected[name] = TensorType(kinds[columns[0]], shape)  # type: ignore[arg-type]
+    found = {node.op.name: node.type for node in graph.inputs}  # type: ignore[attr-defined]
+    if found != expected or not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
+        raise ValueError(f"a graph with the inputs {found} where {expected} are wanted")
+    return graph
+
+
+def _encoded(value: Any, arrays: dict[str, Array], name: str) -> Any:
+    """A value as JSON; plain arrays are put among the arrays."""
+    if isinstance(value, np.generic) and value.dtype.kind in "fiub":
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OT":
+        items = [_encoded(item.item() if isinstance(item, np.generic) else item, arrays, name) for item in value.ravel()]
+        return {"objects": items, "shape": list(value.shape)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiubU":
+        key = "k" + array_key(value)[2]
+        arrays[key] = value
+        return {"array": key}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_encoded(item, arrays, name) for item in value]}
+    if isinstance(value, SCALARS):
+        return str(value) if isinstance(value, str) else value
+    raise ArtifactError(
+        path=name,
+        found=f"{value!r:.60} (a {type(value).__name__})",
+        expected="numbers and strings",
+        advice="It cannot be saved.",
+    )
+
+
+def _decoded(value: Any, arrays: Mapping[str, Array]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = ((k, v) for k, v in value.items() if k != "shape")
+    if kind == "array":
+        array = arrays[content].copy()
+        return array[()] if array.ndim == 0 else array
+    items = [_decoded(item, arrays) for item in content]
+    if kind == "objects":
+        result = np.empty(len(items), object)
+        result[:] = items
+        return result.reshape(value["shape"])
+    return {"list": list, "tuple": tuple}[kind](items)

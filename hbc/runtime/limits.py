@@ -1,0 +1,98 @@
+"""Which values a model rejects, tested before anything is computed: one pass over all values that decides for nearly every call,
+and a look at columns and rows only where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.ir.types import Array
+
+ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
+
+
+class Gate:
+    """The test of one variant's inputs. Called with its arrays; raises InvalidInputError, or returns nothing."""
+
+    def __init__(self, limits: Limits, kinds: Kinds, spec: InputSpec) -> None:
+        self.spec = spec
+        self.min_rows = limits.min_rows
+        layout = list(input_layout(kinds).values())
+        self.inputs = list(zip(limits.inputs, layout, strict=True))
+        self.bounds = [_bound(entry, kinds[columns[0]]) for entry, columns in self.inputs]
+        self.guards = limits.guards
+        self.simple = len(self.inputs) == 1 and not self.guards
+        """Whether enough rows within the only bound are all that is asked for."""
+
+    def __call__(self, arrays: Sequence[Array]) -> None:
+        if len(arrays[0]) < self.min_rows:
+            self._too_few(len(arrays[0]))
+        for (limits, columns), bound, array in zip(self.inputs, self.bounds, arrays, strict=True):
+            # NaN, ±inf and numbers beyond the limit all fail this comparison; BLAS makes it the fastest single pass (0.5 µs for
+            # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
+            if bound is None or (array.dtype != object and np.vdot(array, array) <= bound):
+                continue
+            self._inspect(array if array.ndim == 2 else array[:, None], limits, columns)
+        for guard in self.guards:
+            guard.test(arrays)
+
+    def _inspect(self, array: Array, limits: InputLimits, columns: Sequence[int]) -> None:
+        test = _missing_strings if array.dtype == object else _beyond
+        for start in range(0, len(array), ROWS_PER_BLOCK):
+            bad = test(array[start : start + ROWS_PER_BLOCK], limits)
+            if bad.any():
+                row, place = (int(i) for i in np.argwhere(bad)[0])
+                count = int(bad[:, place].sum())
+                self._reject(array[start + row, place], start + row, place, columns[place], limits, count)
+
+    def _reject(self, value: Any, row: int, place: int, column: int, limits: InputLimits, count: int) -> NoReturn:
+        owner = limits.owners[place] or "the model"
+        if value != value:
+            found, expected = "NaN", "a value"
+            advice = f"{owner} rejects missing values: impute them (sklearn.impute.SimpleImputer) or leave out the rows."
+        elif np.isinf(value):
+            found, expected, advice = f"{value}", "a finite number", f"{owner} rejects infinite values."
+        else:
+            found, expected = f"{value}", f"at most {float(limits.limit[place]):.6g} in absolute value"
+            advice = f"{owner} computes in float32 and rejects what does not fit: scale the column."
+        more = f", and {count - 1} more below" if count > 1 else ""
+        at = "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
+        raise InvalidInputError(found=f"{found} in row {row}{more}", expected=expected, where=at, advice=advice)
+
+    def _too_few(self, rows: int) -> NoReturn:
+        owner = next((owner for limits, _ in self.inputs for owner in limits.owners if owner), "the model")
+        raise InvalidInputError(
+            found=f"{rows} rows", expected=f"at least {self.min_rows}", advice=f"{owner} rejects an input without them."
+        )
+
+
+def _bound(limits: InputLimits, kind: str) -> Any:
+    """A sum of squares up to which every value passes; None where every value passes anyway."""
+    if kind == "str":
+        return None if limits.allow_nan.all() else 0.0
+    if limits.unrestricted or not limits.limit.size:
+        return None
+    if kind not in ("f32", "f64"):
+        return None if np.isinf(limits.limit).all() else np.int64(-1)
+    dtype = np.float32 if kind == "f32" else np.float64
+    smallest = float(limits.limit.min())
+    largest = float(np.finfo(dtype).max)
+    return dtype(min(largest, smallest * smallest * 0.999) if smallest < 1e150 else largest)
+
+
+def _beyond(block: Array, limits: InputLimits) -> Array:
+    with np.errstate(all="ignore"):
+        size = np.abs(block)
+        largest = np.finfo(block.dtype).max if block.dtype.kind == "f" else np.inf
+        bad: Array = size > np.where(limits.allow_inf, limits.limit, np.minimum(limits.limit, largest))
+        if not limits.allow_nan.all() and block.dtype.kind == "f":
+            bad |= np.isnan(block) & ~limits.allow_nan
+    return bad
+
+
+def _missing_strings(block: Array, limits: InputLimits) -> Array:
+    return (block != block).astype(bool) & ~limits.allow_nan

@@ -1,0 +1,139 @@
+"""What a compiled model says about itself, as text and as HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from hbc.ir.graph import Graph
+from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
+
+if TYPE_CHECKING:
+    from hbc.runtime.model import CompiledModel, Plan, Variant
+
+NAMES_SHOWN = 12
+OPERATORS_SHOWN = 40  # of the HTML table
+
+
+def explain(model: CompiledModel) -> str:
+    """Several sections of text; see CompiledModel.explain."""
+    variant = model.variants[model._main]
+    plan = variant.plan
+    settings = {key: value for key, value in model._builder.settings().items() if key not in ("backend", "device")}
+    options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
+    lines = [
+        f"{model.info.source}, compiled for {model.backend} on {model.device}" + (f" ({options})" if options else ""),
+        f"methods: {', '.join(model.methods)}",
+        f"input: {_input(model.spec)}",
+        *_rejected(plan.limits, variant.kinds, model.spec),
+        "",
+        "variants (one for each dtype of input; each is compiled when it is first needed):",
+        *(f"  {_kinds(other.kinds)}: {_state(other)}" for other in model.variants.values()),
+        "",
+        f"The rest is about the variant {_kinds(variant.kinds)}.",
+        "",
+        "passes:",
+        *_passes(plan),
+        "",
+        "tree ensembles:",
+        *([f"  {note}" for note in strategies(plan)] or ["  none"]),
+        "",
+        f"operators as parsed ({_size(variant.graph)}):",
+        *(f"  {line}" for line in str(variant.graph).splitlines()),
+        "",
+        f"operators as compiled ({_size(plan.graph)}):",
+        *(f"  {line}" for line in str(plan.graph).splitlines()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def strategies(plan: Plan) -> list[str]:
+    """The strategy of every tree ensemble, and why."""
+    return [note for record in plan.records if record.name == "ChooseStrategy" for note in record.notes]
+
+
+def _passes(plan: Plan) -> list[str]:
+    lines = []
+    for record in plan.records:
+        lines.append(f"  {record.name:<20} {'fired' if record.changed else '-':<6} {record.seconds * 1e3:9.2f} ms")
+        lines += [f"      {note}" for note in record.notes]
+    return lines
+
+
+def _input(spec: InputSpec) -> str:
+    if spec.ndim == 1:
+        return "a vector" + (" of strings" if spec.strings else "")
+    text = f"{spec.n_features} column" + ("s" if spec.n_features != 1 else "")
+    if spec.feature_names is not None:
+        rest = len(spec.feature_names) - NAMES_SHOWN
+        text += f" ({', '.join(spec.feature_names[:NAMES_SHOWN])}{f', … {rest} more' if rest > 0 else ''})"
+        text += ", matched by name in any order" if spec.by_name else ", matched by name and order"
+    if spec.strings:
+        text += f"; strings in {', '.join(spec.describe_column(i) for i in spec.strings[:NAMES_SHOWN])}"
+        text += ", …" if len(spec.strings) > NAMES_SHOWN else ""
+    return text
+
+
+def _rejected(limits: Limits, kinds: Kinds, spec: InputSpec) -> list[str]:
+    lines = [f"rejected: fewer than {limits.min_rows} rows"] if limits.min_rows else []
+    for entry, columns in zip(limits.inputs, input_layout(kinds).values(), strict=True):
+        missing = [i for i, allowed in zip(columns, entry.allow_nan, strict=True) if not allowed]
+        large = [i for i, allowed in zip(columns, entry.allow_inf, strict=True) if not allowed]
+        lines += [f"rejected: NaN in {_which(missing, spec)} ({_owners(entry)})"] if missing else []
+        lines += [f"rejected: ±inf in {_which(large, spec)} ({_owners(entry)})"] if large else []
+    return lines
+
+
+def _which(columns: list[int], spec: InputSpec) -> str:
+    if len(columns) == spec.n_features:
+        return "any column"
+    return ", ".join(spec.describe_column(i) for i in columns[:5]) + (", …" if len(columns) > 5 else "")
+
+
+def _owners(entry: InputLimits) -> str:
+    return ", ".join(dict.fromkeys(owner for owner in entry.owners if owner))
+
+
+def _kinds(kinds: Kinds) -> str:
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    return " + ".join(f"{kind} × {kinds.count(kind)}" for kind in sorted(set(kinds)))
+
+
+def _state(variant: Variant) -> str:
+    if variant.seconds is None:
+        return "not compiled yet"
+    return f"compiled in {variant.seconds * 1e3:.1f} ms"
+
+
+def _size(graph: Graph) -> str:
+    count = len(graph.nodes) - len(graph.inputs)
+    return f"{count} operator" + ("s" if count != 1 else "")
+
+
+def html(model: CompiledModel) -> str:
+    """A card with the model's facts and a table of its operators. Everything from outside is escaped."""
+    variant = model.variants[model._main]
+    facts = {
+        "source": model.info.source,
+        "backend": f"{model.backend} on {model.device}",
+        "methods": ", ".join(model.methods),
+        "input": _input(model.spec),
+        "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants.values()),
+        "tree ensembles": "; ".join(strategies(variant.plan)),
+    }
+    rows = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items() if v)
+    nodes = [node for node in variant.graph.nodes if node.inputs]
+    number = {node: f"v{i}" for i, node in enumerate(nodes)} | {node: node.op.name for node in variant.graph.inputs}  # type: ignore[attr-defined]
+    body = ""
+    for node in nodes[:OPERATORS_SHOWN]:
+        sources = ", ".join(number.get(source, "const") for source in node.inputs)
+        cells = (number[node], type(node.op).__name__, sources, str(node.type))
+        body += "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    more = f"<p>… {len(nodes) - OPERATORS_SHOWN} more</p>" if len(nodes) > OPERATORS_SHOWN else ""
+    return (
+        "<div style='border:1px solid #8884;border-radius:6px;padding:8px;display:inline-block'>"
+        f"<b>CompiledModel</b><table>{rows}</table>"
+        f"<details><summary>{escape(_size(variant.graph))}</summary>"
+        f"<table><tr><th>value</th><th>operator</th><th>of</th><th>type</th></tr>{body}</table>{more}</details></div>"
+    )
