@@ -1,0 +1,192 @@
+"""A compiled graph: one machine-code function a method, called on the caller's arrays."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import tvm
+
+from hbc.compiler.base import CompileOptions
+from hbc.compiler.tvm.codegen import Kernel, build
+from hbc.compiler.tvm.plan import make_plan
+from hbc.compiler.tvm.targets import Machine, compile_module
+from hbc.errors import BackendUnavailableError
+from hbc.ir.graph import Graph
+from hbc.ir.store import write_atomically
+from hbc.ir.types import NUMPY_DTYPES, Array
+
+WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
+
+
+@dataclass
+class Method:
+    """A method ready to be called: which of the graph's inputs it reads, its tables on the device, and its function."""
+
+    kernel: Kernel
+    call: Any
+    places: tuple[int, ...]
+    tables: tuple[Any, ...]
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    rows: int  # of a block: pieces for threads are whole blocks
+
+
+@dataclass
+class TvmExecutable:
+    """Methods are compiled at their first call, since most callers use one or two of a classifier's three."""
+
+    graph: Graph
+    options: CompileOptions
+    machine: Machine
+    _methods: dict[str, Method] = field(default_factory=dict)
+    _kernels: dict[str, Kernel] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    @property
+    def threads(self) -> int:
+        return self.options.threads or available_cpus()
+
+    def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
+        ready = self._methods.get(method) or self._prepare(method)
+        n = len(arrays[0])
+        outputs = [np.empty((n, *shape), dtype) for shape, dtype in ready.results]
+        if n == 0:
+            return outputs
+        inputs = [arrays[place] for place in ready.places]
+        if not all(array.flags.behaved for array in inputs):
+            inputs = [writable(array) for array in inputs]
+        arguments = (*inputs, *ready.tables, *outputs)
+        if self.machine.cuda:
+            self._on_gpu(ready, inputs, outputs, n)
+        elif self.threads == 1 or n * ready.kernel.cost < 2 * WORTH_A_THREAD:
+            ready.call(*arguments, 0, n)
+        else:
+            self._in_pieces(ready, arguments, n)
+        return outputs
+
+    def _in_pieces(self, ready: Method, arguments: tuple[Any, ...], n: int) -> None:
+        """Ranges of rows, one for each thread, the last one for the caller's."""
+        blocks = -(-n // ready.rows)
+        pieces = min(self.threads, blocks, int(n * ready.kernel.cost / WORTH_A_THREAD))
+        ends = [n if i == pieces else blocks * i // pieces * ready.rows for i in range(pieces + 1)]
+        pool = self._workers()
+        futures = [pool.submit(lambda a, b: ready.call(*arguments, a, b), a, b) for a, b in pairwise(ends[:pieces])]
+        ready.call(*arguments, ends[pieces - 1], n)
+        for future in futures:
+            future.result()
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """This process's threads: those of the parent do not survive a fork."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            with self._lock:
+                if self._pool is None or self._pool[0] != os.getpid():
+                    self._pool = os.getpid(), ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hbc")
+        return self._pool[1]
+
+    def _on_gpu(self, ready: Method, inputs: list[Array], outputs: list[Array], n: int) -> None:
+        device = tvm.runtime.cuda(gpu_number(self.options.device))
+        sent = [tvm.runtime.tensor(np.ascontiguousarray(array), device) for array in inputs]
+        received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in outputs]
+        ready.call(*sent, *ready.tables, *received, 0, n)
+        for array, result in zip(outputs, received, strict=True):
+            array[...] = result.numpy()
+
+    def kernel(self, method: str) -> Kernel:
+        """The TIR function of a method."""
+        if method not in self._kernels:
+            plan = make_plan(self.graph.outputs[method])
+            self._kernels[method] = build(method, plan, self.machine.dialect, self.machine.cuda)
+        return self._kernels[method]
+
+    def _prepare(self, method: str) -> Method:
+        if self.machine.missing is not None:
+            raise BackendUnavailableError(
+                backend="tvm",
+                reason=self.machine.missing,
+                advice="Use export() to write the compiled code for another computer.",
+            )
+        with self._lock:
+            if method not in self._methods:
+                kernel = self.kernel(method)
+                module = compile_module({method: kernel.function}, self.machine)
+                self._show(method, kernel, module)
+                self._methods[method] = self._bind(method, kernel, module)
+        return self._methods[method]
+
+    def _bind(self, method: str, kernel: Kernel, module: Any) -> Method:
+        device = tvm.runtime.cuda(gpu_number(self.options.device)) if self.machine.cuda else tvm.runtime.cpu()
+        tables = tuple(tvm.runtime.tensor(table, device) for table in kernel.tables)
+        places = tuple(self.graph.inputs.index(node) for node in kernel.inputs)
+        results = tuple((tuple(int(d) for d in kind.shape[1:]), NUMPY_DTYPES[kind.dtype]) for kind in kernel.outputs)
+        return Method(kernel, module[method], places, tables, results, kernel.rows)
+
+    def compile_all(self) -> Any:
+        """One module of all methods, for export and for looking at."""
+        return compile_module({method: self.kernel(method).function for method in self.graph.outputs}, self.machine)
+
+    def source(self, kind: str = "tir") -> str:
+        """What was generated: "tir", or of the machine's code "ll", "asm", "cuda"."""
+        if kind == "tir":
+            return "\n".join(self.kernel(method).function.script() for method in self.graph.outputs)
+        module = self.compile_all()
+        if self.machine.cuda and kind == "cuda":
+            return "\n".join(part.inspect_source() for part in module.imports)
+        return str(module.inspect_source(kind))
+
+    def _show(self, method: str, kernel: Kernel, module: Any) -> None:
+        if os.environ.get("HBC_DEBUG", "0") >= "4":
+            print(kernel.function.script(), file=sys.stderr)
+            if self.machine.cuda:
+                print("\n".join(part.inspect_source() for part in module.imports), file=sys.stderr)
+
+    def export(self, path: str) -> None:
+        """A shared library with one function a method, `method(inputs…, tables…, outputs…, first row, end row)`."""
+        if not str(path).endswith(".so"):
+            raise ValueError(f"{path}: the tvm backend exports compiled code to a file that ends in .so")
+        module = self.compile_all()
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "model.so")
+            module.export_library(str(library))
+            code = library.read_bytes()
+
+        def write(file: IO[bytes]) -> None:
+            file.write(code)
+
+        write_atomically(path, write)
+
+
+def available_cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def gpu_number(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+class _Memory:
+    """An array's memory under another flag: what numpy's array interface says is all that is passed on."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+
+
+def writable(array: Array) -> Array:
+    """The same memory without the read-only flag, which DLPack refuses (the kernels only read their inputs); a copy of memory
+    that is not aligned to its elements."""
+    if not array.flags.aligned:
+        return np.array(array)
+    return array if array.flags.writeable else np.asarray(_Memory(array))

@@ -1,0 +1,260 @@
+"""The loop nests of the operators that are more than one expression an element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.codegen import Function, flatten
+from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
+from hbc.compiler.tvm.plan import LIBRARY
+from hbc.compiler.tvm.trees import tree_ensemble
+from hbc.ir.graph import Input, Node
+from hbc.ops import columns, tensor
+from hbc.ops.tree import TreeEnsemble
+
+LINEAR_RANK = 24  # edges up to which counting all of them is faster than a binary search
+PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
+
+
+def compute(f: Function, node: Node) -> None:
+    """Fill the slot of a value."""
+    kernel = KERNELS.get(type(node.op))
+    if kernel is not None:
+        kernel(f, node)
+    elif isinstance(node.op, tensor.Take) and not node.inputs[0].type.batched:
+        _look_up(f, node)
+    elif isinstance(node.op, (Input, *LIBRARY)):
+        # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
+        shape = node.type.shape[1:]
+        with f.each_row() as row, f.grid(shape) as index:
+            f.store(node, flatten(index, shape), row, f.value(node, index, row))
+    else:
+        with f.grid(node.type.shape[1:]) as index, f.vectors() as row:
+            f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
+
+
+def _concat(f: Function, node: Node) -> None:
+    axis = node.op.axis - 1  # type: ignore[attr-defined]
+    start = 0
+    for source in node.inputs:
+        with f.grid(source.type.shape[1:]) as index, f.vectors() as row:
+            at = [i + start if place == axis else i for place, i in enumerate(index)]
+            value = f.operand(source, source.type, index, row)
+            f.store(node, flatten(at, node.type.shape[1:]), row, value)
+        start += int(source.type.shape[axis + 1])
+
+
+# --- reductions
+
+
+def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
+    """total = combine(total, element) along an axis: from `start` on, or else from element 0.
+
+    With `partial` > 1 the elements are dealt out to so many totals, combined at the end."""
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    size = int(shape[axis])
+    dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
+    keepdims = len(node.type.shape) == len(source.type.shape)
+    partial = partial if size >= 4 * partial else 1
+
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer, f.each_chunk() as chunk:
+        totals = [f.scratch(f.lanes, dtype) for _ in range(partial)]
+
+        def term(k: Expr, lane: Expr) -> Expr:
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], chunk + lane)
+            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+
+        def add(total: tirx.Buffer, k: Expr) -> None:
+            with f.lane() as lane:
+                T.buffer_store(total, combine(total[lane], term(k, lane)), [lane])
+
+        for total in totals:
+            with f.lane() as lane:
+                T.buffer_store(total, number(start, dtype) if start is not None else term(0, lane), [lane])
+        first = 0 if start is not None else 1
+        rounds = (size - first) // partial
+        with f.repeat(rounds) as step:
+            for i, total in enumerate(totals):
+                add(total, step * partial + (first + i))
+        for k in range(first + rounds * partial, size):
+            add(totals[0], k)
+        while len(totals) > 1:
+            for left, right in zip(totals[::2], totals[1::2], strict=True):
+                with f.lane() as lane:
+                    T.buffer_store(left, combine(left[lane], right[lane]), [lane])
+            totals = totals[::2]
+        index = outer if keepdims else [at for i, at in enumerate(outer) if i != axis]
+        with f.lane() as lane:
+            value = convert(totals[0][lane], dtype, "bool") if node.type.dtype == "bool" else totals[0][lane]
+            f.store(node, flatten(index, node.type.shape[1:]), chunk + lane, value)
+
+
+def _sum(f: Function, node: Node) -> None:
+    op = node.op
+    assert isinstance(op, tensor.Sum)
+    if node.type.dtype == "bool":
+        return _reduce(f, node, tirx.Max, 0)  # numpy's sum of bools as bool is their disjunction
+    return _reduce(f, node, tirx.Add, 0, 1 if op.ordered else PARTIAL_SUMS)
+
+
+def _max(f: Function, node: Node) -> None:
+    _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
+
+
+def _min(f: Function, node: Node) -> None:
+    _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
+
+
+def _argmax(f: Function, node: Node) -> None:
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
+
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer, f.each_chunk() as chunk:
+        best, place = f.scratch(f.lanes, dtype), f.scratch(f.lanes, "i64")
+
+        def term(k: Expr, lane: Expr) -> Expr:
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], chunk + lane)
+            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+
+        def beats(x: Expr, best: Expr) -> Expr:
+            above = tirx.LT(best, x)
+            return tirx.Or(above, tirx.And(is_nan(x), tirx.EQ(best, best))) if source.type.is_float else above
+
+        with f.lane() as lane:
+            T.buffer_store(best, term(0, lane), [lane])
+        with f.lane() as lane:
+            T.buffer_store(place, tirx.const(0, "int64"), [lane])
+        with T.serial(tirx.const(1, "int64"), tirx.const(int(shape[axis]), "int64")) as k:
+            # The candidate is stored, since it is compared and then kept.
+            candidate = f.scratch(f.lanes, dtype)
+            with f.lane() as lane:
+                T.buffer_store(candidate, term(k, lane), [lane])
+            with f.lane() as lane:
+                T.buffer_store(place, tirx.Select(beats(candidate[lane], best[lane]), k, place[lane]), [lane])
+            with f.lane() as lane:
+                T.buffer_store(best, tirx.Select(beats(candidate[lane], best[lane]), candidate[lane], best[lane]), [lane])
+        index = [at for i, at in enumerate(outer) if i != axis]
+        with f.lane() as lane:
+            f.store(node, flatten(index, node.type.shape[1:]), chunk + lane, place[lane])
+
+
+# --- products
+
+
+def _matmul(f: Function, node: Node) -> None:
+    x, w = node.inputs
+    weights = f.plan.constants[w]
+    _product(f, node, weights[None], lambda block, i, row: f.read(x, [i], row))
+
+
+def _block_matmul(f: Function, node: Node) -> None:
+    x, w = node.inputs
+    _product(f, node, f.plan.constants[w], lambda block, i, row: f.read(x, [block, i], row))
+
+
+def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Expr], Expr]) -> None:
+    """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers."""
+    blocks, inner, width = weights.shape
+    dtype = node.type.dtype
+    tile = min(f.dialect.tile(dtype), max(width, 1))
+    tiles = -(-width // tile)
+    padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
+    padded[:, :, :width] = weights
+    packed = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
+    with f.grid([blocks, tiles]) as (block, part), f.each_chunk() as chunk:
+        sums = f.scratch(tile * f.lanes, dtype)
+        for k in range(tile):
+            with f.lane() as lane:
+                T.buffer_store(sums, number(0, dtype), [lane + k * f.lanes])
+        with f.repeat(inner) as i:
+            for k in range(tile):
+                with f.lane() as lane:
+                    at = lane + k * f.lanes
+                    weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
+                    T.buffer_store(sums, fused(x(block, i, chunk + lane), weight, sums[at], dtype, f.dialect), [at])
+        for k in range(tile):
+            column = part * tile + k
+
+            def put(k: int = k, column: Expr = column) -> None:
+                with f.lane() as lane:
+                    f.store(node, block * width + column, chunk + lane, sums[lane + k * f.lanes])
+
+            if width % tile:
+                with T.If(tirx.LT(column, tirx.const(width, "int64"))), T.Then():
+                    put()
+            else:
+                put()
+
+
+# --- look-ups
+
+
+def _look_up(f: Function, node: Node) -> None:
+    """Rows of a table chosen by every row's indices."""
+    table, indices = node.inputs
+    array = f.plan.constants[table]
+    count = len(indices.type.shape) - 1
+    with f.grid(node.type.shape[1:]) as index, f.each_row() as row:
+        place = tirx.Cast("int64", f.read(indices, index[:count], row))
+        position = place * int(np.prod(array.shape[1:], dtype=np.int64)) + flatten(index[count:], array.shape[1:])
+        value = f.constant(array, node.type.dtype, position)
+        f.store(node, flatten(index, node.type.shape[1:]), row, value)
+
+
+def _take_along(f: Function, node: Node) -> None:
+    x, indices = node.inputs
+    with f.grid(node.type.shape[1:]) as index, f.each_row() as row:
+        place = tirx.Cast("int64", f.read(indices, index, row))
+        f.store(node, index[0], row, f.read(x, [place], row))
+
+
+def _rank(f: Function, node: Node) -> None:
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, columns.Rank)
+    width, count = op.edges.shape
+    dtype = x.type.dtype
+    if count <= LINEAR_RANK or not x.type.is_float:
+        with f.grid([width]) as (column,), f.each_chunk() as chunk:
+            total = f.scratch(f.lanes, "i32")
+            with f.lane() as lane:
+                T.buffer_store(total, tirx.const(0, "int32"), [lane])
+            with f.repeat(count) as k, f.lane() as lane:
+                edge = f.constant(op.edges, dtype, column * count + k)
+                below = tirx.Cast("int32", tirx.LT(edge, f.read(x, [column], chunk + lane)))
+                T.buffer_store(total, total[lane] + below, [lane])
+            with f.lane() as lane:
+                f.store(node, column, chunk + lane, total[lane])
+        return
+    levels = count.bit_length()
+    padded = np.full((width, (1 << levels) - 1), np.inf, op.edges.dtype)
+    padded[:, :count] = op.edges
+    edges = f.own(padded, dtype)
+    with f.grid([width]) as (column,), f.each_row() as row:
+        value, place = f.scratch(1, dtype), f.scratch(1, "i64")
+        T.buffer_store(value, f.read(x, [column], row), [0])
+        T.buffer_store(place, tirx.const(0, "int64"), [0])
+        for level in reversed(range(levels)):
+            half = 1 << level
+            edge = f.constant(edges, dtype, column * padded.shape[1] + place[0] + (half - 1))
+            T.buffer_store(place, place[0] + tirx.Cast("int64", tirx.LT(edge, value[0])) * half, [0])
+        f.store(node, column, row, tirx.Cast("int32", place[0]))
+
+
+KERNELS: dict[type, Callable[[Function, Node], None]] = {
+    tensor.Concat: _concat,
+    tensor.Sum: _sum,
+    tensor.Max: _max,
+    tensor.Min: _min,
+    tensor.ArgMax: _argmax,
+    tensor.MatMul: _matmul,
+    tensor.BlockMatMul: _block_matmul,
+    tensor.TakeAlong: _take_along,
+    columns.Rank: _rank,
+    TreeEnsemble: tree_ensemble,
+}

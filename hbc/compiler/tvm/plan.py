@@ -1,0 +1,193 @@
+"""What is computed where: which values of a method get memory of their own, which are recomputed inside their only reader,
+and which memory they share. Knows nothing of TVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hbc.ir.graph import Constant, Input, Node, topological
+from hbc.ir.types import Array, TensorType
+from hbc.ops import columns, tensor
+from hbc.ops.tree import TreeEnsemble
+
+LANES = 16  # rows that one vector statement computes
+MAX_ROWS = 256  # of a block: more rows share the reading of the model's arrays, until intermediates leave the L1 and L2 caches
+BLOCK_BYTES = 192 * 1024  # that the intermediates of a block may take
+MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
+
+ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
+LIBRARY = (tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, tensor.Pow)
+"""Calls of the C mathematics library, one row at a time: never computed twice, never inside a vector statement."""
+REREADING = (tensor.MatMul, tensor.BlockMatMul, tensor.Take, tensor.TakeAlong, columns.Rank, tensor.ArgMax)
+"""Operators that read an element of their operand more than once, or in an order of their own."""
+STORAGE = {"bool": "i8"}  # bits are kept as bytes
+
+Types = dict[Node, TensorType]
+
+
+def elements(kind: TensorType) -> int:
+    """Elements per row of a batched value; all elements of a constant."""
+    return int(np.prod([dim for dim in kind.shape if dim != "N"], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a value lives: `elements` consecutive columns from `offset` on, in the pool of a storage dtype."""
+
+    dtype: str
+    offset: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The values to be computed for one method.
+
+    constants: values that depend on no input. steps: the values that get a slot, in the order of computation. pools: columns
+    of every storage dtype. rows: rows of a block.
+    """
+
+    outputs: tuple[Node, ...]
+    constants: dict[Node, Array]
+    steps: tuple[Node, ...]
+    slots: dict[Node, Slot]
+    pools: dict[str, int]
+    rows: int
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:
+        """The graph's inputs that this method reads."""
+        return tuple(node for node in topological(self.outputs) if isinstance(node.op, Input))
+
+
+def make_plan(outputs: Sequence[Node], max_rows: int = MAX_ROWS) -> Plan:
+    """Decide for every node that the outputs need."""
+    nodes = list(topological(outputs))
+    constants = fold(nodes)
+    live = _live(outputs, constants)
+    steps = [node for node in nodes if node in live and _stored(node, live, outputs, constants)]
+    stored = _bounded(steps, nodes, live, constants)
+    order = [node for node in nodes if node in stored]
+    slots, pools = _allocate(order, stored, outputs)
+    width = sum(columns * bytes_of(dtype) for dtype, columns in pools.items())
+    rows = max_rows
+    while rows > LANES and rows * width > BLOCK_BYTES:
+        rows //= 2
+    return Plan(tuple(outputs), constants, tuple(order), slots, pools, rows)
+
+
+def bytes_of(dtype: str) -> int:
+    return int(dtype[1:]) // 8
+
+
+def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
+    """The values of all nodes that depend on no input."""
+    constants: dict[Node, Array] = {}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            if isinstance(node.op, Constant) or (node.inputs and all(source in constants for source in node.inputs)):
+                constants[node] = np.asarray(node.op.evaluate(*(constants[source] for source in node.inputs)))
+    return constants
+
+
+def _live(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node, list[Node]]:
+    """The readers of every value that has rows; a value read twice by one reader has it twice."""
+    readers: dict[Node, list[Node]] = {}
+    for node in topological(outputs):
+        if node not in constants:
+            readers.setdefault(node, [])
+            for source in node.inputs:
+                if source not in constants:
+                    readers[source].append(node)
+    return readers
+
+
+def is_view(node: Node) -> bool:
+    """Whether the value is only another way to index its operand."""
+    return isinstance(node.op, tensor.Reshape) or (isinstance(node.op, tensor.Take) and node.inputs[0].type.batched)
+
+
+def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]) -> bool:
+    op = node.op
+    if node in outputs:
+        return True
+    if is_view(node):
+        return False
+    if not isinstance(op, (*ELEMENTWISE, Input)) or isinstance(op, LIBRARY):
+        return True
+    users = readers[node]
+    if len(users) > 1:
+        return True
+    reader = users[0]
+    while is_view(reader) and reader not in outputs:
+        # What a view reads is read by the reader of the view, perhaps repeatedly.
+        repeats = isinstance(reader.op, tensor.Take) and _repeats(constants[reader.inputs[1]])
+        if repeats or len(readers[reader]) != 1:
+            return True
+        reader = readers[reader][0]
+    if isinstance(op, Input):
+        return not isinstance(reader.op, TreeEnsemble)  # it reads the caller's rows itself
+    if isinstance(reader.op, tensor.MatMul):
+        return reader.type.columns > 1
+    if isinstance(reader.op, REREADING):
+        return True
+    return isinstance(reader.op, ELEMENTWISE) and elements(reader.type) > elements(node.type)
+
+
+def _repeats(indices: Array) -> bool:
+    return len(np.unique(indices)) < indices.size
+
+
+def _bounded(
+    steps: list[Node], nodes: list[Node], readers: dict[Node, list[Node]], constants: dict[Node, Array]
+) -> dict[Node, set[Node]]:
+    """The stored values, each with the stored values that its statement reads; statements that grow too large are cut."""
+    stored = set(steps)
+    size: Counter[Node] = Counter()
+    reads: dict[Node, set[Node]] = {}
+    for node in nodes:
+        if node not in readers:
+            continue
+        sources = [source for source in node.inputs if source not in constants]
+        size[node] = 1 + sum(size[source] for source in sources if source not in stored)
+        if size[node] > MAX_INLINED and not is_view(node) and not isinstance(node.op, Input):
+            stored.add(node)
+        reads[node] = set()
+        for source in sources:
+            reads[node] |= {source} if source in stored else reads[source]
+    return {node: reads[node] for node in nodes if node in stored}
+
+
+def _allocate(
+    order: list[Node], stored: dict[Node, set[Node]], outputs: Sequence[Node]
+) -> tuple[dict[Node, Slot], dict[str, int]]:
+    """Slots by first fit among those whose last reader has run."""
+    last: dict[Node, int] = {}
+    for time, node in enumerate(order):
+        last[node] = time
+        for source in stored[node]:
+            last[source] = time
+    for node in outputs:
+        if node in stored:
+            last[node] = len(order)
+    slots: dict[Node, Slot] = {}
+    pools: dict[str, int] = {}
+    busy: dict[str, list[tuple[int, int, int]]] = {}  # of a pool: (offset, end, time of the last reader), by offset
+    for time, node in enumerate(order):
+        dtype = STORAGE.get(node.type.dtype, node.type.dtype)
+        size = max(elements(node.type), 1)
+        taken = [entry for entry in busy.get(dtype, []) if entry[2] >= time]
+        offset = 0
+        for start, end, _ in taken:
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        busy[dtype] = sorted([*taken, (offset, offset + size, last[node])])
+        slots[node] = Slot(dtype, offset, size)
+        pools[dtype] = max(pools.get(dtype, 0), offset + size)
+    return slots, pools

@@ -1,0 +1,184 @@
+"""What code is made for, and the lowering from TIR to machine code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.backend.cuda import transforms as cuda_transforms
+from tvm.tirx import compilation_pipeline
+
+from hbc.compiler.tvm.expressions import Dialect
+from hbc.errors import BackendUnavailableError, InvalidInputError
+
+PIPELINE = "hbc"
+CUDA_ARCH = "sm_90"
+TUNING = (
+    *("64bit", "32bit", "16bit", "x87", "cx8", "nopl", "tuning", "fast", "slow", "prefer", "no-", "use-", "allow-light"),
+    *("idiv", "sbb", "branch", "macrofusion", "false-deps", "vzeroupper", "lea-", "inc-dec", "pad-short", "ermsb", "fsrm"),
+)
+"""Prefixes of the LLVM features that only steer the choice of instructions."""
+
+
+def _pipeline() -> Any:
+    """The passes that our functions need, and no simplification: TVM's rules take floats for reals (`x - x` becomes 0,
+    `not a < b` becomes `b <= a`). LLVM simplifies by IEEE's rules, and does so anyway."""
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower(mod: Any, _context: Any) -> Any:
+        passes = [
+            tvm.s_tir.transform.UnifyThreadBinding(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+        ]
+        return tvm.ir.transform.Sequential(passes)(mod)
+
+    def finish_host() -> Any:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
+
+    def finish_device() -> Any:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerWarpMemory(), tirx.transform.LowerIntrin()])
+
+    return lower, finish_host, finish_device
+
+
+compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
+_ = cuda_transforms
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target: the dict that TVM takes, whether it is a GPU, and whether this computer can run its code."""
+
+    options: tuple[tuple[str, Any], ...]
+    cuda: bool = False
+
+    @cached_property
+    def target(self) -> Any:
+        return tvm.target.Target(dict(self.options))
+
+    def has(self, feature: str) -> bool:
+        return not self.cuda and bool(tvm.target.codegen.llvm_cpu_has_features(feature, self.target))
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        if self.cuda:
+            return Dialect(llvm=False)
+        arch = str(
+            tvm.target.codegen.llvm_get_system_triple()
+            if "mtriple" not in dict(self.options)
+            else dict(self.options)["mtriple"]
+        )
+        if not arch.startswith(("x86_64", "i686", "amd64")):
+            return Dialect(llvm=True, fused=arch.startswith(("aarch64", "arm64")))
+        wide = self.has("avx512f")
+        return Dialect(llvm=True, fused=wide or self.has("fma"), wide=wide)
+
+    @cached_property
+    def missing(self) -> str | None:
+        """Why this computer cannot run the code; None if it can."""
+        if self.cuda:
+            return None if tvm.runtime.cuda(0).exist else "this computer has no CUDA device that TVM can use"
+        host = host_machine()
+        if self == host:
+            return None
+        features = set(tvm.target.codegen.llvm_get_cpu_features(self.target))
+        own = set(tvm.target.codegen.llvm_get_cpu_features(host.target))
+        triple = dict(self.options).get("mtriple")
+        if triple is not None and not str(triple).startswith(tvm.target.codegen.llvm_get_system_triple().split("-")[0]):
+            return f"the target's instruction set is that of {triple}"
+        lacking = sorted(str(feature) for feature in features - own if not _tuning(str(feature)))
+        return f"this computer's processor lacks {', '.join(lacking[:8])}" if lacking else None
+
+
+def _tuning(feature: str) -> bool:
+    """Whether an LLVM feature only steers the choice of instructions."""
+    return feature.startswith(TUNING)
+
+
+def host_machine() -> Machine:
+    cpu = tvm.target.codegen.llvm_get_system_cpu()
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu}
+    if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
+        # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
+        options["mattr"] = ("+prefer-no-gather",)
+    return Machine(tuple(sorted(options.items())))
+
+
+def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
+    """The target of `hbc.convert(device=, target=)`."""
+    name = device.lower()
+    if name.split(":")[0] in ("cuda", "gpu"):
+        options = {"kind": "cuda", "arch": CUDA_ARCH, **(target or {})}
+        return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
+    if name != "cpu":
+        raise BackendUnavailableError(backend="tvm", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
+    if target is None:
+        return host_machine()
+    options = {"kind": "llvm", **target}
+    if options["kind"] == "cuda":
+        return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
+    if options["kind"] != "llvm":
+        raise InvalidInputError(
+            found=f"kind {options['kind']!r}",
+            expected="'llvm' or 'cuda'",
+            where="target",
+            advice="A target is a dict such as {'kind': 'llvm', 'mcpu': 'haswell'}.",
+        )
+    return Machine(tuple(sorted(_frozen(options).items())))
+
+
+def _frozen(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+
+
+_lock = threading.Lock()
+
+
+def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
+    """Machine code of TIR functions: a TVM module with one entry a function."""
+    options = {key: list(value) if isinstance(value, tuple) else value for key, value in where.options}
+    target = tvm.target.Target(options)
+    module = tvm.IRModule({name: function.with_attr("target", target) for name, function in functions.items()})
+    with _lock:  # LLVM's options are global while TVM compiles
+        return tvm.tirx.build(module, target=target, pipeline=PIPELINE)
+
+
+def compile_cuda(code: str) -> bytes:
+    """A fat binary by nvcc, with IEEE arithmetic: no contraction, no approximations, subnormals kept."""
+    target = tvm.target.Target.current(allow_none=True)
+    arch = str(target.attrs["arch"]) if target is not None and "arch" in target.attrs else CUDA_ARCH
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels.fatbin")
+        source.write_text(code)
+        number = arch.removeprefix("sm_")
+        command = [
+            "nvcc",
+            "--fatbin",
+            "-O3",
+            "--fmad=false",
+            "-gencode",
+            f"arch=compute_{number},code=[sm_{number},compute_{number}]",
+        ]
+        try:
+            done = subprocess.run([*command, "-o", str(binary), str(source)], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise BackendUnavailableError(
+                backend="tvm", reason="device 'cuda' needs NVIDIA's compiler nvcc on the PATH"
+            ) from None
+        if done.returncode:
+            raise RuntimeError(f"nvcc failed:\n{done.stderr}\n{code if os.environ.get('HBC_DEBUG') == '4' else ''}")
+        return binary.read_bytes()
