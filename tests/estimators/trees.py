@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
     ExtraTreesClassifier,
     ExtraTreesRegressor,
     GradientBoostingClassifier,
@@ -14,8 +18,10 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    RandomTreesEmbedding,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from estimators.case import Case
@@ -155,6 +161,25 @@ def _frame(model, names):
     return model, test
 
 
+def bagging(name, classes, strings=False, missing=False, **options):
+    cls = BaggingClassifier if classes else BaggingRegressor
+    model = cls(n_estimators=6, random_state=0, **options)
+    return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes, strings=strings, missing=missing))
+
+
+def _rare_class(model):
+    """One class has two rows, so that not every member has seen it."""
+    X, y = data(classes=2)
+    y[:2] = 7
+    return model.fit(X, y), X[:200]
+
+
+def adaboost(name, classes, strings=False, **options):
+    cls = AdaBoostClassifier if classes else AdaBoostRegressor
+    model = cls(n_estimators=9, random_state=0, **options)
+    return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes, strings=strings))
+
+
 CASES = [
     *classification(DecisionTreeClassifier),
     *classification(ExtraTreeClassifier),
@@ -211,4 +236,32 @@ CASES = [
     histogram("categories", 3, categorical_features=[1, 4], make=lambda m: _categories(m, 3)),
     histogram("string categories", 0, categorical_features=["town", "size"], make=lambda m: _frame(m, True)),
     histogram("pandas categories", 0, make=lambda m: _frame(m, False)),
+    bagging("binary", 2),
+    bagging("4 string classes", 4, strings=True, max_samples=0.5),
+    bagging("max_features", 3, max_features=0.5, bootstrap_features=True),
+    bagging("missing", 2, missing=True),
+    bagging("linear", 2, estimator=LogisticRegression(), max_features=0.6),
+    bagging("votes", 2, estimator=LinearSVC()),
+    Case(
+        "BaggingClassifier rare class", lambda: _rare_class(BaggingClassifier(n_estimators=6, random_state=0, max_samples=0.3))
+    ),
+    Case(
+        "BaggingClassifier rare class, forest",
+        lambda: _rare_class(
+            BaggingClassifier(RandomForestClassifier(3, max_depth=3), n_estimators=4, random_state=0, max_samples=0.3)
+        ),
+    ),
+    bagging("trees", 0),
+    bagging("max_features", 0, max_features=3, estimator=ExtraTreeRegressor(max_depth=5)),
+    bagging("linear", 0, estimator=LinearRegression()),
+    Case("BaggingRegressor multi-output", lambda: fit(BaggingRegressor(n_estimators=4, random_state=0), classes=0, outputs=2)),
+    adaboost("binary", 2),
+    adaboost("4 string classes", 4, strings=True, estimator=DecisionTreeClassifier(max_depth=3), learning_rate=0.5),
+    adaboost("linear", 3, estimator=LogisticRegression()),
+    adaboost("string classes, linear", 2, strings=True, estimator=LogisticRegression()),
+    adaboost("trees", 0),
+    adaboost("square", 0, loss="square", estimator=DecisionTreeRegressor(max_depth=2)),
+    adaboost("linear", 0, estimator=LinearRegression(), loss="exponential"),
+    Case("RandomTreesEmbedding", lambda: fit(RandomTreesEmbedding(n_estimators=5, random_state=0, max_depth=4))),
+    Case("RandomTreesEmbedding dense", lambda: fit(RandomTreesEmbedding(3, random_state=0, sparse_output=False), missing=True)),
 ]

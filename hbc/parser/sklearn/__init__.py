@@ -3,6 +3,7 @@
 from hbc.parser.sklearn import (
     decomposition,
     encoders,
+    ensemble,
     feature_selection,
     gradient_boosting,
     impute,
@@ -17,6 +18,7 @@ from hbc.parser.sklearn import (
 __all__ = [
     "decomposition",
     "encoders",
+    "ensemble",
     "feature_selection",
     "gradient_boosting",
     "impute",

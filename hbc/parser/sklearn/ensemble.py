@@ -1,0 +1,195 @@
+"""Ensembles of any estimator: Bagging and AdaBoost of sklearn.ensemble; and RandomTreesEmbedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Constant, Node
+from hbc.ir.types import Array, N
+from hbc.ops import tensor as t
+from hbc.ops.linear import Softmax
+from hbc.ops.median import WeightedMedian
+from hbc.ops.tree import Tree, join
+from hbc.parser.frame import Refusal, select_columns
+from hbc.parser.registry import Result, child, converts, public_name
+from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single
+
+TREES = {
+    f"sklearn.tree.{name}"
+    for name in ("DecisionTreeClassifier", "ExtraTreeClassifier", "DecisionTreeRegressor", "ExtraTreeRegressor")
+}
+
+
+def _only_trees(estimators: Sequence[Any]) -> bool:
+    """Whether all are plain trees, which then become one ensemble; anything else is converted one by one."""
+    return all(public_name(type(estimator)) in TREES for estimator in estimators)
+
+
+def _sum(nodes: Sequence[Node]) -> Node:
+    """The sum in order. Raises Refusal where the members do not fit, as numpy would when it is called."""
+    if len({node.type for node in nodes}) > 1:
+        kinds = " and ".join(sorted({str(node.type) for node in nodes}))
+        raise Refusal(f"its estimators return {kinds}, which do not add up.")
+    return reduce(t.add, nodes)
+
+
+def _zero(x: Node, dtype: Any = "f64") -> Node:
+    """A column of zeros [N, 1], whatever x is."""
+    first = t.take(x, np.array([0]), axis=1)
+    return t.cast(t.less(first, first), dtype)
+
+
+def _members(m: Any, x: Node) -> list[dict[str, tuple[Node, ...]]]:
+    """Every estimator of a Bagging on its own columns."""
+    pairs = zip(m.estimators_, m.estimators_features_, strict=True)
+    return [
+        child(e, select_columns(x, [int(f) for f in features]), f"estimators_[{i}]") for i, (e, features) in enumerate(pairs)
+    ]
+
+
+def _bagged_trees(m: Any, x: Node, values: list[Array]) -> Node:
+    """Σ over trees of these values of their nodes. Only columns that some tree was given are looked at, and checked."""
+    used = np.unique(np.concatenate(m.estimators_features_))
+    first = m.estimators_[0]
+    x = single(first, select_columns(x, [int(i) for i in used]), allow_nan=accepts_nan(first))
+    trees = [
+        read_tree(tree.tree_, value, np.searchsorted(used, features))
+        for tree, value, features in zip(m.estimators_, values, m.estimators_features_, strict=True)
+    ]
+    return join(trees, np.zeros(values[0].shape[1]))(x)
+
+
+@converts("sklearn.ensemble.BaggingClassifier")
+def bagging_classifier(m: Any, x: Node) -> Result:
+    x = checked(m, x, allow_nan=True, allow_inf=True)
+    classes, count = int(m.n_classes_), float(len(m.estimators_))
+    outputs: dict[str, Node] = {}
+    if _only_trees(m.estimators_):
+        values = []
+        for estimator in m.estimators_:
+            tree = estimator.tree_
+            values.append(np.zeros((tree.node_count, classes)))
+            # The members are fitted on class numbers, and may not have seen every class.
+            values[-1][:, estimator.classes_.astype(int)] = tree.value[:, 0, : estimator.n_classes_]
+        proba = _bagged_trees(m, x, values)
+    else:
+        members = _members(m, x)
+        parts = [_member_proba(e, member, classes) for e, member in zip(m.estimators_, members, strict=True)]
+        proba = _sum(parts)
+        if hasattr(m, "decision_function"):
+            outputs["decision_function"] = t.div(_sum([member["decision_function"][0] for member in members]), count)
+    proba = t.div(proba, count)
+    outputs["predict"] = labels(m.classes_, t.argmax(proba, 1))
+    outputs["predict_proba"] = proba
+    # The source adds exponentials of the members' logarithms; it is the same number.
+    outputs["predict_log_proba"] = t.log(proba)
+    return outputs
+
+
+def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes: int) -> Node:
+    """f64[N, classes]: a member's probabilities at the classes it knows, or its vote."""
+    if "predict_proba" not in outputs:
+        vote = t.reshape(t.cast(outputs["predict"][0], "i64"), N, 1)
+        return t.cast(t.equal(vote, np.arange(classes)[None]), "f64")
+    proba = t.cast(outputs["predict_proba"][0], "f64")
+    known = np.asarray(estimator.classes_).astype(int)
+    if len(known) == classes:
+        return proba
+    place = np.full(classes, len(known))
+    place[known] = np.arange(len(known))
+    return t.take(t.concat([proba, _zero(proba)]), place, axis=1)
+
+
+@converts("sklearn.ensemble.BaggingRegressor")
+def bagging_regressor(m: Any, x: Node) -> Result:
+    x = checked(m, x, allow_nan=True, allow_inf=True)
+    if _only_trees(m.estimators_):
+        total = _bagged_trees(m, x, [e.tree_.value.reshape(e.tree_.node_count, -1) for e in m.estimators_])
+        total = t.reshape(total, N) if total.type.columns == 1 else total
+    else:
+        total = _sum([member["predict"][0] for member in _members(m, x)])
+    return {"predict": t.div(total, float(len(m.estimators_)))}
+
+
+@converts("sklearn.ensemble.AdaBoostClassifier")
+def adaboost_classifier(m: Any, x: Node) -> Result:
+    x = checked(m, x)
+    classes = int(m.n_classes_)
+    if classes == 1:
+        decision = _zero(x, x.type.dtype)
+        one = t.add(_zero(x), 1.0)
+        predict = labels(m.classes_, t.cast(t.reshape(decision, N), "i64"))
+        return {"predict": predict, "decision_function": decision, "predict_proba": one, "predict_log_proba": t.log(one)}
+    weights = m.estimator_weights_[: len(m.estimators_)]
+    if _only_trees(m.estimators_):
+        pairs = zip(m.estimators_, weights, strict=True)
+        trees = [read_tree(e.tree_, _votes(m, e.classes_[e.tree_.value[:, 0].argmax(axis=1)], w)) for e, w in pairs]
+        first = m.estimators_[0]
+        votes = join(trees, np.zeros(classes))(single(first, x, allow_nan=accepts_nan(first)))
+    else:
+        members = [child(e, x, f"estimators_[{i}]") for i, e in enumerate(m.estimators_)]
+        parts = []
+        for member, weight in zip(members, weights, strict=True):
+            known, index = _class_index(member["predict"][0])
+            parts.append(t.take(_votes(m, known, weight), index, axis=0))
+        votes = _sum(parts)
+    votes = t.div(votes, float(m.estimator_weights_.sum()))
+    if classes == 2:
+        before, after = (t.take(votes, np.array([k]), axis=1) for k in (0, 1))
+        column = t.add(t.neg(before), after)
+        decision = t.reshape(column, N)
+        index = t.cast(t.less(0.0, decision), "i64")
+        proba = Softmax()(t.div(t.concat([t.neg(column), column]), 2.0))
+    else:
+        decision, index = votes, t.argmax(votes, 1)
+        proba = Softmax()(t.div(votes, float(classes - 1)))
+    return {
+        "predict": labels(m.classes_, index),
+        "decision_function": decision,
+        "predict_proba": proba,
+        "predict_log_proba": t.log(proba),
+    }
+
+
+def _votes(m: Any, predicted: Array, weight: float) -> Array:
+    """What an estimator adds to every class, for each label it may predict: f64[labels, classes]."""
+    return np.where(predicted[:, None] == m.classes_[None], weight, -1 / (m.n_classes_ - 1) * weight)
+
+
+def _class_index(predicted: Node) -> tuple[Array, Node]:
+    """A classifier's labels and the index into them, from its `predict`: converters look labels up in a table."""
+    if isinstance(predicted.op, t.Take) and isinstance(predicted.inputs[0].op, Constant):
+        return predicted.inputs[0].op.value, predicted.inputs[1]
+    raise Refusal("the labels of its estimators cannot be traced back to their classes.", "Use trees or linear models in it.")
+
+
+@converts("sklearn.ensemble.AdaBoostRegressor")
+def adaboost_regressor(m: Any, x: Node) -> Result:
+    x = checked(m, x)
+    if _only_trees(m.estimators_):
+        trees: list[Tree] = [read_tree(e.tree_, e.tree_.value[:, 0]) for e in m.estimators_]
+        first = m.estimators_[0]
+        x = single(first, x, allow_nan=accepts_nan(first))
+        predictions = join(trees, np.zeros(len(trees)), np.arange(len(trees)))(x)
+    else:
+        members = [child(e, x, f"estimators_[{i}]")["predict"][0] for i, e in enumerate(m.estimators_)]
+        common = "f32" if {member.type.dtype for member in members} == {"f32"} else "f64"
+        predictions = t.concat([t.cast(t.reshape(member, N, 1), common) for member in members])
+    return {"predict": WeightedMedian(np.asarray(m.estimator_weights_[: len(m.estimators_)], np.float64))(predictions)}
+
+
+@converts("sklearn.ensemble.RandomTreesEmbedding")
+def random_trees_embedding(m: Any, x: Node) -> Result:
+    """One column for every leaf of every tree: 1 where a row ends there."""
+    x = single(m, x, allow_nan=accepts_nan(m.estimators_[0]))
+    trees = [read_tree(e.tree_, np.zeros((e.tree_.node_count, 1))) for e in m.estimators_]
+    applied = leaves(join(trees, np.zeros(1)), x)
+    categories = m.one_hot_encoder_.categories_
+    tree = np.repeat(np.arange(len(categories)), [len(one) for one in categories])
+    reached = t.equal(t.take(applied, tree, axis=1), np.concatenate(categories)[None])
+    return {"transform": t.cast(reached, "f64"), "apply": applied}
