@@ -104,3 +104,13 @@ def test_object_labels_that_are_not_of_one_kind_are_refused() -> None:
     model.classes_ = np.array(["a", 1], dtype=object)
     with pytest.raises(hbc.UnsupportedOperatorError, match="int and str"):
         hbc.convert(model, "numpy")
+
+
+def test_sample_in_another_order_with_other_columns() -> None:
+    """A column transformer's sample is matched by name, like its input: dtypes belong to names, not to places."""
+    frame = pd.DataFrame(X, columns=list("abcd")).astype({"b": np.float32})
+    model = ColumnTransformer([("a", StandardScaler(), ["b"]), ("same", "passthrough", ["d"]), ("gone", "drop", ["c"])])
+    model.fit(frame)
+    given = frame[["d", "b", "a"]].assign(more="text")
+    compiled = hbc.convert(model, "numpy", given)
+    np.testing.assert_array_equal(compiled.transform(given), model.transform(given), strict=True)

@@ -21,11 +21,12 @@ UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 
 @dataclass(frozen=True)
 class Parsed:
-    """A model's graphs by the dtypes of their input columns."""
+    """A model's graphs by the dtypes of their input columns, and the sample with its columns in the order of fitting."""
 
     info: ModelInfo
     spec: InputSpec
     variants: dict[Kinds, Graph]
+    sample: Sample | None = None
 
 
 def parse(model: Any, sample: Sample | None = None) -> Parsed:
@@ -35,7 +36,7 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     """
     name = registry.public_name(type(model))
     registry.load_converters(name.partition(".")[0])
-    spec = _describe(model, name, sample)
+    spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
     for dtype in UNIFORM:
         kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
@@ -46,10 +47,11 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
         _, kinds, graph = _variant(model, spec, sample.kinds)
         variants[kinds] = graph
-    return Parsed(_info(model, name, next(iter(variants.values()))), spec, variants)
+    return Parsed(_info(model, name, next(iter(variants.values()))), spec, variants, sample)
 
 
-def _describe(model: Any, name: str, sample: Sample | None) -> InputSpec:
+def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
+    """What the model takes, and the sample with its columns in the order of fitting."""
     if name in registry.DESCRIPTIONS:
         count, names = registry.DESCRIPTIONS[name](model)
     else:
@@ -67,10 +69,21 @@ def _describe(model: Any, name: str, sample: Sample | None) -> InputSpec:
             where="model",
             advice="Pass a sample: hbc.convert(model, backend, X).",
         )
+    fitted_names = None if names is None else tuple(map(str, names))
+    sample = _aligned(sample, fitted_names)
     if sample is not None and len(sample.kinds) != count:
         raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
-    fitted_names = None if names is None else tuple(map(str, names))
-    return InputSpec(int(count), fitted_names, ndim=1 if name in registry.ONE_DIMENSIONAL else 2)
+    return InputSpec(int(count), fitted_names, ndim=1 if name in registry.ONE_DIMENSIONAL else 2), sample
+
+
+def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | None:
+    """A sample may have its columns in another order, further ones, and none where the model reads none (ColumnTransformer)."""
+    if sample is None or sample.names is None or names is None or sample.names == names:
+        return sample
+    kinds = dict(zip(sample.names, sample.kinds, strict=True))
+    if len(kinds) < len(sample.names) or not kinds.keys() & set(names):
+        return sample
+    return Sample(names, tuple(kinds.get(name, "f64") for name in names))
 
 
 def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kinds, Graph]:
