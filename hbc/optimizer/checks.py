@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
+from hbc.ops.features import Polynomial
 from hbc.ops.tensor import Concat
+from hbc.optimizer.bounds import safe_magnitude
 
 Origin = frozenset[tuple[Node, int]]
 
@@ -18,11 +20,12 @@ Origin = frozenset[tuple[Node, int]]
 @dataclass(frozen=True)
 class _Trace:
     """For every column of a value, the input columns whose NaN, and whose ±inf and large numbers, can be seen in it; and whether
-    an operator on the way makes NaN or ±inf of ordinary numbers."""
+    an operator on the way makes NaN or ±inf of ordinary numbers, or of large ones."""
 
     missing: list[Origin]
     large: list[Origin]
-    creates: bool
+    creates: bool = False
+    overflows: bool = False
 
 
 def input_limits(graph: Graph) -> Limits:
@@ -36,7 +39,7 @@ def input_limits(graph: Graph) -> Limits:
     traces: dict[Node, _Trace] = {}
     for node, w in width.items():
         columns: list[Origin] = [frozenset([(node, i)]) for i in range(w)]
-        traces[node] = _Trace(columns, columns, False)
+        traces[node] = _Trace(columns, columns)
     guards: list[Guard] = []
     min_rows = 0
     for node in graph.nodes:
@@ -48,8 +51,12 @@ def input_limits(graph: Graph) -> Limits:
             continue
         min_rows = max(min_rows, check.min_rows)
         strict = not (check.allow_nan and check.allow_inf and np.isinf(check.limit))
-        if isinstance(check, CheckValues) or (trace.creates and strict):
-            guards.append(Guard(Graph(graph.inputs, {"value": node.inputs}), check.require))
+        if isinstance(check, CheckValues) or (strict and (trace.creates or trace.overflows)):
+            value = Graph(graph.inputs, {"value": node.inputs})
+            only_large = not isinstance(check, CheckValues) and not trace.creates
+            guards.append(Guard(value, check.require, safe_magnitude(value, check.limit) if only_large else 0.0))
+            if not (check.allow_nan or check.allow_inf):
+                traces[node] = replace(trace, creates=False, overflows=False)  # what passes is finite
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]
             if nan[column] and not check.allow_nan:
@@ -69,10 +76,13 @@ def input_limits(graph: Graph) -> Limits:
 def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     op = node.op
     numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too
+    if op.creates_missing:  # the guard behind it sees what becomes of NaN and ±inf too
+        numbers = False
     missing = _origins(node, [source.missing for source in sources], numbers and not op.removes_missing)
     large = _origins(node, [source.large for source in sources], numbers and (op.keeps_large or not op.removes_missing))
     creates = op.creates_missing or (not op.removes_missing and any(source.creates for source in sources))
-    return _Trace(missing, large, creates)
+    overflows = isinstance(op, Polynomial) or (not op.removes_missing and any(source.overflows for source in sources))
+    return _Trace(missing, large, creates, overflows)
 
 
 def _origins(node: Node, sources: list[list[Origin]], passes: bool) -> list[Origin]:

@@ -8,7 +8,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from estimators.case import Case
 
@@ -27,6 +27,7 @@ TEXT_GAPS = TEXTS.copy()
 TEXT_GAPS[RANDOM.random(TEXTS.shape) < 0.2] = None
 TEXT_NANS = TEXT_GAPS.copy()
 TEXT_NANS[RANDOM.random(TEXTS.shape) < 0.2] = np.nan
+TEXT_NANS_ONLY = np.where(RANDOM.random(TEXTS.shape) < 0.2, np.nan, TEXTS)
 RARE_TEXTS = np.array(list("abcdefghij"), dtype=object)[np.minimum(RARE.astype(int), 9)]
 MIXED = pd.DataFrame(
     {
@@ -150,10 +151,25 @@ ORDINAL = [
     Case("OrdinalEncoder of mixed columns", lambda: _fit(OrdinalEncoder(), MIXED)),
 ]
 
+CHAINS = [
+    Case(
+        "imputed numbers and encoded",
+        lambda: _fit(make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), GAPS),
+    ),
+    Case(
+        "imputed strings and encoded",
+        lambda: _fit(make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), TEXT_NANS_ONLY),
+    ),
+    Case("binned and encoded", lambda: _fit(make_pipeline(KBinsDiscretizer(3, encode="ordinal"), OneHotEncoder()), CODES)),
+    Case("encoded twice", lambda: _fit(make_pipeline(OrdinalEncoder(), OneHotEncoder()), TEXTS)),
+    Case("encoded and scaled", lambda: _fit(make_pipeline(_dense(handle_unknown="ignore"), StandardScaler()), TEXTS)),
+    Case("imputed and encoded mixed columns", _mixed_model),
+]
+
 LABELS = [
     Case("LabelEncoder of strings", lambda: _fit(LabelEncoder(), TEXTS[:, 0])),
     Case("LabelEncoder of integers", lambda: _fit(LabelEncoder(), CODES[:, 0].astype(np.int64))),
     Case("LabelEncoder of bool", lambda: _fit(LabelEncoder(), CODES[:, 0] > 0)),
 ]
 
-CASES = [*ONE_HOT, *ORDINAL, *LABELS, Case("imputed and encoded mixed columns", _mixed_model)]
+CASES = [*ONE_HOT, *ORDINAL, *CHAINS, *LABELS]

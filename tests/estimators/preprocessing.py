@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -115,4 +118,28 @@ FUNCTIONS = [
     ),
 ]
 
-CASES = [*SCALERS, *BINS, *POLYNOMIALS, *FUNCTIONS]
+
+def _before_a_model(*steps, data=X):
+    """What the source's classifier or forest rejects is made by the steps before it."""
+    model = make_pipeline(*steps)
+    return model.fit(data[:200], RANDOM.random(200) < 0.5), data[200:]
+
+
+CHAINS = [
+    Case(f"{name} before LogisticRegression", lambda f=function, d=data: _before_a_model(f, LogisticRegression(), data=d))
+    for name, function, data in (
+        ("log1p", FunctionTransformer(np.log1p), POSITIVE),
+        ("sqrt", FunctionTransformer(np.sqrt), POSITIVE),
+        ("exp", FunctionTransformer(np.exp), X / 1e5),
+        ("PolynomialFeatures", PolynomialFeatures(), X / 1e5),
+    )
+] + [
+    Case("log1p and StandardScaler", lambda: _fit(make_pipeline(FunctionTransformer(np.log1p), StandardScaler()), POSITIVE)),
+    Case(
+        "SimpleImputer before a forest",
+        lambda: _before_a_model(SimpleImputer(), RandomForestClassifier(5, max_depth=4), data=GAPS),
+    ),
+    Case("KBinsDiscretizer before LogisticRegression", lambda: _before_a_model(KBinsDiscretizer(3), LogisticRegression())),
+]
+
+CASES = [*CHAINS, *SCALERS, *BINS, *POLYNOMIALS, *FUNCTIONS]
