@@ -229,7 +229,7 @@ def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> 
     x = t.cast(x, "f64")
     column = select_columns(x, [0])
     x = t.concat([x, t.cast(t.less(column, column), "f64")])
-    leaves = replace(trees, output="leaf", leaf_ids=np.arange(len(const)))(reached)
+    leaves = leaf_numbers(replace(trees, leaf_ids=np.arange(len(const))))(reached)
     flat_shape, shape = (N, trees.n_trees * width), (N, trees.n_trees, width)
     read = t.take_along(x, t.reshape(t.take(feature, leaves, axis=0), *flat_shape))
     products = t.mul(t.reshape(t.take(coefficient, leaves, axis=0), *flat_shape), read)
@@ -276,10 +276,19 @@ class Scores:
     output: Node
 
 
+def as_read(x: Node) -> Node:
+    """x as LightGBM takes an array: floats as they are, anything else as float32 (basic.py, _np2d_to_np1d)."""
+    return x if x.type.is_float else t.cast(x, "f32")
+
+
+def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
+    """The same trees, with the leaves reached (`pred_leaf`) instead of their sums."""
+    return replace(trees, output="leaf")
+
+
 def scores(text: str, x: Node) -> Scores:
     model = read_model(text)
-    if not x.type.is_float:
-        x = t.cast(x, "f32")  # _np2d_to_np1d
+    x = as_read(x)
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw

@@ -128,7 +128,8 @@ def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: 
     # x < c is x <= the float before c; nothing is below -inf.
     if np.any(np.isneginf(condition[~leaf]) | np.isnan(condition[~leaf])):
         raise Refusal("a node tests x < -inf or x < NaN.")
-    threshold = np.nextafter(condition, np.float32(-np.inf))
+    with np.errstate(over="ignore", under="ignore"):
+        threshold = np.nextafter(condition, np.float32(-np.inf))
     categorical = document["split_type"].astype(bool) & ~leaf
     if categorical.any():
         starts, sizes = document["categories_segments"], document["categories_sizes"]
@@ -217,7 +218,12 @@ def _predictions(m: Any, x: Node) -> Predictions:
 def _checked(m: Any, x: Node, allow_inf: bool) -> Node:
     """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
     limit = float("inf") if allow_inf or x.type.dtype != "f64" else LARGEST
-    return t.cast(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=0)(x), "f32")
+    return as_read(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=0)(x))
+
+
+def as_read(x: Node) -> Node:
+    """x as XGBoost takes an array."""
+    return t.cast(x, "f32")
 
 
 LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))

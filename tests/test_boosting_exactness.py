@@ -1,0 +1,201 @@
+"""LightGBM and XGBoost: every row reaches the source's own leaf in every tree, for rows drawn at the thresholds and next to them."""
+
+from __future__ import annotations
+
+import json
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import xgboost as xgb
+
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.parser import lightgbm as lightgbm_parser
+from hbc.parser import xgboost as xgboost_parser
+
+ROWS, FEATURES = 3000, 5
+DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64}
+EXTREMES = [0.0, -0.0, 5e-324, -5e-324, 1e-45, -1e-45, 1e-40, -1e-40, np.nan, 1.5, -1.5, 3e38, -3e38]
+INFINITE = [np.inf, -np.inf, 1e39, -1e39, 1e300, -1e300]
+WINDOW = float(np.float32(1e-35))
+SPECIAL_THRESHOLDS = [
+    0.0,
+    -0.0,
+    1e-40,
+    -1e-40,
+    WINDOW,
+    -WINDOW,
+    np.nextafter(WINDOW, 1),
+    np.nextafter(-WINDOW, -1),
+    2e-35,
+    1.0,
+    5e-324,
+]
+
+
+def neighbours(thresholds):
+    """The values at which a decision can change, in float64 and in float32."""
+    exact = np.concatenate([thresholds, np.nextafter(thresholds, np.inf), np.nextafter(thresholds, -np.inf)])
+    with np.errstate(over="ignore"):
+        single = exact.astype(np.float32)
+        around = [single, np.nextafter(single, np.float32(np.inf)), np.nextafter(single, np.float32(-np.inf))]
+    return np.concatenate([exact, *(near.astype(np.float64) for near in around)])
+
+
+def rows_at(rng, features, thresholds, dtype, extremes):
+    """Rows whose values are thresholds of their column, one ulp beside, extremes, categories, or anything."""
+    X = np.empty((ROWS, FEATURES))
+    for column in range(FEATURES):
+        near = neighbours(thresholds[features == column])
+        pool = np.concatenate([near, extremes, rng.normal(size=20), rng.integers(-3, 70, 20), rng.integers(0, 70, 20) + 0.5])
+        X[:, column] = rng.choice(pool, ROWS)
+    if dtype == "i64":
+        X = np.nan_to_num(X, nan=7, posinf=2**40, neginf=-(2**40)).clip(-(2.0**60), 2.0**60)
+        return X.astype(np.int64) + rng.integers(-1, 2, X.shape)
+    with np.errstate(over="ignore"):
+        return X.astype(DTYPES[dtype])
+
+
+def training_data(rng, categorical):
+    X = rng.normal(size=(500, FEATURES)).round(1)
+    X[rng.random(X.shape) < 0.1] = 0
+    X[rng.random(X.shape) < 0.1] = np.nan
+    if categorical:
+        X[:, :2] = rng.integers(0, [40, 4], (500, 2))
+        X[rng.random(X.shape) < 0.05] = np.nan
+    filled = np.nan_to_num(X)
+    return X, np.sin(7 * filled[:, 0]) + filled[:, 1] * filled[:, 2] + filled[:, 3]
+
+
+def graph_of(dtype, build):
+    x = Input("X", dtype, (N, FEATURES))()
+    return Graph((x,), {"leaves": (build(x),)}).verify()
+
+
+# --- LightGBM --------------------------------------------------------------------------------------------------------
+
+LIGHTGBM = {
+    "missing NaN": {},
+    "missing None": {"use_missing": False},
+    "missing Zero": {"zero_as_missing": True},
+    "deep": {"num_leaves": 200, "min_data_in_leaf": 1},
+    "categorical": {"min_data_per_group": 2, "cat_smooth": 1},
+    "categorical one-hot": {"max_cat_to_onehot": 100},
+}
+
+
+def scrambled_lightgbm(text, rng):
+    """The same model file with thresholds in and around the zero window, and with any missing type and default side at any node."""
+    lines = []
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key == "threshold":
+            old = value.split()
+            changed = rng.random(len(old)) < 0.4
+            value = " ".join(repr(float(rng.choice(SPECIAL_THRESHOLDS))) if c else o for c, o in zip(changed, old, strict=True))
+        if key == "decision_type":
+            value = " ".join(str(2 * rng.integers(0, 2) + 4 * rng.integers(0, 3)) for _ in value.split())
+        lines.append(f"{key}={value}" if key in ("threshold", "decision_type") else line)
+    # The sizes of the blocks are no longer right; without them LightGBM reads block after block.
+    return "\n".join(line for line in lines if not line.startswith("tree_sizes")) + "\n"
+
+
+def check_lightgbm(booster, rng, dtype):
+    model = lightgbm_parser.read_model(booster.model_to_string())
+
+    def build(x):
+        x = lightgbm_parser.as_read(x)
+        ensemble, read = lightgbm_parser.ensemble(model, x)
+        return lightgbm_parser.leaf_numbers(ensemble)(read)
+
+    thresholds = model.numbers("threshold")
+    thresholds[model.integers("decision_type") & 1 > 0] = 3
+    X = rows_at(rng, model.integers("split_feature"), thresholds, dtype, EXTREMES + INFINITE)
+    (found,) = graph_of(dtype, build).evaluate(X)["leaves"]
+    np.testing.assert_array_equal(found, booster.predict(X, pred_leaf=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LIGHTGBM)
+def test_lightgbm_reaches_the_same_leaves(name, dtype):
+    rng = np.random.default_rng(len(name))
+    X, y = training_data(rng, "categorical" in name)
+    parameters = {"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5, "max_bin": 63, **LIGHTGBM[name]}
+    data = lgb.Dataset(X, y, categorical_feature=[0, 1] if "categorical" in name else [])
+    check_lightgbm(lgb.train(parameters, data, 20), rng, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lightgbm_reaches_the_same_leaves_with_any_threshold_and_missing_type(dtype):
+    rng = np.random.default_rng(3)
+    X, y = training_data(rng, categorical=False)
+    booster = lgb.train({"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5}, lgb.Dataset(X, y), 20)
+    check_lightgbm(lgb.Booster(model_str=scrambled_lightgbm(booster.model_to_string(), rng)), rng, dtype)
+
+
+# --- XGBoost ---------------------------------------------------------------------------------------------------------
+
+XGBOOST = {
+    "hist": {},
+    "exact": {"tree_method": "exact"},
+    "deep": {"max_depth": 14, "min_child_weight": 0},
+    "dart": {"booster": "dart", "rate_drop": 0.5},
+    "categorical": {"max_cat_to_onehot": 1},
+    "categorical one-hot": {"max_cat_to_onehot": 100},
+}
+
+
+def scrambled_xgboost(booster, rng):
+    """The same model with thresholds at and around zero, and any default side at any node."""
+    document = json.loads(booster.save_raw("json"))
+    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
+        inner = [i for i, child in enumerate(tree["left_children"]) if child >= 0]
+        for node in inner:
+            tree["default_left"][node] = int(rng.integers(0, 2))
+            if rng.random() < 0.4:
+                tree["split_conditions"][node] = float(
+                    np.float32(rng.choice([*SPECIAL_THRESHOLDS, 3.4028234e38, -3.4028234e38]))
+                )
+    return xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8"))
+
+
+def check_xgboost(booster, rng, dtype, feature_types=None):
+    learner = xgboost_parser.read_model(booster)
+    dumped = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
+    trees = dumped.get("gbtree", dumped)["model"]["trees"]
+    features = np.concatenate([tree["split_indices"] for tree in trees])
+    thresholds = np.concatenate([tree["split_conditions"] for tree in trees])
+    X = rows_at(rng, features, thresholds, dtype, EXTREMES)
+    graph = graph_of(dtype, lambda x: xgboost_parser.margins(learner, xgboost_parser.as_read(x), None)[1])
+    (found,) = graph.evaluate(X)["leaves"]
+    data = xgb.DMatrix(X, feature_types=feature_types, enable_categorical=True)
+    np.testing.assert_array_equal(found, booster.predict(data, pred_leaf=True))
+
+    # A DMatrix rejects infinite values, inplace_predict takes them: the float32 sums of leaves are compared bit by bit
+    # (dart's inplace_predict adds in another order than its predict).
+    X = rows_at(rng, features, thresholds, dtype, EXTREMES + INFINITE)
+    graph = graph_of(dtype, lambda x: xgboost_parser.margins(learner, xgboost_parser.as_read(x), None)[0])
+    (found,) = graph.evaluate(X)["leaves"]
+    expected = booster.inplace_predict(X, predict_type="margin")
+    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6 if learner.booster == "dart" else 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", XGBOOST)
+def test_xgboost_reaches_the_same_leaves(name, dtype):
+    rng = np.random.default_rng(len(name))
+    categorical = "categorical" in name
+    feature_types = ["c", "c", "q", "q", "q"] if categorical else None
+    X, y = training_data(rng, categorical)
+    data = xgb.DMatrix(X, y, feature_types=feature_types, enable_categorical=True)
+    booster = xgb.train({"nthread": 1, "max_depth": 6, **XGBOOST[name]}, data, 20)
+    check_xgboost(booster, rng, dtype, feature_types)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_xgboost_reaches_the_same_leaves_with_any_threshold_and_default(dtype):
+    rng = np.random.default_rng(4)
+    X, y = training_data(rng, categorical=False)
+    booster = xgb.train({"nthread": 1, "max_depth": 6}, xgb.DMatrix(X, y), 20)
+    check_xgboost(scrambled_xgboost(booster, rng), rng, dtype)
