@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -20,6 +21,7 @@ from hbc.compiler.base import (
     CompileOptions,
     Compiler,
     Executable,
+    GraphExporter,
     backend_name,
     is_available,
     known_backends,
@@ -75,9 +77,8 @@ def convert(
     )
     builder = Builder(name, options, _strategy(strategy, name))
     _require_model(model)
-    sample = None if X is None else describe(X)
-    parsed = parse(model, sample)
-    main = _main_variant(list(parsed.variants), sample)
+    parsed = parse(model, None if X is None else describe(X))
+    main = _main_variant(list(parsed.variants), parsed.sample)
     return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main).prepare(compile=True)
 
 
@@ -185,7 +186,8 @@ class Builder:
         device = compiler.compile(parts.device, self.options) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
-        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after)
+        whole = functools.partial(compiler.export_graph, plan.graph) if isinstance(compiler, GraphExporter) else None
+        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()

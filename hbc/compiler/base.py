@@ -61,6 +61,15 @@ class Compiler(Protocol):
         ...
 
 
+@runtime_checkable
+class GraphExporter(Protocol):
+    """A compiler that leaves strings to the host when it runs a graph, but can write all of it to a file."""
+
+    def export_graph(self, graph: Graph, path: str) -> None:
+        """Write a whole graph, strings included. Raises ValueError."""
+        ...
+
+
 @dataclass(frozen=True)
 class Backend:
     """Where a compiler lives: the module that has `COMPILER`, the packages it needs, and the extra that installs them."""

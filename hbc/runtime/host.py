@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hbc.compiler.base import Executable
@@ -20,6 +20,8 @@ class HostedExecutable:
     methods: frozenset[str]
     """Those in which the device has a part."""
     after: Mapping[str, Graph]
+    whole: Callable[[str], None] | None = None
+    """Writes the graph in one piece, where the backend's files (not its calls) can have strings in them."""
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         results: list[Array] = []
@@ -30,6 +32,8 @@ class HostedExecutable:
         return results if after is None else after.evaluate(*results, *arrays)[method]
 
     def export(self, path: str) -> None:
+        if self.whole is not None:
+            return self.whole(path)
         raise ValueError(
             f"{path}: this model reads or returns strings, which this backend computes outside its compiled code. "
             "Export it with backend='onnx', or save() it."

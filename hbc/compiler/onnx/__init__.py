@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.onnx import tensor, tree  # noqa: F401 (register the emitters)
+from hbc.compiler.onnx import strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
-from hbc.compiler.onnx.session import OnnxExecutable
+from hbc.compiler.onnx.session import OnnxExecutable, export
 from hbc.ir.graph import Graph, Operator
 
 
@@ -22,6 +22,10 @@ class OnnxCompiler:
         if options.device != "cpu":
             return "tree_trav", "the runtime has no kernel for trees on a GPU"
         return tree.STRATEGY, "the runtime's own kernel for trees"
+
+    def export_graph(self, graph: Graph, path: str) -> None:
+        """Write a model that computes with strings itself. Raises ValueError."""
+        export(graph, path)
 
     def compile(self, graph: Graph, options: CompileOptions) -> OnnxExecutable:
         return OnnxExecutable(graph, options)

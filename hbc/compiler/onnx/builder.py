@@ -98,6 +98,21 @@ class Builder:
     def cast(self, x: str, dtype: DType) -> str:
         return self("Cast", x, to=PROTO_DTYPES[dtype])
 
+    def rename(self, outputs: Iterable[tuple[str, str]]) -> None:
+        """Let values be outputs: each takes its new name where it is made; an input, or a value that has a name, is copied."""
+        made = {name for node in self.nodes for name in node.output}
+        names: dict[str, str] = {}
+        copies = []
+        for value, name in outputs:
+            if value in made and value not in names:
+                names[value] = name
+            else:
+                copies.append(helper.make_node("Identity", [value], [name]))
+        self.nodes += copies
+        for node in self.nodes:
+            node.input[:] = [names.get(name, name) for name in node.input]
+            node.output[:] = [names.get(name, name) for name in node.output]
+
     def name(self, node: Node) -> str:
         return self.names[node]
 
@@ -123,7 +138,7 @@ def tensor_proto(name: str, value: Array) -> onnx.TensorProto:
 
 
 def encode(text: object) -> bytes:
-    """A value of a string column as ONNX holds it."""
+    """A value of a string column as ONNX holds it. Raises ValueError for texts that are not Unicode (lone surrogates)."""
     if text is None:
         return NONE_MARKER.encode()
     if isinstance(text, float) and text != text:
@@ -149,11 +164,12 @@ def build(graph: Graph, inputs: Iterable[Node], versions: tuple[int, int], one_t
     builder = Builder(one_thread)
     for node in graph.nodes:
         builder.emit(node)
-    outputs = []
+    outputs, values = [], []
     for method, names in output_names(graph.outputs).items():
         for node, name in zip(graph.outputs[method], names, strict=True):
-            builder.nodes.append(helper.make_node("Identity", [builder.name(node)], [name]))
             outputs.append(value_info(name, node.type))
+            values.append((builder.name(node), name))
+    builder.rename(values)
     declared = [value_info(builder.name(node), node.type) for node in inputs]
     body = helper.make_graph(builder.nodes, "hbc", declared, outputs, list(builder.initializers.values()))
     opsets = [helper.make_opsetid("", opset)]

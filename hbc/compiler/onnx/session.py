@@ -18,7 +18,8 @@ import onnx
 import onnxruntime as ort
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.onnx.builder import build, output_names
+from hbc.compiler.onnx.builder import build, emittable, output_names
+from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.store import write_atomically
@@ -77,7 +78,8 @@ def _session_options() -> ort.SessionOptions:
     options.log_severity_level = 4
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # hbc has folded and merged before; what the runtime would add changes results (see tensor.py), and saves nothing.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
 
@@ -185,6 +187,7 @@ def _row_bytes(graph: Graph) -> tuple[int, int]:
         size = _bytes(node) if node.type.batched else 0
         if isinstance(node.op, TreeEnsemble):
             work += 8 * int(node.op.depths.sum())
+            size = max(size, row_bytes(node.op))
         elif isinstance(node.op, (MatMul, BlockMatMul)):
             work += 4 * sum(source.op.value.size for source in node.inputs if isinstance(source.op, Constant))
         widest = max(widest, size)
@@ -202,9 +205,14 @@ def _input_name(node: Node) -> str:
 
 
 def export(graph: Graph, path: str) -> None:
-    """Write the model with all methods as outputs. Raises ValueError for a suffix other than .onnx."""
+    """Write the model with all methods as outputs. Raises ValueError for a suffix other than .onnx, and for what ONNX cannot say."""
     if not path.lower().endswith(".onnx"):
         raise ValueError(f"{path}: the onnx backend exports only .onnx files")
+    foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})
+    if foreign:
+        raise ValueError(
+            f"{path}: this model cannot be exported, for ONNX has no operator like {', '.join(foreign)}; save() it instead"
+        )
     content = build(graph, graph.inputs, versions()).SerializeToString()
 
     def write(file: IO[bytes]) -> None:

@@ -51,6 +51,13 @@ def _tree_ensemble(b: Builder, op: TreeEnsemble, node: Node) -> str:
     return b("Add", total, np.where(bare, op.base, op.base.dtype.type(0))) if bare.any() else total
 
 
+def row_bytes(op: TreeEnsemble) -> int:
+    """The bytes of the widest value that a row has between its features and its sums, in a model for one thread."""
+    if op.output == "sum" and op.values.shape[1] == 1 and op.values.dtype == _common(op):
+        return 0
+    return 8 * op.n_trees * op.values.shape[1]
+
+
 def _common(op: TreeEnsemble) -> np.dtype[Any]:
     """The dtype that holds thresholds and leaves: the kernel has one for both."""
     return np.promote_types(op.threshold.dtype, op.values.dtype)

@@ -1,0 +1,57 @@
+"""Columns and strings. hbc's own calls leave strings to the host (a look-up in a Python dict costs less than to make ONNX Runtime's
+strings, and knows None and NaN from texts); an exported model has them in its graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.compiler.onnx.builder import NAN_MARKER, NONE_MARKER, Builder, emits
+from hbc.ir.graph import Node
+from hbc.ops.columns import Categorize, SelectColumns
+from hbc.ops.features import ImputeText, MissingText
+
+
+@emits(SelectColumns)
+def _select_columns(b: Builder, op: SelectColumns, node: Node) -> str:
+    (x,) = b.inputs(node)
+    return b("Gather", x, op.indices, axis=1)
+
+
+def _of_strings(op: Any) -> bool:
+    return op.categories.dtype.kind in "UO"
+
+
+@emits(Categorize, when=_of_strings)
+def _categorize(b: Builder, op: Categorize, node: Node) -> str:
+    (x,) = b.inputs(node)
+    keys = [*map(str, op.categories), NONE_MARKER, NAN_MARKER]
+    return b(
+        "LabelEncoder",
+        x,
+        domain="ai.onnx.ml",
+        keys_strings=keys,
+        values_int64s=[*range(len(op.categories)), op.none, op.nan],
+        default_int64=op.unknown,
+    )
+
+
+@emits(MissingText)
+def _missing_text(b: Builder, op: MissingText, node: Node) -> str:
+    (x,) = b.inputs(node)
+    texts = [text for text, wanted in ((NAN_MARKER, op.nan), (NONE_MARKER, op.none)) if wanted]
+    texts += [] if op.value is None else [op.value]
+    if not texts:
+        shape = b("Shape", x)
+        return b("Expand", np.asarray(False), shape)
+    missing = b("Equal", x, np.asarray(texts[0]))
+    for text in texts[1:]:
+        missing = b("Or", missing, b("Equal", x, np.asarray(text)))
+    return missing
+
+
+@emits(ImputeText)
+def _impute_text(b: Builder, op: ImputeText, node: Node) -> str:
+    missing, x = b.inputs(node)
+    return b("Where", missing, op.fill, x)
