@@ -167,6 +167,8 @@ def check_xgboost(booster, rng, dtype, feature_types=None):
     features = np.concatenate([tree["split_indices"] for tree in trees])
     thresholds = np.concatenate([tree["split_conditions"] for tree in trees])
     X = rows_at(rng, features, thresholds, dtype, EXTREMES)
+    with np.errstate(over="ignore"):
+        X[np.isinf(X.astype(np.float32))] = 0
     graph = graph_of(dtype, lambda x: xgboost_parser.margins(learner, xgboost_parser.as_read(x), None)[1])
     (found,) = graph.evaluate(X)["leaves"]
     data = xgb.DMatrix(X, feature_types=feature_types, enable_categorical=True)
