@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +17,17 @@ import pytest
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
+import hbc  # noqa: E402
 from hbc.compiler.base import CompileOptions  # noqa: E402
-from hbc.compiler.onnx import COMPILER  # noqa: E402
+from hbc.compiler.onnx import COMPILER, session  # noqa: E402
 from hbc.compiler.onnx.builder import build  # noqa: E402
 from hbc.compiler.onnx.session import versions  # noqa: E402
+from hbc.errors import BackendUnavailableError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, Array, DType  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
+from hbc.ops.columns import Categorize, SelectColumns  # noqa: E402
+from hbc.ops.features import ImputeText, MissingText  # noqa: E402
 from hbc.ops.tree import TreeEnsemble  # noqa: E402
 
 SPECIAL = [
@@ -264,3 +273,183 @@ def test_tables() -> None:
     codes = np.array([[2, 0], [1, 1]])
     check(lambda i: t.take(np.array([1.5, np.nan, -0.0]), i, 0), codes)
     check(lambda i: t.take(np.arange(12, dtype=np.float32).reshape(3, 4), i, 0), codes.astype(np.int32))
+
+
+# --- what the runtime's optimizer would change -----------------------------------------------------------------------
+
+REWRITABLE: dict[str, Callable[[Node, Node], Node]] = {
+    "x · (1 / b)": lambda x, b: t.mul(x, t.div(1.0, b)),
+    "(1 / b) · x": lambda x, b: t.mul(t.div(1.0, b), x),
+    "x + 0": lambda x, b: t.add(x, 0.0),
+    "x · 0": lambda x, b: t.mul(x, 0.0),
+    "product by a number": lambda x, b: t.mul(t.matmul(x, np.eye(8)), 0.3),
+    "product to one column": lambda x, b: t.div(t.mul(t.matmul(x, np.eye(8)[:, :1]), 0.3), 1.7),
+    "product, sum, quotient": lambda x, b: t.div(t.add(t.matmul(x, np.eye(8)), 0.25), 3.0),
+    "blocks by a number": lambda x, b: t.mul(t.block_matmul(t.reshape(x, "N", 4, 2), np.eye(2)[None].repeat(4, 0)), 0.3),
+    "rounded twice": lambda x, b: t.cast(t.cast(x, "f32"), x.type.dtype),
+    "floats by way of integers": lambda x, b: t.cast(t.cast(t.minimum(t.maximum(x, -9.0), 9.0), "i32"), x.type.dtype),
+    "standardized": lambda x, b: t.div(t.sub(x, np.linspace(0.1, 0.9, 8)), np.linspace(1.1, 3.3, 8)),
+    "choice of not": lambda x, b: t.where(t.logical_not(t.less(x, b)), x, b),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("case", REWRITABLE)
+def test_no_optimization_changes_a_result(case: str, dtype: DType, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, b = Input("X", dtype, ("N", 8))(), Input("B", dtype, ("N", 8))()
+    graph = Graph((x, b), {"transform": (REWRITABLE[case](x, b),)}).verify()
+    X, B = (rng.normal(size=(200, 8)).astype(NUMPY_DTYPES[dtype]) for _ in range(2))
+    (expected,) = graph.evaluate(X, B)["transform"]
+    executable = COMPILER.compile(graph, CompileOptions())
+    np.testing.assert_array_equal(executable.run("transform", [X, B])[0], expected)
+    executable.export(str(tmp_path / "m.onnx"))
+    bare = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(bare.run(None, {"X": X, "B": B})[0], expected)
+
+
+# --- executables -----------------------------------------------------------------------------------------------------
+
+
+def small() -> Graph:
+    x, unused = Input("X", "f32", ("N", 3))(), Input("X_i64", "i64", ("N", 1))()
+    scores = t.matmul(x, np.eye(3))
+    return Graph((unused, x), {"predict": (t.argmax(scores, 1),), "pair": (scores, x, scores)}).verify()
+
+
+def test_methods_and_several_outputs() -> None:
+    graph = small()
+    executable = COMPILER.compile(graph, CompileOptions())
+    X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    arrays = [np.zeros((5, 1), np.int64), X]
+    np.testing.assert_array_equal(executable.run("predict", arrays)[0], X.argmax(1))
+    for result in executable.run("pair", arrays):
+        np.testing.assert_array_equal(result, X)
+        assert not np.shares_memory(result, X)
+    model = build(graph, graph.inputs, versions())
+    assert [output.name for output in model.graph.output] == ["predict", "pair_0", "pair_1", "pair_2"]
+    assert model.graph.input[1].type.tensor_type.shape.dim[0].dim_param == "N"
+
+
+def test_blocks_and_threads_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = forest(60, "f32", "f32", outputs=3)
+    x = Input("X", "f32", ("N", 7))()
+    graph = Graph((x,), {"predict": (t.div(op(x), 3.0),)})
+    X = rows_for(op, 1001)
+    (expected,) = graph.evaluate(X)["predict"]
+    monkeypatch.setattr(session, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(session, "PARALLEL_BYTES", 1)
+    for threads in (1, 2, 3):
+        executable = COMPILER.compile(graph, CompileOptions(threads=threads))
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(lambda _, e=executable: e.run("predict", [X])[0], range(8)):
+                np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PARALLEL_BYTES", 1)
+    executable = COMPILER.compile(small(), CompileOptions(threads=2))
+    arrays = [np.zeros((500, 1), np.int64), np.ones((500, 3), np.float32)]
+    executable.run("predict", arrays)
+    child = os.fork()
+    if child == 0:
+        good = bool((executable.run("predict", arrays)[0] == 0).all())
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_devices() -> None:
+    for device in ("cuda", "cuda:0"):
+        if "CUDAExecutionProvider" not in ort.get_available_providers():
+            with pytest.raises(BackendUnavailableError, match="onnxruntime-gpu"):
+                COMPILER.compile(small(), CompileOptions(device=device))
+    with pytest.raises(BackendUnavailableError, match="no device"):
+        COMPILER.compile(small(), CompileOptions(device="tpu"))
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+BARE = """
+import sys, json
+import numpy as np, onnxruntime as ort
+session = ort.InferenceSession(sys.argv[1])
+feeds = {name: np.array(rows, dtype) for name, (rows, dtype) in json.loads(sys.stdin.read()).items()}
+print(json.dumps({output.name: session.run([output.name], feeds)[0].tolist() for output in session.get_outputs()}))
+assert not {"hbc", "onnx", "sklearn"} & set(sys.modules)
+"""
+
+
+def run_bare(path: Path, feeds: dict[str, tuple[list[list[object]], str]]) -> dict[str, list[object]]:
+    """The outputs of a model in a process that has nothing but onnxruntime and numpy; nothing may be printed on the way."""
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, str(path)],
+        input=json.dumps(feeds),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=path.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    results: dict[str, list[object]] = json.loads(done.stdout)
+    return results
+
+
+def test_export_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+    executable = COMPILER.compile(small(), CompileOptions())
+    with pytest.raises(ValueError, match=r"\.onnx"):
+        executable.export(str(tmp_path / "m.pt"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_strings(tmp_path: Path) -> None:
+    texts, X = Input("S", "str", ("N", 2))(), Input("X", "f64", ("N", 1))()
+    first, second = SelectColumns(np.array([1]))(texts), SelectColumns(np.array([0]))(texts)
+    filled = ImputeText(np.array(["grün"]))(MissingText(True, True, "?")(second), second)
+    codes = Categorize(np.array(["grün", "rot", ""]), nan=7, none=8, unknown=-1)
+    columns = t.concat([t.cast(codes(first), "f64"), t.cast(codes(filled), "f64"), X])
+    labels = t.take(t.constant(np.array(["nein", "日本", "ja"])), t.argmax(columns, 1), 0)
+    outputs = {"transform": (columns,), "predict": (labels,), "pick": (t.concat([first, filled]),)}
+    graph = Graph((texts, X), outputs).verify()
+    COMPILER.export_graph(graph, str(tmp_path / "m.onnx"))
+    model = onnx.load(tmp_path / "m.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    markers = {prop.key: prop.value for prop in model.metadata_props}
+    assert "hbc.none" in model.doc_string
+    S = np.array([["rot", None], [np.nan, "grün"], ["?", "blau"], ["", np.nan], [None, ""]], object)
+    numbers = np.array([[0.5], [np.nan], [9], [8], [-3]])
+    expected = graph.evaluate(S, numbers)
+    fed = [[markers["hbc.none"] if v is None else v if v == v else markers["hbc.nan"] for v in row] for row in S]
+    found = run_bare(tmp_path / "m.onnx", {"S": (fed, "object"), "X": (numbers.tolist(), "float64")})
+    np.testing.assert_array_equal(np.array(found["transform"]), expected["transform"][0])
+    assert found["predict"] == expected["predict"][0].tolist()
+    decoded = [
+        [None if v == markers["hbc.none"] else np.nan if v == markers["hbc.nan"] else v for v in row] for row in found["pick"]
+    ]
+    np.testing.assert_array_equal(np.array(decoded, object), expected["pick"][0])
+
+
+def test_pipeline_of_strings_and_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    import pandas as pd
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "c": rng.choice(["x", "y", "ö"], 80), "b": rng.normal(size=80)})
+    y = np.where(frame["a"] + (frame["c"] == "x") > 0.5, "yes", "no")
+    columns = make_column_transformer((StandardScaler(), ["a", "b"]), (OneHotEncoder(handle_unknown="ignore"), ["c"]))
+    pipeline = make_pipeline(columns, RandomForestClassifier(20, random_state=0)).fit(frame, y)
+    compiled = hbc.convert(pipeline, "onnx", frame)
+    new = frame.sample(60, random_state=1)
+    new.loc[new.index[:5], "c"] = "unseen"
+    assert compiled.predict(new).tolist() == pipeline.predict(new).tolist()
+    compiled.export(str(tmp_path / "m.onnx"))
+    feeds = {"X": (new[["a", "b"]].to_numpy().tolist(), "float64"), "S": (new[["c"]].to_numpy().tolist(), "object")}
+    found = run_bare(tmp_path / "m.onnx", feeds)
+    assert found["predict"] == pipeline.predict(new).tolist()
+    np.testing.assert_allclose(np.array(found["predict_proba"]), pipeline.predict_proba(new), rtol=1e-12)
