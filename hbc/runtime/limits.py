@@ -10,7 +10,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
 
@@ -25,8 +25,19 @@ class Gate:
         self.inputs = list(zip(limits.inputs, layout, strict=True))
         self.bounds = [_bound(entry, kinds[columns[0]]) for entry, columns in self.inputs]
         self.guards = limits.guards
-        self.simple = len(self.inputs) == 1 and not self.guards
-        """Whether enough rows within the only bound are all that is asked for."""
+        self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and all(guard.safe for guard in self.guards)
+        """Whether enough rows, and a sum of squares up to `fast` (None: any), are all that is asked for."""
+        self.fast = self._fast(kinds) if self.simple else None
+
+    def _fast(self, kinds: Kinds) -> Any:
+        (_, columns), bound = self.inputs[0], self.bounds[0]
+        safe = min((guard.safe for guard in self.guards), default=np.inf)
+        if np.isinf(safe) or kinds[columns[0]] not in ("f32", "f64"):
+            self.simple = self.simple and not self.guards
+            return bound
+        dtype = NUMPY_DTYPES[kinds[columns[0]]].type
+        squared = dtype(min(safe * safe, float(np.finfo(dtype).max)))
+        return squared if bound is None else min(bound, squared)
 
     def __call__(self, arrays: Sequence[Array]) -> None:
         if len(arrays[0]) < self.min_rows:

@@ -123,7 +123,7 @@ class Ready:
         self.run = executable.run
         self.gate = gate
         self.simple = gate.simple
-        self.bound = gate.bounds[0] if gate.bounds else None
+        self.bound = gate.fast
         self.min_rows = gate.min_rows
 
 
