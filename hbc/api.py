@@ -30,7 +30,7 @@ from hbc.compiler.base import (
 from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Graph
 from hbc.ir.signature import Kinds, Sample
-from hbc.optimizer.checks import input_limits
+from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
 from hbc.parser import registry
@@ -176,7 +176,7 @@ class Builder:
 
     def plan(self, graph: Graph) -> Plan:
         optimized = optimize(graph, self.compiler, self.options, self.strategy)
-        return Plan(optimized.graph, optimized.records, input_limits(graph))
+        return Plan(optimized.graph, optimized.records, input_limits(graph), looser_limits(graph))
 
     def compile(self, plan: Plan) -> Executable:
         compiler = self.compiler

@@ -73,6 +73,17 @@ def input_limits(graph: Graph) -> Limits:
     return Limits(limits, min_rows, tuple(guards))
 
 
+def looser_limits(graph: Graph) -> dict[str, Limits]:
+    """The limits of each method that passes fewer checks than all methods together."""
+
+    def checks(part: Graph) -> set[Node]:
+        return {node for node in part.nodes if isinstance(node.op, Check)}
+
+    every = checks(graph)
+    parts = {method: graph.select(method) for method in graph.outputs} if len(every) > 1 else {}
+    return {method: input_limits(part) for method, part in parts.items() if checks(part) != every}
+
+
 def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     op = node.op
     numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too

@@ -46,6 +46,8 @@ class Plan:
     graph: Graph
     records: Sequence[Record]
     limits: Limits
+    looser: Mapping[str, Limits]
+    """Methods that take more than `limits`, which are those of all methods together (GradientBoosting's apply takes NaN)."""
 
 
 class Builder(Protocol):
@@ -105,7 +107,8 @@ class Variant:
                     plan, start = self.plan, time.perf_counter()
                     executable = self._builder.compile(plan)
                     self.seconds = time.perf_counter() - start
-                    self._ready = Ready(executable, Gate(plan.limits, self.kinds, self._spec))
+                    gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in plan.looser.items()}
+                    self._ready = Ready(executable, Gate(plan.limits, self.kinds, self._spec), gates)
         return self._ready
 
     @property
@@ -116,12 +119,13 @@ class Variant:
 class Ready:
     """A variant that can be called."""
 
-    __slots__ = ("bound", "executable", "gate", "min_rows", "run", "simple")
+    __slots__ = ("bound", "executable", "gate", "gates", "min_rows", "run", "simple")
 
-    def __init__(self, executable: Executable, gate: Gate) -> None:
+    def __init__(self, executable: Executable, gate: Gate, gates: Mapping[str, Gate]) -> None:
         self.executable = executable
         self.run = executable.run
         self.gate = gate
+        self.gates = gates
         self.simple = gate.simple
         self.bound = gate.fast
         self.min_rows = gate.min_rows
@@ -157,7 +161,7 @@ class CompiledModel:
         self._width = spec.n_features
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
         self._fast: dict[np.dtype[Any], Variant] = {}
-        if spec.ndim == 2 and not self._intake.texts and len(self._intake.numbers) == spec.n_features:
+        if spec.ndim == 2 and not spec.frames_only and not self._intake.texts and len(self._intake.numbers) == spec.n_features:
             plain = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
             uniform = {
                 np.dtype(plain[dtype]): self.variants[kinds] for dtype, kinds in self._intake.uniform.items() if dtype in plain
@@ -204,11 +208,11 @@ class CompiledModel:
                     ready = variant._ready or variant.ready
                     bound = ready.bound
                     if not (ready.simple and shape[0] >= ready.min_rows and (bound is None or np.vdot(X, X) <= bound)):
-                        ready.gate((X,))
+                        ready.gates.get(method, ready.gate)((X,))
                     return self._returned(method, ready.run(method, (X,)), (X,))
         kinds, arrays = self._intake(X)
         ready = self.variants[kinds].ready
-        ready.gate(arrays)
+        ready.gates.get(method, ready.gate)(arrays)
         return self._returned(method, ready.run(method, arrays), arrays)
 
     def _returned(self, method: str, results: Sequence[Array], arrays: Sequence[Array]) -> Any:

@@ -107,9 +107,9 @@ def isolation(name, missing=False, **options):
 def boosting(name, classes, **options):
     cls = GradientBoostingClassifier if classes else GradientBoostingRegressor
     model = cls(n_estimators=8, random_state=0, **options)
-    if not isinstance(options.get("init"), LogisticRegression):
+    if not isinstance(options.get("init"), (LogisticRegression, LinearRegression)):
         return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes))
-    reason = "init is given the matrix as float32, and a logistic regression predicts in the dtype it is given"
+    reason = "init is given the matrix as float32, and a linear model predicts in the dtype it is given"
     return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes), rtol=1e-5, atol=1e-6, reason=reason)
 
 
