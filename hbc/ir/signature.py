@@ -18,7 +18,8 @@ class InputSpec:
 
     `strings` are the columns that hold strings. `by_name`: columns of a frame are found by name in any order, and further ones
     are ignored (ColumnTransformer); otherwise names must be the fitted ones in their order. `dtype_by_column`: the source treats columns
-    of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `ndim` is 1 for label encoders.
+    of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `frames_only`: it names columns,
+    and rejects arrays. `ndim` is 1 for label encoders.
     """
 
     n_features: int
@@ -26,6 +27,7 @@ class InputSpec:
     strings: tuple[int, ...] = ()
     by_name: bool = False
     dtype_by_column: bool = False
+    frames_only: bool = False
     ndim: int = 2
 
     def describe_column(self, index: int) -> str:

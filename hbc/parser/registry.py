@@ -114,6 +114,7 @@ class _Context:
     path: list[str] = field(default_factory=lambda: ["model"])
     culprits: list[Culprit] = field(default_factory=list)
     columns_by_name: bool = False
+    frames_only: bool = False
 
 
 _context: ContextVar[_Context] = ContextVar("hbc_parser_context")
@@ -193,10 +194,13 @@ def note_unconvertible(model: Any, place: str) -> Iterator[None]:
         context.path.pop()
 
 
-def columns_by_name() -> None:
+def columns_by_name(*, frames_only: bool = False) -> None:
     """Called by converters of estimators that pick the columns of the model's own input (ColumnTransformer): frames are matched by
-    name in any order, and columns of different dtypes are treated apart."""
-    _context.get().columns_by_name = True
+    name in any order, and columns of different dtypes are treated apart. `frames_only`: the columns are given by name, and the
+    source rejects an input that has none."""
+    context = _context.get()
+    context.columns_by_name = True
+    context.frames_only = context.frames_only or frames_only
 
 
 def transform_child(model: Any, x: Node | Frame, place: str) -> Node:

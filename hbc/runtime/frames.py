@@ -18,14 +18,7 @@ class Table:
 
         self._nw = nw
         self._frame = frame
-        try:
-            self.names: list[Any] = list(frame.columns)
-        except nw.exceptions.DuplicateError as error:
-            raise InvalidInputError(
-                found=f"two columns of one name ({_first_line(error)})",
-                expected="different column names",
-                advice="Rename them, or pass X.to_numpy().",
-            ) from error
+        self.names: list[Any] = list(frame.columns)
         self.rows = len(frame)
         self._pandas = frame.implementation.is_pandas_like()
         self._pyarrow = frame.implementation.is_pyarrow()
@@ -88,7 +81,14 @@ def read_frame(X: Any) -> Table | Array | None:
 
     if type(X).__module__.startswith("narwhals.") and hasattr(X, "to_native"):
         X = X.to_native()
-    frame = nw.from_native(X, allow_series=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInputError(
+            found=f"two columns of one name ({_first_line(error)})",
+            expected="different column names",
+            advice="Rename them, or pass X.to_numpy().",
+        ) from error
     if isinstance(frame, nw.LazyFrame):
         raise InvalidInputError(found="a lazy frame", expected="a frame with values", advice="Call X.collect() first.")
     if isinstance(frame, nw.DataFrame):

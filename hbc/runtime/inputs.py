@@ -97,6 +97,12 @@ class Intake:
 
     def _from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
         array = self._shaped(array, X)
+        if self.spec.frames_only:
+            raise InvalidInputError(
+                found=_found(array, X),
+                expected="a frame, since the model picks its columns by name",
+                advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
+            )
         if array.dtype.kind in "fiub":
             return self._from_numbers(array)
         if array.dtype.kind not in "OUT":
@@ -245,7 +251,7 @@ class Intake:
 
 
 def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
-    """An array or a frame. `mixed`: lists may hold numbers and strings, which numpy would all turn into strings."""
+    """An array or a frame. `mixed`: lists may hold numbers beside strings, which numpy would turn into strings too."""
     if isinstance(X, np.matrix):
         raise InvalidInputError(found="an np.matrix", expected="an array", advice="Convert it with np.asarray.")
     if isinstance(X, np.ndarray):
@@ -274,7 +280,9 @@ def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
 
 def _from_sequence(X: Any, mixed: bool) -> Array:
     try:
-        array = np.asarray(X, dtype=object if mixed else None)
+        array = np.asarray(X)
+        if mixed and array.dtype.kind == "U":
+            array = np.asarray(X, dtype=object)
     except (ValueError, TypeError, RuntimeError) as error:
         found = f"a {type(X).__name__} that is no array ({error})"
         if isinstance(X, (list, tuple)) and len({len(row) if hasattr(row, "__len__") else -1 for row in X}) > 1:
@@ -282,7 +290,7 @@ def _from_sequence(X: Any, mixed: bool) -> Array:
         raise InvalidInputError(found=found, expected="rows of equal length") from error
     if array.ndim == 0:
         _reject_kind(X)
-    if array.ndim == 1 and array.dtype.kind == "O" and len({_length(row) for row in X}) > 1:
+    if array.ndim == 1 and array.dtype.kind == "O" and len({_length(row) for row in array}) > 1:
         found = f"a {type(X).__name__} of rows of different lengths"
         raise InvalidInputError(found=found, expected="rows of equal length")
     return array
@@ -326,12 +334,12 @@ def strings(values: Array, where: str) -> Array:
         return values
     changed = None
     for row, item in enumerate(items):
-        if item is None or isinstance(item, str) or (isinstance(item, float) and item != item):
+        if item is None or isinstance(item, str) or (isinstance(item, (float, np.floating)) and item != item):
             continue
-        if type(item).__name__ not in ("NAType", "float32", "float16") or item == item is True:
+        if type(item).__name__ != "NAType":
             _reject_among_strings(item, row, where)
         changed = values.copy() if changed is None else changed
-        changed[row] = NA if type(item).__name__ == "NAType" else float("nan")
+        changed[row] = NA
     return values if changed is None else changed
 
 

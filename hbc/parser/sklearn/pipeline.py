@@ -103,12 +103,20 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
     return _stacked(jobs, m.transformer_weights)
 
 
+def _plain(columns: Any) -> Any:
+    """A column specification without its slice's step: what it is made of says whether columns go by name."""
+    return [end for end in (columns.start, columns.stop) if end is not None] if isinstance(columns, slice) else columns
+
+
 @converts(COLUMNS, frame=True)
 def column_transformer(m: Any, x: Node | Frame) -> Result:
     """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …], the columns as they were resolved when it was fitted."""
     frame = as_frame(x)
     if all(column.origin == i for i, column in enumerate(frame.columns)):
-        columns_by_name()
+        used = [columns for _, member, columns in m.transformers_ if not (isinstance(member, str) and member == "drop")]
+        columns_by_name(
+            frames_only=any(isinstance(c, str) for columns in used for c in np.atleast_1d(_plain(columns)).tolist())
+        )
     if any(name == "remainder" for name, *_ in m.transformers):
         reason = "one of its transformers is named 'remainder', which is scikit-learn's name for the rest."
         raise Refusal(reason, "Rename it and fit again.")
