@@ -26,8 +26,9 @@ from hbc.errors import BackendUnavailableError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, Array, DType  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
-from hbc.ops.columns import Categorize, SelectColumns  # noqa: E402
+from hbc.ops.columns import Categorize, Rank, SelectColumns  # noqa: E402
 from hbc.ops.features import ImputeText, MissingText  # noqa: E402
+from hbc.ops.linear import Linear, Softmax  # noqa: E402
 from hbc.ops.tree import TreeEnsemble  # noqa: E402
 
 SPECIAL = [
@@ -267,6 +268,31 @@ def test_trees_without_trees() -> None:
     none = replace(op, roots=op.roots[:0], target=op.target[:0])
     check(lambda x: none(x), rows_for(op, 5))
     check(lambda x: replace(none, output="leaf")(x), rows_for(op, 5))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("edges", [0, 1, 16, 255])
+def test_rank(dtype: DType, edges: int) -> None:
+    rng = np.random.default_rng(0)
+    number = NUMPY_DTYPES[dtype].type
+    op = Rank(np.sort(rng.choice(rng.normal(size=200), (9, edges)).astype(number), axis=1))
+    padded = op.edges.copy()
+    for i in range(0, 9, 2):
+        padded[i, rng.integers(edges + 1) :] = np.inf
+    near = [*padded.ravel(), *np.nextafter(padded, number(9)).ravel(), *np.nextafter(padded, number(-9)).ravel(), *SPECIAL]
+    with np.errstate(all="ignore"):
+        x = rng.choice(np.array(near).astype(number), (500, 9))
+    check(lambda x: Rank(padded)(x) if COMPILER.supports(Rank(padded)) else Rank(padded).lower(x), x)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("f32", 1e-5), ("f64", 1e-12)])
+def test_linear(dtype: DType, rtol: float) -> None:
+    rng = np.random.default_rng(0)
+    coef, intercept = rng.normal(size=(6, 4)).astype(NUMPY_DTYPES[dtype]), rng.normal(size=4).astype(NUMPY_DTYPES[dtype])
+    x = rng.normal(size=(50, 6)).astype(NUMPY_DTYPES[dtype])
+    x[0, 0], x[1, 0], x[2, 0] = np.nan, np.inf, -1000
+    check(lambda x: Linear(coef, intercept)(x), x, rtol=rtol * 10)  # sums that cancel
+    check(lambda x: Softmax()(x), x, rtol=rtol)
 
 
 def test_tables() -> None:
