@@ -111,6 +111,27 @@ def test_scikit_learn_leaves(name: str, missing: bool, strategy: str) -> None:
         np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
 
 
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", ["random forest", "gradient boosting"])
+def test_other_backends_take_the_same_branches(name: str, strategy: str, backend: str) -> None:
+    """The strategies' tensor operators, run by others: subnormals are not flushed, and no comparison is turned around."""
+    model = fitted(name, missing=False)
+    compiled = hbc.convert(model, backend, strategy=strategy)
+    X = rows(4, thresholds([tree.tree_ for tree in np.ravel(model.estimators_)]), np.float64, SPECIAL)
+    np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
+
+
+def test_gradient_boosting_applies_rows_with_nan() -> None:
+    """`apply` asks the trees, which take NaN; predictions reject it."""
+    model = fitted("gradient boosting", missing=False)
+    compiled = hbc.convert(model, "numpy")
+    X = rows(5, thresholds([tree.tree_ for tree in model.estimators_.ravel()]), np.float64, [*SPECIAL, np.nan])
+    np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
+    with pytest.raises(hbc.InvalidInputError, match="NaN"):
+        compiled.predict(X)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("options", [{}, {"max_features": 0.5}, {"contamination": 0.1}], ids=str)
 def test_isolation_forest_scores(options: dict[str, Any], strategy: str) -> None:
