@@ -1,0 +1,443 @@
+"""Saved models: they need neither scikit-learn nor the trainer, hold no pickle, and anything else is ArtifactError."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import hbc
+from hbc.ir import store
+from hbc.ir.signature import InputSpec, ModelInfo
+from hbc.runtime import artifact
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4))
+Y = (X.sum(axis=1) > 0).astype(int)
+FRAME = pd.DataFrame({"a": X[:, 0], "town": RNG.choice(["Köln", "Ulm", "x" * 30], 60), "b": X[:, 1]})
+
+
+def mixed() -> Any:
+    columns = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("s", OneHotEncoder(), ["town"])])
+    return make_pipeline(columns, LogisticRegression()).fit(FRAME, np.array(["nein", "ja"])[Y])
+
+
+MODELS: dict[str, Any] = {
+    "labels as text": lambda: (LogisticRegression().fit(X, np.array(["no", "yes"])[Y]), X),
+    "labels as objects": lambda: (LogisticRegression().fit(X, np.array(["no", "yes"], object)[Y]), X),
+    "labels as bool": lambda: (LogisticRegression().fit(X, Y == 1), X),
+    "labels as int8": lambda: (LogisticRegression().fit(X, Y.astype(np.int8)), X),
+    "names": lambda: (
+        LogisticRegression().fit(pd.DataFrame(X, columns=list("äbcd")), Y),
+        pd.DataFrame(X, columns=list("äbcd")),
+    ),
+    "strings in the input": lambda: (mixed(), FRAME),
+    "several outputs": lambda: (RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, np.c_[Y, 1 - Y]), X),
+    "LightGBM": lambda: (lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, Y), X),
+}
+
+
+def same(found: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+        return
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_save_and_load(name: str, tmp_path: Path) -> None:
+    model, data = MODELS[name]()
+    compiled = hbc.convert(model, "numpy")
+    path = tmp_path / "model.hbc"
+    compiled.save(path)
+    loaded = hbc.load(str(path))
+    assert loaded.methods == compiled.methods
+    assert list(loaded.variants) == list(compiled.variants)
+    for kinds, variant in compiled.variants.items():
+        assert loaded.variants[kinds].graph == variant.graph
+    for method in compiled.methods:
+        same(getattr(loaded, method)(data), getattr(compiled, method)(data))
+    same(loaded.predict(data), model.predict(data))
+    for attribute in compiled.info.attributes:
+        same(getattr(loaded, attribute), getattr(model, attribute))
+    loaded.save(tmp_path / "again.hbc")
+    assert (tmp_path / "again.hbc").read_bytes() == path.read_bytes()
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        hbc.convert(mixed(), "numpy").save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+BLOCKED = (
+    "sklearn",
+    "lightgbm",
+    "xgboost",
+    "pandas",
+    "scipy",
+    "joblib",
+    "polars",
+    "pyarrow",
+    "narwhals",
+    "torch",
+    "onnx",
+    "tvm",
+)
+BLOCKER = f"""
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {BLOCKED!r}:
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Blocker())
+import numpy as np, hbc
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKER + code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["labels as objects", "LightGBM", "several outputs"])
+def test_load_needs_no_other_library(name: str, tmp_path: Path) -> None:
+    model, data = MODELS[name]()
+    hbc.convert(model, "numpy").save(tmp_path / "m")
+    np.save(tmp_path / "x.npy", data)
+    code = f"m = hbc.load({str(tmp_path / 'm')!r}); print(m.predict(np.load({str(tmp_path / 'x.npy')!r})).tolist(), m.explain()[:0])"
+    assert run(code).strip() == str(model.predict(data).tolist())
+
+
+def test_load_with_strings_needs_no_frames(tmp_path: Path) -> None:
+    columns = ColumnTransformer([("n", StandardScaler(), [0, 2]), ("s", OneHotEncoder(), [1])])
+    model = make_pipeline(columns, LogisticRegression()).fit(FRAME.to_numpy(), Y)
+    hbc.convert(model, "numpy").save(tmp_path / "m")
+    rows = FRAME.to_numpy()[:4].tolist()
+    assert run(f"print(hbc.load({str(tmp_path / 'm')!r}).predict({rows!r}).tolist())").strip() == str(
+        model.predict(rows).tolist()
+    )
+
+
+def test_settings_travel_and_can_be_changed(tmp_path: Path) -> None:
+    forest = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, Y)
+    hbc.convert(forest, "numpy", strategy="gemm", batch_size=7).save(tmp_path / "m")
+    assert hbc.load(tmp_path / "m")._builder.settings() == {
+        "backend": "numpy",
+        "device": "cpu",
+        "strategy": "gemm",
+        "threads": None,
+        "batch_size": 7,
+        "target": None,
+    }
+    other = hbc.load(tmp_path / "m", backend="torch")
+    assert other.backend == "torch"
+    np.testing.assert_array_equal(other.predict(X), forest.predict(X))
+    with pytest.raises(ValueError, match="known are"):
+        hbc.load(tmp_path / "m", backend="abacus")
+    with pytest.raises(ValueError, match="device"):
+        hbc.load(tmp_path / "m", device="abacus")
+    with pytest.raises(hbc.BackendUnavailableError, match="saved for 'numpy'"):
+        hbc.load(tmp_path / "m", device="cuda")
+
+
+def test_a_strategy_of_another_backend_is_left_behind(tmp_path: Path) -> None:
+    forest = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, Y)
+    hbc.convert(forest, "numpy", strategy="reference").save(tmp_path / "m")
+    assert hbc.load(tmp_path / "m", backend="torch")._builder.strategy == "auto"
+
+
+# --- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "m.hbc"
+    hbc.convert(LogisticRegression().fit(np.hstack([X, X, X]), np.array(["no", "yes"])[Y]), "numpy").save(path)
+    return path.read_bytes()
+
+
+def changed(data: bytes, change: Any) -> bytes:
+    """The same zip with its members (a dict of name → bytes) changed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def document(**updates: Any) -> Any:
+    def change(members: dict[str, bytes]) -> None:
+        content = json.loads(members["model.json"])
+        for key, value in updates.items():
+            content[key] = value(content[key]) if callable(value) else value
+        members["model.json"] = json.dumps(content).encode()
+
+    return change
+
+
+def without(key: str) -> Any:
+    def change(members: dict[str, bytes]) -> None:
+        content = json.loads(members["model.json"])
+        del content[key]
+        members["model.json"] = json.dumps(content).encode()
+
+    return change
+
+
+def first_array(content: Any) -> Any:
+    def change(members: dict[str, bytes]) -> None:
+        name = next(name for name in members if name.startswith("arrays/"))
+        if content is None:
+            del members[name]
+        else:
+            members[name] = content(members[name])
+
+    return change
+
+
+def pickled(_: bytes) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([{"a": 1}], object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def graph_text(old: str, new: str) -> Any:
+    def change(variants: Any) -> Any:
+        assert any(old in variant["graph"] for variant in variants)
+        return [{**variant, "graph": variant["graph"].replace(old, new)} for variant in variants]
+
+    return document(variants=change)
+
+
+DAMAGE: dict[str, Any] = {
+    "no document": lambda m: m.pop("model.json"),
+    "not JSON": lambda m: m.update({"model.json": b"{"}),
+    "binary document": lambda m: m.update({"model.json": b"\xff\xfe\x00"}),
+    "deeply nested document": lambda m: m.update({"model.json": b"[" * 100_000}),
+    "a list": lambda m: m.update({"model.json": b"[]"}),
+    "another format": document(format="onnx"),
+    "newer version": document(version=99),
+    "no version": without("version"),
+    "version of another type": document(version="1"),
+    "no variants": without("variants"),
+    "no attributes": without("attributes"),
+    "empty variants": document(variants=[]),
+    "variants of another type": document(variants=3),
+    "no input": without("input"),
+    "unknown field of the input": document(input=lambda spec: {**spec, "colour": "red"}),
+    "another width": document(input=lambda spec: {**spec, "n_features": 3}),
+    "kinds of another dtype": document(variants=lambda v: [{**v[0], "kinds": ["f64"] * 12}, *v[1:]]),
+    "unknown kinds": document(main=["f32"]),
+    "unknown dtype": document(output_dtypes={"predict": "no dtype"}),
+    "no settings": without("settings"),
+    "settings without a backend": document(settings={}),
+    "settings of other types": document(settings=lambda s: {**s, "threads": "many"}),
+    "unknown operator": graph_text("Linear(", "Evil("),
+    "code instead of a graph": document(variants=lambda v: [{**v[0], "graph": "import os; os.system('touch /tmp/x/evil')"}]),
+    "a call in a graph": graph_text("Linear(", "__import__('os').system("),
+    "a wrong type in a graph": graph_text("f64[N, 1]", "f64[N, 2]"),
+    "missing array": first_array(None),
+    "truncated array": first_array(lambda data: data[:-3]),
+    "longer array": first_array(lambda data: data + b"x"),
+    "pickle as an array": first_array(pickled),
+    "text as an array": first_array(lambda data: b"hello"),
+    "array of another shape": first_array(lambda data: _npy(np.zeros(3))),
+    "array that claims to be huge": first_array(lambda data: _claiming((10**15,))),
+    "array of negative size": first_array(lambda data: _claiming((-1,))),
+}
+
+
+def _claiming(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return buffer.getvalue() + bytes(64)
+
+
+def _npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_models(saved: bytes, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.hbc"
+    path.write_bytes(changed(saved, DAMAGE[name]))
+    with pytest.raises(hbc.ArtifactError, match=r"m\.hbc") as caught:
+        hbc.load(path)
+    assert caught.value.facts["found"]
+    assert os.listdir(tmp_path) == ["m.hbc"]
+
+
+def test_an_unchanged_copy_loads(saved: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(changed(saved, lambda members: None))
+    assert hbc.load(tmp_path / "m").n_features_in_ == 12
+
+
+def test_newer_version_says_upgrade(saved: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(changed(saved, document(version=99)))
+    with pytest.raises(hbc.ArtifactError, match=r"version 99.*newer hbc: upgrade"):
+        hbc.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_truncated_files(saved: bytes, part: float, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(saved[: int(len(saved) * part)])
+    with pytest.raises(hbc.ArtifactError, match="cannot be read"):
+        hbc.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("place", range(0, 100, 9))
+def test_flipped_bits_are_noticed_or_harmless(saved: bytes, place: int, tmp_path: Path) -> None:
+    data = bytearray(saved)
+    data[len(data) * place // 100] ^= 0x55
+    (tmp_path / "m").write_bytes(data)
+    probe = np.zeros((2, 12))
+    (tmp_path / "good").write_bytes(saved)
+    try:
+        found = hbc.load(tmp_path / "m").predict_proba(probe)
+    except hbc.ArtifactError:
+        return
+    np.testing.assert_array_equal(found, hbc.load(tmp_path / "good").predict_proba(probe))
+
+
+FOREIGN = {
+    "text": b"hello",
+    "an empty file": b"",
+    "a pickle": b"\x80\x04N.",
+    "an empty zip": b"PK\x05\x06" + b"\x00" * 18,
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(FOREIGN[name])
+    with pytest.raises(hbc.ArtifactError, match="saved by hbc"):
+        hbc.load(tmp_path / "m")
+
+
+def test_folders_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(hbc.ArtifactError):
+        hbc.load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        hbc.load(tmp_path / "nothing")
+    with pytest.raises(TypeError):
+        hbc.load(3)  # type: ignore[arg-type]
+
+
+def test_bombs_are_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.json", "{}")
+        archive.writestr("arrays/k.npy", bytes(300_000_000))
+    with pytest.raises(hbc.ArtifactError, match="unpack to 300000002"):
+        hbc.load(tmp_path / "m")
+
+
+def test_names_of_members_are_names_only(saved: bytes, tmp_path: Path) -> None:
+    """A path that leads out of the archive is a key like any other."""
+    (tmp_path / "m").write_bytes(changed(saved, lambda m: m.update({"arrays/../../evil.npy": _npy(np.zeros(2)), "/abs": b"x"})))
+    assert hbc.load(tmp_path / "m").n_features_in_ == 12
+    assert os.listdir(tmp_path) == ["m"]
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+
+    def fail(file: Any) -> None:
+        file.write(b"half")
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError):
+        store.write_atomically(path, fail)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["m"]
+    compiled = hbc.convert(LogisticRegression().fit(X, Y), "numpy")
+    compiled.save(path)
+    assert hbc.load(path).n_features_in_ == 4
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    for wrong in (tmp_path, tmp_path / "no" / "m"):
+        with pytest.raises(hbc.ArtifactError):
+            compiled.save(wrong)
+    with pytest.raises(hbc.ArtifactError):
+        compiled.export(tmp_path / "no" / "m.onnx")
+    with pytest.raises(ValueError, match=r"\.onnx, \.pt, \.so"):
+        compiled.export(tmp_path / "m.exe")
+
+
+ATTRIBUTES: dict[str, Any] = {
+    "objects": np.array(["a", None, 1, 2.5, True], object),
+    "matrix of objects": np.array([["a", "b"], ["c", "d\0"]], object),
+    "list of arrays": [np.array([1, 2]), np.array(["a", "b"])],
+    "tuple": (1, "a"),
+    "scalars": 3.5,
+    "numpy scalar": np.int32(3),
+    "text": "ä\ud800",
+    "float16": np.arange(3, dtype=np.float16),
+    "big-endian": np.arange(3, dtype=">f8"),
+    "empty": np.zeros((0, 2)),
+    "NaN": np.array([np.nan, np.inf]),
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_come_back_as_they_were(name: str) -> None:
+    value = ATTRIBUTES[name]
+    found = round_trip(value)
+    assert type(found) is type(value)
+    for one, other in zip(*([found], [value]) if not isinstance(value, (list, tuple)) else (found, value), strict=True):
+        assert type(one) is type(other)
+        if isinstance(other, np.ndarray):
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+            np.testing.assert_array_equal(one, other)
+        else:
+            assert one == other
+
+
+def round_trip(value: Any) -> Any:
+    model = hbc.convert(LogisticRegression().fit(X, Y), "numpy")
+    graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
+    buffer = io.BytesIO()
+    info = ModelInfo("a.B", {"value_": value}, {})
+    artifact.write(buffer, artifact.Contents(info, InputSpec(4), graphs, model._main, {}))
+    buffer.seek(0)
+    return artifact.read(buffer).info.attributes["value_"]
+
+
+def test_attributes_that_are_no_data_are_refused() -> None:
+    with pytest.raises(hbc.ArtifactError, match="cannot be saved"):
+        round_trip(LogisticRegression())
