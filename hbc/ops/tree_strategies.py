@@ -126,11 +126,12 @@ def _walk(op: TreeEnsemble, x: Node) -> Node:
     missing = t.constant(missing_left[roots][None]) if missing_left[roots].any() else None
     goes_left = _goes_left(value, threshold[roots][None], missing)
     at = t.where(goes_left, t.constant(left[roots][None]), t.constant(right[roots][None]))
+    tables = [t.constant(table) for table in (feature, threshold, left, right)]  # once: every step looks up the same
+    sends_missing = t.constant(missing_left) if missing_left.any() else None
     for _ in range(int(op.depths.max(initial=0)) - 1):
-        value = t.take_along(x, t.take(feature, at, axis=0))
-        missing = t.take(missing_left, at, axis=0) if missing_left.any() else None
-        goes_left = _goes_left(value, t.take(threshold, at, axis=0), missing)
-        at = t.where(goes_left, t.take(left, at, axis=0), t.take(right, at, axis=0))
+        node_feature, node_threshold, node_left, node_right = (t.take(table, at, axis=0) for table in tables)
+        missing = None if sends_missing is None else t.take(sends_missing, at, axis=0)
+        at = t.where(_goes_left(t.take_along(x, node_feature), node_threshold, missing), node_left, node_right)
     return at
 
 
