@@ -161,7 +161,7 @@ def scrambled_xgboost(booster, rng):
 
 
 def check_xgboost(booster, rng, dtype, feature_types=None):
-    learner = xgboost_parser.read_model(booster)
+    machine = xgboost_parser.Machine(xgboost_parser.read_model(booster))
     dumped = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
     trees = dumped.get("gbtree", dumped)["model"]["trees"]
     features = np.concatenate([tree["split_indices"] for tree in trees])
@@ -169,7 +169,7 @@ def check_xgboost(booster, rng, dtype, feature_types=None):
     X = rows_at(rng, features, thresholds, dtype, EXTREMES)
     with np.errstate(over="ignore"):
         X[np.isinf(X.astype(np.float32))] = 0
-    graph = graph_of(dtype, lambda x: xgboost_parser.margins(learner, xgboost_parser.as_read(x), None)[1])
+    graph = graph_of(dtype, lambda x: machine.leaves(xgboost_parser.as_read(x)))
     (found,) = graph.evaluate(X)["leaves"]
     data = xgb.DMatrix(X, feature_types=feature_types, enable_categorical=True)
     np.testing.assert_array_equal(found, booster.predict(data, pred_leaf=True))
@@ -177,10 +177,10 @@ def check_xgboost(booster, rng, dtype, feature_types=None):
     # A DMatrix rejects infinite values, inplace_predict takes them: the float32 sums of leaves are compared bit by bit
     # (dart's inplace_predict adds in another order than its predict).
     X = rows_at(rng, features, thresholds, dtype, EXTREMES + INFINITE)
-    graph = graph_of(dtype, lambda x: xgboost_parser.margins(learner, xgboost_parser.as_read(x), None)[0])
+    graph = graph_of(dtype, lambda x: machine.margin(xgboost_parser.as_read(x)))
     (found,) = graph.evaluate(X)["leaves"]
     expected = booster.inplace_predict(X, predict_type="margin")
-    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6 if learner.booster == "dart" else 0)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6 if machine.learner.booster == "dart" else 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

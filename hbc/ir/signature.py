@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -36,12 +36,14 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The estimator: its public dotted name, what it exposes besides methods, and the numpy dtypes of outputs that the graph's
-    types cannot say (labels as `<U3`, `object`, …), by method."""
+    """The estimator: its public dotted name, what it exposes besides methods, the numpy dtypes of outputs that the graph's
+    types cannot say (labels as `<U3`, `object`, …), by method, and the dtype and shape of what a method returns for zero rows
+    where that is not what it returns otherwise."""
 
     source: str
     attributes: dict[str, object]
     output_dtypes: dict[str, str]
+    without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 Kind = DType | Literal["unread"]

@@ -21,7 +21,7 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, rounded_down
 from hbc.parser.frame import Refusal, select_columns
-from hbc.parser.registry import Described, Result, converts, describes, public_name
+from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 from hbc.parser.sklearn.common import labels
 
 WINDOW = float(np.float32(1e-35))
@@ -315,6 +315,11 @@ def _model_columns(m: Any) -> Described:
 def booster(m: Any, x: Node) -> Result:
     x = Check(public_name(type(m)), allow_nan=True, allow_inf=True, min_rows=0)(x)
     return {"predict": flat(scores(m.model_to_string(), x).output)}
+
+
+@returns_without_rows("lightgbm.Booster")
+def _no_predictions(m: Any) -> WithoutRows:
+    return {"predict": ("<f8", (0,))}
 
 
 def _scores(m: Any, x: Node) -> Scores:

@@ -136,4 +136,5 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {"predict": classes.dtype.str} if labelled else {}
-    return ModelInfo(name, attributes, dtypes)
+    without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
+    return ModelInfo(name, attributes, dtypes, without_rows)

@@ -65,6 +65,22 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
     return register
 
 
+WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
+WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
+"""For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""
+
+
+def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]], Callable[[Any], WithoutRows]]:
+    """Register a function of one model for WITHOUT_ROWS."""
+
+    def register(function: Callable[[Any], WithoutRows]) -> Callable[[Any], WithoutRows]:
+        for name in names:
+            WITHOUT_ROWS[name] = function
+        return function
+
+    return register
+
+
 ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
 

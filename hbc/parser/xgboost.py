@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Described, Result, converts, describes, public_name
+from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 
 LOGIT = ("reg:logistic", "binary:logistic")
 LOG = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
@@ -61,6 +62,10 @@ class Learner:
         return max(int(parameters["num_class"]), int(parameters.get("num_target", 1)), 1)
 
     @property
+    def n_features(self) -> int:
+        return int(self.document["learner_model_param"]["num_feature"])
+
+    @property
     def base(self) -> Array:
         """The margin that base_score stands for, f32[K] (ObjFunction::ProbToMargin); XGBoost 3.1 has one for every output."""
         score = np.atleast_1d(json.loads(self.document["learner_model_param"]["base_score"])).astype(np.float32)
@@ -77,13 +82,33 @@ def read_model(m: Any) -> Learner:
     return Learner(ubjson.loads(m.save_raw("ubj"))["learner"])
 
 
-def margins(learner: Learner, x: Node, rounds: int | None) -> tuple[Node, Node | None]:
-    """The margins f32[N, K] of a float32 x, and the leaves f32[N, T] where there are trees. `rounds`: how many count; None for all."""
-    if learner.booster == "gblinear":
-        return _linear(learner, x), None
-    ensemble, x = _ensemble(learner, x, rounds)
-    leaves = replace(ensemble, output="leaf")(x)
-    return ensemble(x), t.cast(leaves, "f32")
+@dataclass(frozen=True)
+class Machine:
+    """What a booster computes of a float32 x: margins f32[N, K], and leaves f32[N, T] where there are trees.
+
+    rounds: how many of its rounds count; None for all.
+    """
+
+    learner: Learner
+    rounds: int | None = None
+
+    @cached_property
+    def _trees(self) -> tuple[TreeEnsemble, PlaneTable]:
+        return _ensemble(self.learner, self.rounds)
+
+    @property
+    def has_trees(self) -> bool:
+        return self.learner.booster != "gblinear"
+
+    def margin(self, x: Node) -> Node:
+        if not self.has_trees:
+            return _linear(self.learner, x)
+        trees, planes = self._trees
+        return trees(planes.behind(x))
+
+    def leaves(self, x: Node) -> Node:
+        trees, planes = self._trees
+        return t.cast(replace(trees, output="leaf")(planes.behind(x)), "f32")
 
 
 def _linear(learner: Learner, x: Node) -> Node:
@@ -93,7 +118,7 @@ def _linear(learner: Learner, x: Node) -> Node:
     return Linear(weights[:-1], weights[-1] + learner.base[0])(present)
 
 
-def _ensemble(learner: Learner, x: Node, rounds: int | None) -> tuple[TreeEnsemble, Node]:
+def _ensemble(learner: Learner, rounds: int | None) -> tuple[TreeEnsemble, PlaneTable]:
     booster = learner.document["gradient_booster"]
     model = booster["gbtree"]["model"] if learner.booster == "dart" else booster["model"]
     documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
@@ -103,11 +128,11 @@ def _ensemble(learner: Learner, x: Node, rounds: int | None) -> tuple[TreeEnsemb
         documents, target, weights = documents[:end], target[:end], weights[:end]
     if not documents:
         raise Refusal("it has no trees.", "Fit it with at least one round.")
-    planes = PlaneTable(x.type.columns, sets_go_left=False)
+    planes = PlaneTable(learner.n_features, sets_go_left=False)
     trees = [_tree(document, weight, learner.n_outputs, planes) for document, weight in zip(documents, weights, strict=True)]
     if trees[0].values.shape[1] > 1:
         target = np.zeros_like(target)
-    return join(trees, learner.base, target), planes.behind(x)
+    return join(trees, learner.base, target), planes
 
 
 def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
@@ -191,34 +216,10 @@ def flat(value: Node) -> Node:
     return t.reshape(value, "N") if value.type.shape[1:] == (1,) else value
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """margin f32[N, K]; output: what Booster.predict returns; leaves f32[N, T] (None for gblinear)."""
-
-    margin: Node
-    output: Node
-    leaves: Node | None
-
-
-def _predictions(m: Any, x: Node) -> Predictions:
-    """Of one of the scikit-learn classes: with its `missing` and the best iteration of early stopping."""
-    booster = m.get_booster()
-    learner = read_model(booster)
-    x = _checked(m, x, allow_inf=learner.booster != "gblinear")
-    if m.missing is not None and not np.isnan(m.missing):
-        x = t.where(t.equal(x, np.float32(m.missing)), np.float32(np.nan), x)
-    try:
-        rounds = int(booster.best_iteration) + 1
-    except AttributeError:
-        rounds = None
-    margin, leaves = margins(learner, x, rounds)
-    return Predictions(margin, link(learner.objective, margin), leaves)
-
-
-def _checked(m: Any, x: Node, allow_inf: bool) -> Node:
+def _checked(m: Any, x: Node, *, allow_inf: bool, min_rows: int = 0) -> Node:
     """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
     limit = float("inf") if allow_inf or x.type.dtype != "f64" else LARGEST
-    return as_read(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=0)(x))
+    return as_read(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(x))
 
 
 def as_read(x: Node) -> Node:
@@ -230,6 +231,39 @@ LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
 """The largest double that rounds to a finite float32."""
 
 
+@dataclass(frozen=True)
+class Estimator:
+    """One of the scikit-learn classes over x: with its `missing`, and the best iteration of early stopping."""
+
+    model: Any
+    x: Node
+
+    @cached_property
+    def machine(self) -> Machine:
+        booster = self.model.get_booster()
+        try:
+            rounds = int(booster.best_iteration) + 1
+        except AttributeError:
+            rounds = None
+        return Machine(read_model(booster), rounds)
+
+    def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
+        """What the trees see. A DMatrix (not `in_place`) rejects infinite values, unless they are the missing ones."""
+        missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
+        x = _checked(self.model, self.x, allow_inf=in_place or bool(np.isinf(missing)), min_rows=min_rows)
+        return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)
+
+    def margin(self, min_rows: int = 0) -> Node:
+        return self.machine.margin(self.read(in_place=self.machine.has_trees, min_rows=min_rows))
+
+    def output(self) -> Node:
+        """What the class's own `predict` starts from, and a regressor's returns."""
+        return flat(link(self.machine.learner.objective, self.margin()))
+
+    def apply(self) -> dict[str, Node]:
+        return {"apply": flat(self.machine.leaves(self.read(in_place=False)))} if self.machine.has_trees else {}
+
+
 @describes("xgboost.Booster")
 def _booster_columns(m: Any) -> Described:
     return m.num_features(), m.feature_names
@@ -238,25 +272,21 @@ def _booster_columns(m: Any) -> Described:
 @converts("xgboost.Booster")
 def booster(m: Any, x: Node) -> Result:
     """`predict` of a DMatrix made of X: all rounds."""
-    learner = read_model(m)
-    margin, _ = margins(learner, _checked(m, x, allow_inf=False), None)
-    return {"predict": flat(link(learner.objective, margin))}
+    machine = Machine(read_model(m))
+    margin = machine.margin(_checked(m, x, allow_inf=False))
+    return {"predict": flat(link(machine.learner.objective, margin))}
 
 
 @converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker")
 def xgb_regressor(m: Any, x: Node) -> Result:
-    result = _predictions(m, x)
-    return {"predict": flat(result.output), **_apply(result)}
-
-
-def _apply(result: Predictions) -> dict[str, Node]:
-    return {} if result.leaves is None else {"apply": flat(result.leaves)}
+    estimator = Estimator(m, x)
+    return {"predict": estimator.output(), **estimator.apply()}
 
 
 @converts("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
 def xgb_classifier(m: Any, x: Node) -> Result:
-    result = _predictions(m, x)
-    output, n_classes = flat(result.output), int(m.n_classes_)
+    estimator, n_classes = Estimator(m, x), int(m.n_classes_)
+    output = estimator.output()
     columns = output.type.columns if len(output.type.shape) == 2 else 1
     if columns > 1 and n_classes != 2:
         predicted = t.argmax(output, 1)
@@ -267,7 +297,7 @@ def xgb_classifier(m: Any, x: Node) -> Result:
     else:
         predicted = t.cast(t.less(0.5, output), "i64")
     if m.objective == "multi:softmax":
-        proba = Softmax()(result.margin)
+        proba = Softmax()(estimator.margin(min_rows=1))  # scipy's softmax fails without rows
     elif columns > 1 and (n_classes == columns or n_classes == 2):
         proba = output
     elif columns == 1:
@@ -275,4 +305,16 @@ def xgb_classifier(m: Any, x: Node) -> Result:
         proba = t.concat([t.sub(1.0, column), column])
     else:
         raise Refusal(f"it has {n_classes} classes but {columns} outputs.")
-    return {"predict": predicted, "predict_proba": proba, **_apply(result)}
+    return {"predict": predicted, "predict_proba": proba, **estimator.apply()}
+
+
+@returns_without_rows(
+    "xgboost.Booster", "xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker"
+)
+def _no_predictions(m: Any) -> WithoutRows:
+    return {"predict": ("<f4", (0,)), "apply": ("<f4", (0,))}
+
+
+@returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
+def _no_classes(m: Any) -> WithoutRows:
+    return {"predict": ("<i8", (0,)), "predict_proba": ("<f4", (0, 2)), "apply": ("<f4", (0,))}

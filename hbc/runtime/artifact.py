@@ -42,6 +42,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "source": contents.info.source,
         "attributes": {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()},
         "output_dtypes": contents.info.output_dtypes,
+        "without_rows": contents.info.without_rows,
         "input": asdict(contents.spec),
         "variants": variants,
         "main": list(contents.main),
@@ -59,7 +60,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
     try:
         arrays |= {key: _decoded(value, arrays) for key, value in document["objects"].items()}
         attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
-        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]))
+        without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
+        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows)
         for dtype in info.output_dtypes.values():
             np.dtype(dtype)
         fields: dict[str, Any] = {

@@ -160,6 +160,7 @@ class CompiledModel:
         self._intake = Intake(spec, tuple(graphs))
         self._width = spec.n_features
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
+        self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
         self._fast: dict[np.dtype[Any], Variant] = {}
         if spec.ndim == 2 and not spec.frames_only and not self._intake.texts and len(self._intake.numbers) == spec.n_features:
             plain = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
@@ -217,6 +218,8 @@ class CompiledModel:
 
     def _returned(self, method: str, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
         """The results with the source's dtypes, in memory that nobody else has."""
+        if self._empty and method in self._empty and not len(results[0]):
+            return self._empty[method].copy()
         dtype = self._dtypes.get(method)
         owned = []
         for result in results:
