@@ -189,6 +189,8 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
     blocks, features = [], []
     for group in encoder.groups:
         direct = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
+        # A category of NaN has no integer to compare with: its column stays 0.
+        direct = direct and (group.x.type.is_float or all(encoder.categories[i].nan < 0 for i in group.columns))
         source: list[int] = []
         value: list[Any] = []
         for j, i in enumerate(group.columns):
