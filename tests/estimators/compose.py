@@ -11,7 +11,7 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
@@ -199,5 +199,6 @@ CASES = [
     Case("GridSearchCV of a transformer", _search_transformer),
     Case("RandomizedSearchCV", lambda: _search(RandomizedSearchCV, n_iter=2, random_state=0)),
     Case("HalvingGridSearchCV", lambda: _search(HalvingGridSearchCV, random_state=0)),
+    Case("HalvingRandomSearchCV", lambda: _search(HalvingRandomSearchCV, n_candidates=2, random_state=0)),
     Case("FrozenEstimator", _frozen),
 ]
