@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Constant, Node
-from hbc.ir.types import Array, N
+from hbc.ir.types import Array, DType, N
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.median import WeightedMedian
@@ -38,7 +38,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
     return reduce(t.add, nodes)
 
 
-def _zero(x: Node, dtype: Any = "f64") -> Node:
+def _zero(x: Node, dtype: DType = "f64") -> Node:
     """A column of zeros [N, 1], whatever x is."""
     first = t.take(x, np.array([0]), axis=1)
     return t.cast(t.less(first, first), dtype)
@@ -178,7 +178,7 @@ def adaboost_regressor(m: Any, x: Node) -> Result:
         predictions = join(trees, np.zeros(len(trees)), np.arange(len(trees)))(x)
     else:
         members = [child(e, x, f"estimators_[{i}]")["predict"][0] for i, e in enumerate(m.estimators_)]
-        common = "f32" if {member.type.dtype for member in members} == {"f32"} else "f64"
+        common: DType = "f32" if {member.type.dtype for member in members} == {"f32"} else "f64"
         predictions = t.concat([t.cast(t.reshape(member, N, 1), common) for member in members])
     return {"predict": WeightedMedian(np.asarray(m.estimator_weights_[: len(m.estimators_)], np.float64))(predictions)}
 
