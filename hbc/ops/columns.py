@@ -78,8 +78,11 @@ class Categorize(Operator):
     def evaluate(self, x: Array) -> Array:
         column = x[:, 0]
         if self.categories.dtype.kind in "UO":
-            codes = self._codes
-            return np.array([codes.get(v, self.unknown) if v == v else self.nan for v in column.tolist()], np.int64)[:, None]
+            codes, items = self._codes, column.tolist()
+            places = [*map(codes.get, items)]  # half the time of the loop below, where every string is known
+            if None not in places:
+                return np.array(places, np.int64)[:, None]
+            return np.array([codes.get(v, self.unknown) if v == v else self.nan for v in items], np.int64)[:, None]
         order = np.argsort(self.categories)
         ordered = self.categories[order]
         if not len(ordered):

@@ -25,7 +25,6 @@ class Case:
     rtol, atol: for float64 outputs, and `reason` says why where they are wider than the default; float32 outputs have the
     contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
     methods: those to compare; by default all that the source has. float32: also score the matrix as float32.
-    zero_rows: also score no rows at all (LabelEncoder gives floats then, whatever its codes are).
     convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
     """
 
@@ -37,5 +36,4 @@ class Case:
     sample: bool = False
     methods: tuple[str, ...] | None = None
     float32: bool = True
-    zero_rows: bool = True
     convert_input: Callable[[Any], Any] | None = None

@@ -174,9 +174,9 @@ CHAINS = [
 ]
 
 LABELS = [
-    Case("LabelEncoder of strings", lambda: _fit(LabelEncoder(), TEXTS[:, 0]), zero_rows=False),
-    Case("LabelEncoder of integers", lambda: _fit(LabelEncoder(), CODES[:, 0].astype(np.int64)), zero_rows=False),
-    Case("LabelEncoder of bool", lambda: _fit(LabelEncoder(), CODES[:, 0] > 0), zero_rows=False),
+    Case("LabelEncoder of strings", lambda: _fit(LabelEncoder(), TEXTS[:, 0])),
+    Case("LabelEncoder of integers", lambda: _fit(LabelEncoder(), CODES[:, 0].astype(np.int64))),
+    Case("LabelEncoder of bool", lambda: _fit(LabelEncoder(), CODES[:, 0] > 0)),
 ]
 
 CASES = [*ONE_HOT, *ORDINAL, *CHAINS, *LABELS]

@@ -20,7 +20,16 @@ from hbc.ops.checks import CheckValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.features import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
-from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
+from hbc.parser.registry import (
+    ONE_DIMENSIONAL,
+    Described,
+    Result,
+    WithoutRows,
+    converts,
+    describes,
+    public_name,
+    returns_without_rows,
+)
 from hbc.parser.sklearn.common import checked
 
 
@@ -254,6 +263,11 @@ ONE_DIMENSIONAL.add(LABEL_ENCODER)
 @describes(LABEL_ENCODER)
 def _one_column(m: Any) -> Described:
     return 1, None
+
+
+@returns_without_rows(LABEL_ENCODER)
+def _floats(m: Any) -> WithoutRows:
+    return {"transform": ("<f8", (0,))}
 
 
 @converts(LABEL_ENCODER)
