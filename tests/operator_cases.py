@@ -35,6 +35,7 @@ from hbc.ops.features import (
     Standardize,
 )
 from hbc.ops.linear import Linear, Softmax
+from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything
@@ -391,6 +392,11 @@ CASES["TreeEnsemble"] = [
     for op in _ENSEMBLES
     for strategy in ("auto", "gemm", "tree_trav", "perf_tree_trav")
     for output in ("sum", "leaf")
+]
+CASES["WeightedMedian"] = [
+    (WeightedMedian(np.array(weights)), [np.round(rows(dtype, len(weights)), 0)])  # rounded, for equal values
+    for dtype in FLOATS
+    for weights in ([2.0], [0.5, 0.25, 1.3], [1.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.4, 0.3, 0.9, 2.2, 0.6])
 ]
 CASES["CategoryPlanes"] = [
     (

@@ -14,7 +14,7 @@ class WeightedMedian(Operator):
     """y[N] = the smallest x[n, i] for which the weights of all x[n, j] ≤ x[n, i] sum to half of all weights or more.
 
     weights f64[T]; x f32|f64[N, T]. Weights are added in the order of the sorted row, as
-    sklearn.ensemble.AdaBoostRegressor does (equal values in any order).
+    sklearn.ensemble.AdaBoostRegressor does (equal values in any order, NaN last).
     """
 
     weights: Array
@@ -36,7 +36,10 @@ class WeightedMedian(Operator):
         size = len(self.weights)
         one, other = t.reshape(x, N, size, 1), t.reshape(x, N, 1, size)
         earlier = t.constant(np.tri(size, k=-1, dtype=bool)[None])
-        before = t.logical_or(t.less(other, one), t.logical_and(t.equal(other, one), earlier))
+        missing, other_missing = t.isnan(one), t.isnan(other)
+        smaller = t.logical_or(t.less(other, one), t.logical_and(missing, t.logical_not(other_missing)))
+        same = t.logical_or(t.equal(other, one), t.logical_and(missing, other_missing))
+        before = t.logical_or(smaller, t.logical_and(same, earlier))
         rank = t.sum_(t.cast(before, "i32"), axis=2)
         place = t.constant(np.arange(size, dtype=np.int32)[None, :, None])
         here = t.equal(t.reshape(rank, N, 1, size), place)
