@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import Array, DType
 from hbc.ops import tensor as t
+from hbc.ops.checks import CheckValues
+from hbc.ops.columns import Categorize
 from hbc.ops.tree import CategoryPlanes
+from hbc.parser.frame import Frame, Refusal
 
 
 def rounded_down(thresholds: Array) -> Array:
@@ -47,3 +52,54 @@ class PlaneTable:
             limit=2.0**31 if self.sets_go_left else 2.0**24,
         )
         return t.concat([x, planes(x)])
+
+
+def string_categories(categories: Sequence[object]) -> Array | None:
+    """The categories of a column of a frame as strings, or None where they are their own codes 0..n-1."""
+    if all(isinstance(category, str) for category in categories):
+        return np.array(list(categories), str)
+    if list(categories) == list(range(len(categories))):
+        return None
+    raise Refusal(
+        f"a categorical column has the categories {', '.join(map(repr, categories[:5]))}, which are neither strings nor 0..n-1: "
+        "in an array their codes would stand, in a frame they themselves.",
+        "Give the column strings as categories, or its codes as integers.",
+    )
+
+
+def with_codes(x: Frame, categories: Mapping[int, Array], dtype: DType, known_to: str | None = None) -> Node:
+    """The columns of x as one matrix of floats, where strings are replaced by their places among the categories of their column:
+    NaN where they are missing, and where they are no category; `known_to` names the estimator that rejects the latter."""
+    x.need_strings(sorted(categories))
+    blocks, run = [], []
+    for i in range(len(x)):
+        if i not in categories:
+            run.append(i)
+            continue
+        if run:
+            blocks.append(t.cast(x.select(run).matrix(), dtype))
+            run = []
+        column = x.column(i)
+        if known_to is not None:
+            column = _known(column, categories[i], x.name(i), known_to)
+        code = Categorize(categories[i])(column)
+        missing = t.less(code, t.constant(0, "i64"))
+        blocks.append(t.where(missing, t.constant(np.nan, dtype), t.cast(code, dtype)))
+    if run:
+        blocks.append(t.cast(x.select(run).matrix(), dtype))
+    return t.concat(blocks)
+
+
+def _known(column: Node, categories: Array, name: str, owner: str) -> Node:
+    yes = np.array([True])
+    return CheckValues(
+        owner,
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=categories[None, :],
+        counts=np.array([len(categories)]),
+        nan=yes,
+        none=yes,
+        columns=(name,),
+    )(column)

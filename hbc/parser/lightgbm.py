@@ -19,9 +19,18 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
-from hbc.parser.boosting import PlaneTable, rounded_down
-from hbc.parser.frame import Refusal, select_columns
-from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
+from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
+from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
+from hbc.parser.registry import (
+    Described,
+    Result,
+    WithoutRows,
+    converts,
+    describes,
+    integers_of_frames_are_f64,
+    public_name,
+    returns_without_rows,
+)
 from hbc.parser.sklearn.common import labels
 
 WINDOW = float(np.float32(1e-35))
@@ -286,9 +295,40 @@ def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
     return replace(trees, output="leaf")
 
 
-def scores(text: str, x: Node) -> Scores:
-    model = read_model(text)
-    x = as_read(x)
+def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
+    """The string categories of the columns that were categorical in the training frame. LightGBM keeps them in the order of the
+    columns, but not which columns those were: they are the ones it made category splits for, or those that hold strings now."""
+    stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
+    texts = [categories for categories in stored if categories is not None]
+    if not texts:
+        return {}
+    columns = [i for i, dtype in enumerate(x.dtypes) if dtype == "str"]
+    if not columns:
+        ranges = model.header["feature_infos"].split(" ")
+        split = [i for i, values in enumerate(ranges) if values != "none" and not values.startswith("[")]
+        columns = [i for i, c in zip(split, stored, strict=True) if c is not None] if len(split) == len(stored) else []
+    if len(columns) != len(texts):
+        raise Refusal(
+            f"it was fitted on a frame with {len(stored)} categorical columns, and does not say which they were.",
+            "Pass a sample of the frame: hbc.convert(model, backend, X).",
+        )
+    return dict(zip(columns, texts, strict=True))
+
+
+def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
+    """x as LightGBM reads it (basic.py): an array keeps its floats, and integers become float32 (_np2d_to_np1d); in a frame they
+    become float64 (_data_from_pandas), and categories their codes."""
+    integers_of_frames_are_f64()
+    x = as_frame(x)
+    categories = frame_categories(booster, model, x)
+    if not categories:
+        return as_read(x.matrix())
+    return with_codes(x, categories, "f32" if set(x.dtypes) <= {"str", "f32"} else "f64")
+
+
+def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
+    model = read_model(booster.model_to_string())
+    x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
@@ -311,10 +351,9 @@ def _model_columns(m: Any) -> Described:
     return m.n_features_in_, None
 
 
-@converts("lightgbm.Booster")
-def booster(m: Any, x: Node) -> Result:
-    x = Check(public_name(type(m)), allow_nan=True, allow_inf=True, min_rows=0)(x)
-    return {"predict": flat(scores(m.model_to_string(), x).output)}
+@converts("lightgbm.Booster", frame=True)
+def booster(m: Any, x: Node | Frame) -> Result:
+    return {"predict": flat(scores(m, x, public_name(type(m)), min_rows=0).output)}
 
 
 @returns_without_rows("lightgbm.Booster")
@@ -322,20 +361,19 @@ def _no_predictions(m: Any) -> WithoutRows:
     return {"predict": ("<f8", (0,))}
 
 
-def _scores(m: Any, x: Node) -> Scores:
+def _scores(m: Any, x: Node | Frame) -> Scores:
     if m.get_params().get("pred_early_stop"):
         raise Refusal("pred_early_stop=True skips trees, by rows.", "Set pred_early_stop=False.")
-    x = Check(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
-    return scores(m.booster_.model_to_string(), x)
+    return scores(m.booster_, x, public_name(type(m)), min_rows=1)
 
 
-@converts("lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
-def lgbm_regressor(m: Any, x: Node) -> Result:
+@converts("lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel", frame=True)
+def lgbm_regressor(m: Any, x: Node | Frame) -> Result:
     return {"predict": flat(_scores(m, x).output)}
 
 
-@converts("lightgbm.LGBMClassifier")
-def lgbm_classifier(m: Any, x: Node) -> Result:
+@converts("lightgbm.LGBMClassifier", frame=True)
+def lgbm_classifier(m: Any, x: Node | Frame) -> Result:
     result = _scores(m, x)
     outputs = {"decision_function": flat(result.raw)} if hasattr(m, "decision_function") else {}
     if callable(m.objective_):

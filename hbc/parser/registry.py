@@ -131,6 +131,7 @@ class _Context:
     culprits: list[Culprit] = field(default_factory=list)
     columns_by_name: bool = False
     frames_only: bool = False
+    integers_as_f64: bool = False
 
 
 _context: ContextVar[_Context] = ContextVar("hbc_parser_context")
@@ -217,6 +218,14 @@ def columns_by_name(*, frames_only: bool = False) -> None:
     context = _context.get()
     context.columns_by_name = True
     context.frames_only = context.frames_only or frames_only
+
+
+def integers_of_frames_are_f64() -> None:
+    """Called by converters of estimators that take the integers of a frame for float64, but those of an array for something else.
+    It counts where the estimator is given the model's own input."""
+    context = _context.get()
+    if len(context.path) == 1:
+        context.integers_as_f64 = True
 
 
 def transform_child(model: Any, x: Node | Frame, place: str) -> Node:

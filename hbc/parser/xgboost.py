@@ -7,6 +7,7 @@ All of XGBoost computes in float32: every input is cast to it first.
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,8 +22,8 @@ from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
-from hbc.parser.boosting import PlaneTable
-from hbc.parser.frame import Refusal
+from hbc.parser.boosting import PlaneTable, string_categories, with_codes
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 
 LOGIT = ("reg:logistic", "binary:logistic")
@@ -60,6 +61,27 @@ class Learner:
     def n_outputs(self) -> int:
         parameters = self.document["learner_model_param"]
         return max(int(parameters["num_class"]), int(parameters.get("num_target", 1)), 1)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The part with the trees, or with the weights of gblinear."""
+        booster = self.document["gradient_booster"]
+        return dict(booster["gbtree"]["model"] if self.booster == "dart" else booster["model"])
+
+    @property
+    def categories(self) -> dict[int, Array]:
+        """The string categories of the columns of the training frame, which XGBoost 3.1 and later keep."""
+        result = {}
+        for column, stored in enumerate(self.model.get("cats", {}).get("enc", ())):
+            if "offsets" not in stored:
+                string_categories(stored["values"].tolist())
+            elif len(stored["values"]):
+                # A letter beyond ASCII has several bytes, of which XGBoost 3.2 counts one: its own table of categories is wrong then.
+                if (stored["values"] < 0).any():
+                    raise Refusal("a category is not ASCII, and XGBoost does not keep such categories whole.", "Rename them.")
+                text, ends = stored["values"].astype(np.uint8).tobytes().decode(), stored["offsets"].tolist()
+                result[column] = np.array([text[a:b] for a, b in itertools.pairwise(ends)], str)
+        return result
 
     @property
     def n_features(self) -> int:
@@ -113,14 +135,14 @@ class Machine:
 
 def _linear(learner: Learner, x: Node) -> Node:
     """GBLinear::Pred: a missing value adds nothing, and every output starts from the first one's base score."""
-    weights = learner.document["gradient_booster"]["model"]["weights"].reshape(-1, learner.n_outputs)
+    weights = learner.model["weights"].reshape(-1, learner.n_outputs)
     present = t.where(t.isnan(x), 0.0, x)
     return Linear(weights[:-1], weights[-1] + learner.base[0])(present)
 
 
 def _ensemble(learner: Learner, rounds: int | None) -> tuple[TreeEnsemble, PlaneTable]:
     booster = learner.document["gradient_booster"]
-    model = booster["gbtree"]["model"] if learner.booster == "dart" else booster["model"]
+    model = learner.model
     documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
     weights = np.asarray(booster.get("weight_drop", np.ones(len(documents))), np.float32)
     if rounds is not None:
@@ -216,10 +238,13 @@ def flat(value: Node) -> Node:
     return t.reshape(value, "N") if value.type.shape[1:] == (1,) else value
 
 
-def _checked(m: Any, x: Node, *, allow_inf: bool, min_rows: int = 0) -> Node:
+def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_rows: int = 0) -> Node:
     """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
-    limit = float("inf") if allow_inf or x.type.dtype != "f64" else LARGEST
-    return as_read(Check(public_name(type(m)), allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(x))
+    owner = public_name(type(m))
+    categories = learner.categories
+    matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
+    limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else LARGEST
+    return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
 
 
 def as_read(x: Node) -> Node:
@@ -236,7 +261,7 @@ class Estimator:
     """One of the scikit-learn classes over x: with its `missing`, and the best iteration of early stopping."""
 
     model: Any
-    x: Node
+    x: Node | Frame
 
     @cached_property
     def machine(self) -> Machine:
@@ -250,7 +275,11 @@ class Estimator:
     def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
         """What the trees see. A DMatrix (not `in_place`) rejects infinite values, unless they are the missing ones."""
         missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
-        x = _checked(self.model, self.x, allow_inf=in_place or bool(np.isinf(missing)), min_rows=min_rows)
+        learner = self.machine.learner
+        if learner.categories and not np.isnan(missing):
+            raise Refusal(f"missing={self.model.missing} beside string categories.", "Leave missing=nan.")
+        allow_inf = in_place or bool(np.isinf(missing))
+        x = _checked(self.model, learner, self.x, allow_inf=allow_inf, min_rows=min_rows)
         return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)
 
     def margin(self, min_rows: int = 0) -> Node:
@@ -269,22 +298,22 @@ def _booster_columns(m: Any) -> Described:
     return m.num_features(), m.feature_names
 
 
-@converts("xgboost.Booster")
-def booster(m: Any, x: Node) -> Result:
+@converts("xgboost.Booster", frame=True)
+def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made of X: all rounds."""
     machine = Machine(read_model(m))
-    margin = machine.margin(_checked(m, x, allow_inf=False))
+    margin = machine.margin(_checked(m, machine.learner, x, allow_inf=False))
     return {"predict": flat(link(machine.learner.objective, margin))}
 
 
-@converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker")
-def xgb_regressor(m: Any, x: Node) -> Result:
+@converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker", frame=True)
+def xgb_regressor(m: Any, x: Node | Frame) -> Result:
     estimator = Estimator(m, x)
     return {"predict": estimator.output(), **estimator.apply()}
 
 
-@converts("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
-def xgb_classifier(m: Any, x: Node) -> Result:
+@converts("xgboost.XGBClassifier", "xgboost.XGBRFClassifier", frame=True)
+def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     estimator, n_classes = Estimator(m, x), int(m.n_classes_)
     output = estimator.output()
     columns = output.type.columns if len(output.type.shape) == 2 else 1

@@ -165,7 +165,7 @@ class Intake:
         if not self.texts and len(self.numbers) == len(place) == len(table.names) and place == list(range(len(place))):
             block = table.block()
             if block is not None:
-                return self._from_numbers(block)
+                return self._from_numbers(block.astype(np.float64) if self._widens(block.dtype) else block)
         columns: dict[int, Array] = {}
         for i in self.texts:
             columns[i] = strings(table.column(place[i]), self._where(i))
@@ -179,12 +179,13 @@ class Intake:
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
-        found = {i: variant_dtype(dtype) for i, dtype in dtypes.items()}
+        found = {i: "f64" if self._widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
         for variant in self.variants:
             if all(variant[i] in (kind, "unread") for i, kind in found.items()):
                 return variant
         if not self.spec.dtype_by_column:
-            return self.uniform[variant_dtype(np.result_type(*dtypes.values()))]
+            common = np.result_type(*dtypes.values())
+            return self.uniform["f64" if self._widens(common) else variant_dtype(common)]
         if "f32" not in found.values():
             return self.uniform["f64"]
         single = [self.spec.describe_column(i) for i, kind in found.items() if kind == "f32"]
@@ -194,6 +195,10 @@ class Intake:
             expected="numbers of one float dtype, since the source library treats columns of different dtypes differently here",
             advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
         )
+
+    def _widens(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the source takes a frame's numbers of this dtype for float64, but an array's for something else."""
+        return self.spec.integers_as_f64 and dtype.kind in "iub"
 
     def _positions(self, table: Table) -> list[int]:
         """For every column of the model its position in the frame, as scikit-learn finds it; -1 for an unread one that is missing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 
 from estimators.case import Case
 
@@ -130,6 +131,35 @@ def _windowed():
     return lgb.LGBMRegressor(**_settings({"zero_as_missing": True})).fit(X, target), X[:200]
 
 
+def _frame(kind="strings"):
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=ROWS), "colour": rng.choice(list("abcdefgh"), ROWS), "n": rng.integers(0, 9, ROWS)}
+    )
+    frame["size"] = rng.choice(["small", "größer", "x"], ROWS)
+    target = frame.colour.isin(["b", "e"]) * 2.0 + frame.x + (frame["size"] == "x") + frame.n / 9
+    if kind != "codes":
+        frame.loc[rng.random(ROWS) < 0.1, "colour"] = None
+    if kind == "codes":
+        frame["colour"], frame["size"] = frame.colour.astype("category").cat.codes, frame["size"].astype("category").cat.codes
+    frame["colour"] = frame.colour.astype("category")
+    frame["size"] = pd.Categorical(frame["size"], ordered=kind == "ordered")
+    model = lgb.LGBMRegressor(**_settings({"min_child_samples": 5})).fit(frame, target)
+    rows = frame[:200].copy()
+    if kind == "strings":  # not seen in training, other categories, and in another order
+        rows["colour"] = pd.Categorical(["z", "h", *rows.colour[2:]], categories=list("zhgfedcba"))
+    return model, rows
+
+
+def _large_integers(frame):
+    """Integers that float32 does not hold: in an array LightGBM rounds them, in a frame it does not."""
+    rng = np.random.default_rng(5)
+    X = 1_700_000_000 + rng.integers(0, 300, (ROWS, 2))
+    target = np.sin(X[:, 0] / 10) + X[:, 1] % 7
+    X = pd.DataFrame(X, columns=["a", "b"]) if frame else X
+    return lgb.LGBMRegressor(**_settings({"min_child_samples": 5})).fit(X.astype(float), target), X[:200]
+
+
 CASES = [
     Case("LGBMClassifier binary", _classifier),
     Case("LGBMClassifier binary no missing", lambda: _classifier(missing=0.0)),
@@ -177,6 +207,11 @@ CASES = [
     Case("LGBMRegressor categorical", _categorical),
     Case("LGBMRegressor categorical one-hot", lambda: _categorical(max_cat_to_onehot=100)),
     Case("LGBMRegressor categorical linear_tree", lambda: _categorical(linear_tree=True)),
+    Case("LGBMRegressor frame with categories", _frame),
+    Case("LGBMRegressor frame with integer categories", lambda: _frame("codes")),
+    Case("LGBMRegressor frame with an ordered category", lambda: _frame("ordered"), sample=True),
+    Case("LGBMRegressor large integers", lambda: _large_integers(False)),
+    Case("LGBMRegressor large integers in a frame", lambda: _large_integers(True)),
     Case("LGBMRegressor single leaves", _single_leaves),
     Case("LGBMRanker lambdarank", _ranker),
     Case("LGBMRanker rank_xendcg", lambda: _ranker(objective="rank_xendcg")),

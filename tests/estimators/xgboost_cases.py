@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas as pd
 import xgboost as xgb
 
 from estimators.case import Case
@@ -84,6 +85,21 @@ def _categorical(**options):
     # Not seen in training, fractional, negative, and beyond what a set can hold.
     rows[:16, 0] = [-1, -0.5, -0.0, 0.5, 0.99, 1.5, 39.9, 40, 41, 63, 64, 1e3, 2.0**24, 2.0**24 - 1, -1e10, 1e-40]
     return model.fit(X, target), rows
+
+
+def _frame(**options):
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=ROWS), "colour": rng.choice(list("abcdefgh"), ROWS), "n": rng.integers(0, 9, ROWS)}
+    )
+    frame["size"] = rng.choice(["small", "larger", "x"], ROWS)
+    target = frame.colour.isin(["b", "e"]) * 2.0 + frame.x + (frame["size"] == "x") + frame.n / 9
+    frame.loc[rng.random(ROWS) < 0.1, "colour"] = None
+    frame["colour"], frame["size"] = frame.colour.astype("category"), frame["size"].astype("category")
+    model = xgb.XGBRegressor(**_settings({"enable_categorical": True, **options})).fit(frame, target)
+    rows = frame[:200].copy()
+    rows["colour"] = pd.Categorical(rows.colour, categories=list("hgfedcba"))  # the same in another order
+    return model, rows
 
 
 def _custom(n=2):
@@ -181,6 +197,8 @@ CASES = [
     Case("XGBRegressor missing=0 gblinear", lambda: _missing(0.0, booster="gblinear"), methods=("predict",)),
     Case("XGBRegressor categorical", lambda: _categorical(max_cat_to_onehot=1)),
     Case("XGBRegressor categorical one-hot", lambda: _categorical(max_cat_to_onehot=100)),
+    Case("XGBRegressor frame with categories", _frame),
+    Case("XGBRegressor frame with categories dart", lambda: _frame(booster="dart", max_cat_to_onehot=1)),
     Case("XGBRanker rank:ndcg", _ranker),
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
     Case("XGBRanker rank:pairwise", lambda: _ranker("rank:pairwise")),
