@@ -122,6 +122,17 @@ def test_other_backends_take_the_same_branches(name: str, strategy: str, backend
     np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_million_decisions(seed: int) -> None:
+    """100 trees × 100,000 rows, with and without NaN in training."""
+    X, y = training_data(seed, 3, missing=seed % 2 == 1)
+    model = RandomForestClassifier(100, random_state=seed, min_samples_leaf=1 + seed).fit(X, y)
+    cuts = thresholds([tree.tree_ for tree in model.estimators_])
+    data = rows(seed, cuts, np.float64, [*SPECIAL, np.nan, np.nan], count=100_000)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").apply(data), model.apply(data))
+
+
 def test_gradient_boosting_applies_rows_with_nan() -> None:
     """`apply` asks the trees, which take NaN; predictions reject it."""
     model = fitted("gradient boosting", missing=False)
