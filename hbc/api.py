@@ -11,6 +11,7 @@ import operator
 import os
 import pkgutil
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -198,14 +199,28 @@ class Builder:
             )
         if not Path(path).absolute().parent.is_dir():
             raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
-        writer = EXPORTS[suffix]
-        if writer != self.backend:
-            other = self.moved(writer, "cpu")
-            built = other.compile(other.plan(graph))
-        built.export(path)
+        writer = self if EXPORTS[suffix] == self.backend else self.moved(EXPORTS[suffix], "cpu")
+        numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
+        takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
+        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not _writes_strings(writer.compiler):
+            left_out = ", ".join(method for method in graph.outputs if method not in numeric)
+            warnings.warn(
+                f"{path} has no {left_out}: it returns strings, which {suffix} files cannot hold. Use classes_ with predict_proba.",
+                UserWarning,
+                stacklevel=3,
+            )
+            graph = graph.select(*numeric)
+        elif writer is self:
+            built.export(path)
+            return
+        writer.compile(writer.plan(graph)).export(path)
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _writes_strings(compiler: Compiler) -> bool:
+    return compiler.handles_strings or isinstance(compiler, GraphExporter)
 
 
 def _model(contents: artifact.Contents, builder: Builder) -> CompiledModel:

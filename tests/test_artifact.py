@@ -397,6 +397,22 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         compiled.export(tmp_path / "m.exe")
 
 
+@pytest.mark.parametrize("suffix", [".onnx", ".pt", ".so"])
+def test_export_from_any_backend(suffix: str, tmp_path: Path) -> None:
+    for labels in (Y, np.array(["no", "yes"])[Y]):
+        compiled = hbc.convert(LogisticRegression().fit(X, labels), "numpy")
+        path = tmp_path / f"m{suffix}"
+        if labels is Y or suffix == ".onnx":
+            compiled.export(path)
+        else:
+            with pytest.warns(UserWarning, match=r"has no predict: it returns strings"):
+                compiled.export(path)
+        assert path.stat().st_size > 0
+        path.unlink()
+    with pytest.raises(ValueError, match="strings"):
+        hbc.convert(mixed(), "numpy").export(tmp_path / "m.pt")
+
+
 ATTRIBUTES: dict[str, Any] = {
     "objects": np.array(["a", None, 1, 2.5, True], object),
     "matrix of objects": np.array([["a", "b"], ["c", "d\0"]], object),

@@ -13,15 +13,19 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import InputSpec
 from hbc.ir.types import N
-from hbc.runtime.inputs import NA, describe, prepare
+from hbc.runtime.inputs import describe, prepare
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(40, 3)) * 4)
@@ -321,8 +325,54 @@ def test_pandas_na_is_no_category() -> None:
     frame = pd.DataFrame({"a": ["x", "y", "x"]})
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(frame)
     compiled = hbc.convert(encoder, "numpy")
-    data = pd.DataFrame({"a": pd.Series(["y", None, NA], dtype="string")})
+    data = pd.DataFrame({"a": pd.Series(["y", None, "z"], dtype="string")})
     np.testing.assert_array_equal(compiled.transform(data), encoder.transform(data))
+
+
+def test_pandas_na_stops_an_imputer() -> None:
+    frame = pd.DataFrame({"a": pd.Series(["x", "y", "x"], dtype=object)})
+    model = make_pipeline(SimpleImputer(strategy="most_frequent"), OrdinalEncoder()).fit(frame)
+    data = pd.DataFrame({"a": pd.Series(["x", pd.NA], dtype=object)})
+    with pytest.raises(TypeError):
+        model.transform(data)
+    compiled = hbc.convert(model, "numpy")
+    with pytest.raises(hbc.InvalidInputError, match=r"column 0 \('a'\): found pandas.NA in row 1"):
+        compiled.transform(data)
+    data["a"] = ["x", np.nan]
+    np.testing.assert_array_equal(compiled.transform(data), model.transform(data))
+
+
+SPARSE: dict[str, Any] = {
+    "a linear model": (lambda: LogisticRegression(), True),
+    "trees": (lambda: DecisionTreeClassifier(), True),
+    "histogram trees": (lambda: HistGradientBoostingClassifier(max_iter=2), False),
+    "a centring scaler": (lambda: StandardScaler(), False),
+    "a scaler": (lambda: StandardScaler(with_mean=False), True),
+    "a pipeline": (lambda: make_pipeline(StandardScaler(), LogisticRegression()), False),
+    "dense inside": (lambda: make_pipeline(TruncatedSVD(2), HistGradientBoostingClassifier(max_iter=2)), True),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_matrices_where_the_source_takes_them(name: str) -> None:
+    make, accepted = SPARSE[name]
+    model = make().fit(X, Y)
+    compiled = hbc.convert(model, "numpy")
+    method = "transform" if hasattr(model, "transform") else "predict"
+    data = scipy.sparse.csr_matrix(X)
+    if accepted:
+        expected = getattr(model, method)(data)
+        expected = expected.toarray() if scipy.sparse.issparse(expected) else expected
+        if expected.dtype.kind == "f":
+            # On sparse matrices scikit-learn multiplies by 1 / scale_ where it divides otherwise: the last bit may differ.
+            np.testing.assert_allclose(getattr(compiled, method)(data), expected, rtol=1e-12)
+        else:
+            np.testing.assert_array_equal(getattr(compiled, method)(data), expected)
+        return
+    with pytest.raises((TypeError, ValueError)):
+        getattr(model, method)(data)
+    with pytest.raises(hbc.InvalidInputError, match=r"sparse matrix.*toarray"):
+        getattr(compiled, method)(data)
 
 
 NAMES_TABLE = [

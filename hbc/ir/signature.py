@@ -19,7 +19,8 @@ class InputSpec:
     `strings` are the columns that hold strings. `by_name`: columns of a frame are found by name in any order, and further ones
     are ignored (ColumnTransformer); otherwise names must be the fitted ones in their order. `dtype_by_column`: the source treats columns
     of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `frames_only`: it names columns,
-    and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `ndim` is 1 for label encoders.
+    and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `sparse`: whether it takes sparse matrices.
+    `ndim` is 1 for label encoders.
     """
 
     n_features: int
@@ -29,6 +30,7 @@ class InputSpec:
     dtype_by_column: bool = False
     frames_only: bool = False
     integers_as_f64: bool = False
+    sparse: bool = True
     ndim: int = 2
 
     def describe_column(self, index: int) -> str:
@@ -60,6 +62,10 @@ class Sample:
     kinds: tuple[DType, ...]
 
 
+NA = "\0pandas.NA"
+"""What a pandas.NA among strings becomes: to scikit-learn's encoders it is neither None nor NaN nor any category."""
+
+
 @dataclass(frozen=True)
 class InputLimits:
     """Requirements on one graph input, by column: whether NaN and ±inf may come, and how large |x| may be."""
@@ -68,6 +74,8 @@ class InputLimits:
     allow_inf: Array
     limit: Array
     owners: tuple[str, ...]
+    allow_na: Array = field(default_factory=lambda: np.array(True))
+    """Of strings: whether pandas.NA (in the form of `NA`) may come."""
 
     @property
     def unrestricted(self) -> bool:

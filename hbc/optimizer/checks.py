@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ops.checks import Check, CheckValues
-from hbc.ops.columns import SelectColumns
+from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.features import Polynomial
 from hbc.ops.tensor import Concat
 from hbc.optimizer.bounds import safe_magnitude
@@ -67,10 +67,26 @@ def input_limits(graph: Graph) -> Limits:
                 owner[column] = check.owner
             inf[column] &= check.allow_inf
             limit[column] = min(limit[column], check.limit)
+    plain = _taking_pandas_na(graph, traces)
     limits = tuple(
-        InputLimits(np.array(nan), np.array(inf), np.array(limit), tuple(owner)) for nan, inf, limit, owner in state.values()
+        InputLimits(
+            np.array(nan), np.array(inf), np.array(limit), tuple(owner), np.array([(node, i) in plain for i in range(len(nan))])
+        )
+        for node, (nan, inf, limit, owner) in state.items()
     )
     return Limits(limits, min_rows, tuple(guards))
+
+
+def _taking_pandas_na(graph: Graph, traces: dict[Node, _Trace]) -> Origin:
+    """The string columns that only encoders read. To them a pandas.NA is an unknown category; whatever else scikit-learn computes
+    with strings (imputers) stops at it."""
+    columns = {(node, i) for node in graph.inputs if node.type.dtype == "str" for i in range(len(traces[node].missing))}
+    readers = [(node.op, source) for node in graph.nodes for source in node.inputs]
+    returned = [(None, node) for group in graph.outputs.values() for node in group]
+    for op, source in (*readers, *returned):
+        if source.type.dtype == "str" and not isinstance(op, (SelectColumns, Concat, Check, Categorize)):
+            columns -= set(frozenset[tuple[Node, int]]().union(*traces[source].missing))
+    return frozenset(columns)
 
 
 def looser_limits(graph: Graph) -> dict[str, Limits]:

@@ -73,7 +73,23 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
     sample = _aligned(sample, fitted_names)
     if sample is not None and len(sample.kinds) != count:
         raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
-    return InputSpec(int(count), fitted_names, ndim=1 if name in registry.ONE_DIMENSIONAL else 2), sample
+    ndim = 1 if name in registry.ONE_DIMENSIONAL else 2
+    return InputSpec(int(count), fitted_names, sparse=_takes_sparse(model), ndim=ndim), sample
+
+
+def _takes_sparse(model: Any) -> bool:
+    """What scikit-learn's tags say. A pipeline is asked for its first step: what follows may get a dense matrix from it."""
+    while registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
+        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
+        if not steps:
+            return True
+        model = steps[0]
+    if not type(model).__module__.startswith("sklearn."):
+        return True
+    try:
+        return bool(model.__sklearn_tags__().input_tags.sparse)
+    except (AttributeError, TypeError, ValueError):
+        return True
 
 
 def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | None:

@@ -62,8 +62,10 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
         without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
         info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows)
-        for dtype in info.output_dtypes.values():
+        for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
             np.dtype(dtype)
+        if not all(0 in shape for _, shape in without_rows.values()):
+            raise ValueError("results without rows that have some")
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in document["input"].items()
         }

@@ -12,12 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
-from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
+from hbc.ir.signature import NA, InputSpec, Kinds, Sample, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.frames import Table, read_frame
-
-NA = "\0pandas.NA"
-"""What a pandas.NA among strings becomes: to scikit-learn's encoders it is neither None nor NaN nor any category."""
 
 RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
@@ -88,6 +85,9 @@ class Intake:
         return [(NUMPY_DTYPES[kinds[g[0]]], None if g == everything else list(g), g) for g in groups]
 
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
+        if not self.spec.sparse and _is_sparse(X):
+            advice = "The source library rejects sparse matrices here: pass X.toarray()."
+            raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
         value = _open(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
         if isinstance(value, Table):
             return self._from_table(value)
@@ -265,8 +265,7 @@ def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
         return _from_sequence(X, mixed)
     if X is None or isinstance(X, (str, bytes, Mapping)):
         _reject_kind(X)
-    sparse = sys.modules.get("scipy.sparse")
-    if sparse is not None and sparse.issparse(X):
+    if _is_sparse(X):
         return np.asarray(X.toarray())
     frame = read_frame(X)
     if isinstance(frame, Table):
@@ -281,6 +280,11 @@ def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
     if isinstance(X, Iterator) and vector:
         return _from_sequence(list(X), mixed)
     return _from_sequence(X, mixed and not hasattr(X, "__array__"))
+
+
+def _is_sparse(X: Any) -> bool:
+    sparse = sys.modules.get("scipy.sparse")  # nobody has a sparse matrix before it is imported
+    return sparse is not None and bool(sparse.issparse(X))
 
 
 def _from_sequence(X: Any, mixed: bool) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
-from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
@@ -62,7 +62,10 @@ class Gate:
 
     def _reject(self, value: Any, row: int, place: int, column: int, limits: InputLimits, count: int) -> NoReturn:
         owner = limits.owners[place] or "the model"
-        if value != value:
+        if isinstance(value, str):
+            found, expected = "pandas.NA", "a string, None or NaN"
+            advice = "The source library stops at it: pass X.astype(object).where(X.notna(), None)."
+        elif value != value:
             found, expected = "NaN", "a value"
             advice = f"{owner} rejects missing values: impute them (sklearn.impute.SimpleImputer) or leave out the rows."
         elif np.isinf(value):
@@ -84,7 +87,7 @@ class Gate:
 def _bound(limits: InputLimits, kind: str) -> Any:
     """A sum of squares up to which every value passes; None where every value passes anyway."""
     if kind == "str":
-        return None if limits.allow_nan.all() else 0.0
+        return None if limits.allow_nan.all() and limits.allow_na.all() else 0.0
     if limits.unrestricted or not limits.limit.size:
         return None
     if kind not in ("f32", "f64"):
@@ -106,4 +109,5 @@ def _beyond(block: Array, limits: InputLimits) -> Array:
 
 
 def _missing_strings(block: Array, limits: InputLimits) -> Array:
-    return (block != block).astype(bool) & ~limits.allow_nan
+    missing: Array = (block != block).astype(bool) & ~limits.allow_nan
+    return missing if limits.allow_na.all() else missing | ((block == NA).astype(bool) & ~limits.allow_na)
