@@ -114,9 +114,7 @@ ONE_HOT = [
         "OneHotEncoder unsorted strings",
         lambda: _fit(OneHotEncoder(categories=[["red", "", "green", "a rather long one", "blue", "äther", "none"]] * 3), TEXTS),
     ),
-    Case(
-        "OneHotEncoder of numbers and None", lambda: _fit(OneHotEncoder(), np.where(np.isnan(GAPS), None, CODES.astype(object)))
-    ),
+    Case("OneHotEncoder of numbers and NaN as objects", lambda: _fit(OneHotEncoder(), GAPS.astype(object))),
     Case("OneHotEncoder of mixed columns", lambda: _fit(OneHotEncoder(), MIXED)),
     Case("OneHotEncoder of mixed columns, rare", lambda: _fit(OneHotEncoder(max_categories=3, drop="if_binary"), MIXED)),
 ] + [
@@ -152,8 +150,8 @@ ORDINAL = [
         lambda: _fit(OrdinalEncoder(categories=[["red", "", "green", "a rather long one", "blue", "äther"]] * 3), TEXTS),
     ),
     Case(
-        "OrdinalEncoder of numbers and None",
-        lambda: _fit(OrdinalEncoder(), np.where(np.isnan(GAPS), None, CODES.astype(object))),
+        "OrdinalEncoder of numbers and NaN as objects",
+        lambda: _fit(OrdinalEncoder(), GAPS.astype(object)),
     ),
     Case("OrdinalEncoder of mixed columns", lambda: _fit(OrdinalEncoder(), MIXED)),
 ]

@@ -64,14 +64,14 @@ def read_categories(categories: Array, name: str) -> Categories:
     if not all(isinstance(item, numbers.Real) for item in known):
         kinds = ", ".join(sorted({type(item).__name__ for item in known}))
         raise Refusal(f"{name} has categories of the types {kinds}.", "Fit it on columns of strings only, or of numbers only.")
-    if none >= 0 and nan >= 0:
-        raise Refusal(f"{name} has both None and NaN among numbers.", "Fit it on float columns, where both are NaN.")
+    if none >= 0:  # as a number None is NaN, which the source tells apart
+        raise Refusal(f"{name} has None among numbers.", "Fit it on a float column, with NaN for what is missing.")
     values = np.array(known)
     values = values.astype(np.int64 if values.dtype.kind in "biu" else np.float64 if values.dtype.kind == "O" else values.dtype)
     if categories.dtype.kind == "f":
         values = values.astype(categories.dtype)
     order = np.argsort(values, kind="stable")
-    return Categories(values[order], places[order], max(nan, none), -1, len(items))
+    return Categories(values[order], places[order], nan, -1, len(items))
 
 
 @dataclass(frozen=True)
