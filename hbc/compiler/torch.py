@@ -333,7 +333,8 @@ class Method:
 
 
 class Program(nn.Module):
-    """A graph. Every method of the model is a method; it takes the graph's inputs, and returns its value, or a tuple of several."""
+    """A graph. Every method of the model is a method, called `entry(name)`: it takes the graph's inputs, and returns its value, or a
+    tuple of several."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -342,7 +343,7 @@ class Program(nn.Module):
         self._input_types = [node.type for node in graph.inputs]
         self._result_types = {name: [node.type for node in group] for name, group in graph.outputs.items()}
         for name in graph.outputs:
-            object.__setattr__(self, name, functools.partial(self.compute, name))
+            object.__setattr__(self, entry(name), functools.partial(self.compute, name))
 
     def _hold(self, array: Array) -> str:
         """The name of the buffer with these bits."""
@@ -392,6 +393,11 @@ class Program(nn.Module):
 
     def row_bytes(self, name: str) -> int:
         return self._methods[name].row_bytes
+
+
+def entry(name: str) -> str:
+    """What a method is called in a module: its own name, or `apply_`, since modules have an `apply` already."""
+    return f"{name}_" if hasattr(nn.Module, name) else name
 
 
 def row_bytes(kind: TensorType) -> int:
@@ -496,7 +502,7 @@ class TorchExecutable:
         return max(64, size // max(self.widths[method], 1))
 
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        results = getattr(self.program, method)(*[tensor.to(self.device) for tensor in tensors])
+        results = getattr(self.program, entry(method))(*[tensor.to(self.device) for tensor in tensors])
         return results if isinstance(results, tuple) else (results,)
 
     def _threads(self) -> AbstractContextManager[int]:

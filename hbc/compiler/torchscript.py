@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.torch import OUTSIDE_DTYPES, Program, TorchCompiler, TorchExecutable, checked_device
+from hbc.compiler.torch import OUTSIDE_DTYPES, Program, TorchCompiler, TorchExecutable, checked_device, entry
 from hbc.ir.graph import Graph
 
 EXAMPLE_ROWS = 3  # not 1: a trace through a single row would fix what broadcasts
@@ -34,11 +34,11 @@ def trace(program: Program, graph: Graph, device: torch.device) -> Any:
         for node in graph.inputs
     )
     with quiet_jit(), torch.no_grad():
-        return torch.jit.trace_module(program, dict.fromkeys(graph.outputs, example), check_trace=False)
+        return torch.jit.trace_module(program, dict.fromkeys(map(entry, graph.outputs), example), check_trace=False)
 
 
 def export(graph: Graph, device: torch.device, path: str) -> None:
-    """Write TorchScript: `torch.jit.load(path).predict(x)` with one tensor for each of the graph's inputs."""
+    """Write TorchScript: `torch.jit.load(path).predict(x)` with one tensor for each of the graph's inputs; `apply` is `apply_`."""
     if not str(path).endswith(".pt"):
         raise ValueError(f"{path}: PyTorch exports TorchScript, to a path that ends in .pt")
     with quiet_jit():
