@@ -398,6 +398,9 @@ CASES["WeightedMedian"] = [
     for dtype in FLOATS
     for weights in ([2.0], [0.5, 0.25, 1.3], [1.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.4, 0.3, 0.9, 2.2, 0.6])
 ]
+CASES["WeightedMedian"] = [
+    (WeightedMedian(np.random.default_rng(width).random(width)), [rows(dtype, width)]) for dtype in FLOATS for width in (1, 6)
+]
 CASES["CategoryPlanes"] = [
     (
         CategoryPlanes(

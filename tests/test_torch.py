@@ -1,0 +1,298 @@
+"""The PyTorch and TorchScript backends: memory, threads, processes, blocks of rows, and files that PyTorch reads alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from operator_cases import random_trees, rows, summable  # noqa: E402
+
+import hbc.compiler.torch as backend  # noqa: E402
+from hbc.api import Builder  # noqa: E402
+from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
+from hbc.errors import BackendUnavailableError, InvalidInputError  # noqa: E402
+from hbc.ir.graph import Graph, Input, Node  # noqa: E402
+from hbc.ir.types import N  # noqa: E402
+from hbc.ops import tensor as t  # noqa: E402
+from hbc.ops.columns import SelectColumns  # noqa: E402
+
+BOTH = pytest.mark.parametrize("name", ["torch", "torchscript"])
+WEIGHTS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+
+
+def matrix(dtype: str = "f32", columns: int = 5, name: str = "X") -> Node:
+    return Input(name, dtype, (N, columns))()  # type: ignore[arg-type]
+
+
+def compiled(graph: Graph, name: str = "torch", strategy: str = "auto", **options: object):
+    builder = Builder(name, CompileOptions(**options), strategy)  # type: ignore[arg-type]
+    return builder.compile(builder.plan(graph))
+
+
+def model() -> Graph:
+    """Several methods, among them one with several values and one that is called like a method of nn.Module."""
+    x = matrix()
+    product = t.matmul(x, WEIGHTS)
+    ensemble = random_trees("f32", [3, 2, 4], outputs=3)
+    return Graph(
+        (x,),
+        {
+            "predict": (t.argmax(product, 1),),
+            "predict_proba": (t.exp(product), t.sum_(product, 1, ordered=True)),
+            "decision_function": (ensemble(x),),
+            "apply": (t.reshape(product, N, 1, 3),),
+        },
+    ).verify()
+
+
+@BOTH
+def test_constants_are_buffers_and_each_is_there_once(name: str) -> None:
+    x = matrix()
+    both = t.add(t.matmul(x, WEIGHTS), t.matmul(t.neg(x), WEIGHTS.copy()))
+    program = compiled(Graph((x,), {"predict": (both,), "transform": (t.matmul(x, WEIGHTS),)}), name).program
+    assert [tuple(buffer.shape) for buffer in program.buffers()] == [WEIGHTS.shape]
+    assert not list(program.parameters())
+
+
+@BOTH
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+def test_rows_in_blocks_are_rows_at_once(name: str, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = compiled(model(), name, strategy)
+    data = np.tile(rows("f32", 5), (40, 1))
+    for method in model().outputs:
+        whole = executable.run(method, [data])
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "BLOCK_BYTES", 1)  # the least block: 64 rows
+            parts = executable.run(method, [data])
+        for a, b in zip(whole, parts, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@BOTH
+def test_results_are_new_memory_and_inputs_may_be_read_only(name: str) -> None:
+    x = matrix()
+    executable = compiled(
+        Graph(
+            (x,), {"transform": (x, t.reshape(x, N, 1, 5), SelectColumns(np.array([1, 2]))(x)), "predict": (t.neg(x), t.neg(x))}
+        ),
+        name,
+    )
+    data = rows("f32", 5)
+    data.setflags(write=False)
+    for method in ("transform", "predict"):
+        results = executable.run(method, [data])
+        for i, result in enumerate(results):
+            assert result.flags.c_contiguous
+            assert result.flags.writeable
+            assert result.base is None or result.base.nbytes == result.nbytes
+            assert not any(np.shares_memory(result, other) for other in (data, *results[:i]))
+    again = executable.run("predict", [data])[0]
+    again[:] = 0
+    assert executable.run("predict", [data])[0].any()
+
+
+def test_a_call_copies_no_input() -> None:
+    data = np.zeros((1000, 5))
+    assert backend.tensor_of(data).data_ptr() == data.ctypes.data
+    data.setflags(write=False)
+    assert backend.tensor_of(data).data_ptr() == data.ctypes.data
+
+
+@BOTH
+def test_threads_belong_to_the_model(name: str) -> None:
+    graph = model()
+    data = np.tile(rows("f32", 5), (200, 1))
+    before = torch.get_num_threads()
+    during: list[int] = []
+    one, two = compiled(graph, name, threads=1), compiled(graph, name, threads=2)
+    for executable in (one, two):
+        call = executable.program.predict
+
+        class Spy:
+            def predict(self, *arrays: object, call=call) -> object:
+                during.append(torch.get_num_threads())
+                return call(*arrays)
+
+        object.__setattr__(executable, "program", Spy())
+        executable.run("predict", [data])
+        assert torch.get_num_threads() == before
+    assert set(during) == {1, 2}
+    # Another thread does not see the limit while it holds.
+    with backend.limited_threads(7):
+        seen: list[int] = []
+        other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        assert torch.get_num_threads() == 7
+    assert seen == [before]
+
+
+def test_threads_are_refused_where_they_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_thread_limits", lambda: None)
+    with pytest.raises(InvalidInputError, match=r"torch\.set_num_threads"):
+        compiled(model(), "torch", threads=2)
+    assert compiled(model(), "torch").run("predict", [rows("f32", 5)])[0].shape == (67,)
+
+
+@BOTH
+def test_calls_from_many_threads(name: str) -> None:
+    graph = model()
+    executable = compiled(graph, name)
+    inputs = [rows("f32", 5, seed=seed) for seed in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda data: executable.run("decision_function", [data])[0], inputs * 4))
+    for data, result in zip(inputs * 4, found, strict=True):
+        np.testing.assert_array_equal(result, graph.evaluate(data, methods=["decision_function"])["decision_function"][0])
+
+
+FORK = """
+import os, sys
+import numpy as np, torch
+from test_torch import compiled, model
+torch.set_num_threads(4)
+executable = compiled(model(), sys.argv[1])
+data = np.zeros((400_000, 5), np.float32)
+expected = executable.run("predict_proba", [data])  # starts the threads of OpenMP, which no child will have
+child = os.fork()
+if child == 0:
+    found = executable.run("predict_proba", [data])
+    os._exit(0 if all(map(np.array_equal, found, expected)) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def in_a_process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@BOTH
+def test_a_forked_child_does_not_wait_for_the_parents_threads(name: str) -> None:
+    done = in_a_process(FORK, name)
+    assert done.returncode == 0, done.stderr
+
+
+ALONE = """
+import sys
+import torch
+module = torch.jit.load(sys.argv[1])
+data = torch.load(sys.argv[2], weights_only=True)
+results = {}
+for size in (data.shape[0], 1, 0):
+    for method in ("predict", "predict_proba", "decision_function", "apply_"):
+        value = getattr(module, method)(data[:size])
+        for i, tensor in enumerate(value if isinstance(value, tuple) else (value,)):
+            results[f"{method} {size} {i}"] = tensor
+assert not [name for name in sys.modules if name.startswith("hbc")]
+torch.save(results, sys.argv[2])
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+def test_exported_files_need_only_torch(name: str, strategy: str, tmp_path) -> None:
+    graph = model()
+    path, exchange = tmp_path / "model.pt", tmp_path / "data.pt"
+    compiled(graph, name, strategy).export(str(path))
+    data = summable("f32", 5)
+    torch.save(torch.from_numpy(data), exchange)
+    done = in_a_process(ALONE, str(path), str(exchange))
+    assert done.returncode == 0, done.stderr
+    results = torch.load(exchange, weights_only=True)
+    for size in (len(data), 1, 0):
+        for method, values in graph.evaluate(data[:size]).items():
+            for i, expected in enumerate(values):
+                found = results[f"{backend.entry(method)} {size} {i}"].numpy()
+                assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+                if method == "decision_function" or found.dtype.kind == "i":
+                    np.testing.assert_array_equal(found, expected)
+                else:
+                    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
+def test_other_suffixes_are_refused(name: str, tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"\.pt"):
+        compiled(model(), name).export(str(tmp_path / "model.bin"))
+
+
+@BOTH
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:99"])
+def test_a_device_that_is_not_there(name: str, device: str) -> None:
+    if torch.cuda.is_available() and device != "cuda:99":
+        pytest.skip("there is a GPU")
+    with pytest.raises(BackendUnavailableError, match=device):
+        compiled(model(), name, device=device)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@BOTH
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+def test_a_gpu_agrees(name: str, strategy: str) -> None:
+    graph = model()
+    executable = compiled(graph, name, strategy, device="cuda")
+    data = rows("f32", 5)
+    (found,) = executable.run("decision_function", [data])
+    np.testing.assert_array_equal(found, graph.evaluate(data, methods=["decision_function"])["decision_function"][0])
+    (result,) = executable.run_tensors("decision_function", [torch.from_numpy(data).cuda()])
+    assert result.is_cuda
+
+
+def test_tensors_stay_tensors() -> None:
+    executable = compiled(model(), "torch")
+    data = torch.from_numpy(rows("f32", 5))
+    (result,) = executable.run_tensors("decision_function", [data])
+    np.testing.assert_array_equal(result.numpy(), executable.run("decision_function", [data.numpy()])[0])
+
+
+@pytest.mark.parametrize(
+    ("depths", "batch_size", "expected"),
+    [
+        ([3] * 20, None, "perf_tree_trav"),
+        ([3] * 20, 1, "gemm"),
+        ([12] * 3, 1, "perf_tree_trav"),
+        ([10] * 3, None, "perf_tree_trav"),
+        ([15, 2], None, "tree_trav"),
+        ([0], None, "perf_tree_trav"),
+    ],
+)
+def test_the_choice_of_a_strategy(depths: list[int], batch_size: int | None, expected: str) -> None:
+    op = random_trees("f32", depths)
+    chosen, reason = load_compiler("torch").choose_strategy(op, CompileOptions(batch_size=batch_size))
+    assert (chosen, bool(reason)) == (expected, True)
+
+
+def test_square_roots_are_correctly_rounded() -> None:
+    for dtype in (np.float32, np.float64):
+        x = np.exp(np.random.default_rng(0).standard_normal(20_000) * 20).astype(dtype)
+        np.testing.assert_array_equal(backend.exact_sqrt(torch.from_numpy(x)).numpy(), np.sqrt(x))
+
+
+@BOTH
+def test_a_deep_graph_keeps_few_values(name: str) -> None:
+    """Values that nobody needs any more are freed: the memory of a chain does not grow with its length."""
+    x = y = matrix(columns=64)
+    for _ in range(300):
+        y = t.neg(t.add(y, 1.0))
+    program = backend.Program(Graph((x,), {"transform": (y,)}))
+    assert all(step.dead for step in program._methods["transform"].steps[1:])
+    data = rows("f32", 64)
+    graph = Graph((x,), {"transform": (y,)})
+    np.testing.assert_array_equal(compiled(graph, name).run("transform", [data])[0], graph.evaluate(data)["transform"][0])
