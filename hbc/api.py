@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import hbc.ops
 from hbc.compiler.base import (
     CompileOptions,
@@ -123,6 +125,20 @@ def strategies(backend: str) -> tuple[str, ...]:
     """The strategies for tree ensembles that a backend knows. Raises ValueError, BackendUnavailableError."""
     compiler = load_compiler(backend_name(backend))
     return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *compiler.strategies)))
+
+
+def self_test(backend: str) -> None:
+    """Compile and run a small graph. Raises whatever goes wrong (`hbc doctor`)."""
+    from hbc.ir.graph import Input
+    from hbc.ir.types import N
+    from hbc.ops import tensor as t
+
+    x = Input("X", "f32", (N, 2))()
+    graph = Graph((x,), {"transform": (t.add(x, np.array([1, 2], np.float32)),)})
+    builder = Builder(backend_name(backend), CompileOptions())
+    (result,) = builder.compile(builder.plan(graph)).run("transform", [np.ones((3, 2), np.float32)])
+    if not np.array_equal(result, np.array([[2, 3]] * 3, np.float32)):
+        raise RuntimeError(f"it computes {np.asarray(result).tolist()} for 1 + [1, 2]")
 
 
 # --- between the rooms -------------------------------------------------------------------------------------------------

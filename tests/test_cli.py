@@ -56,7 +56,6 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "nothing.pkl", "--trust", "-o", "{out}/x.hbc"], "no such file"),
         (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--backend", "jax"], "unknown backend 'jax'; known are"),
         (["convert", "{model}", "--trust", "-o", "{out}/nowhere/x.hbc"], "no such folder"),
-        (["convert", "{model}", "--trust", "-o", "{out}/x.pt", "--backend", "onnx"], ".pt"),
         (["convert", "{out}/model.xyz", "-o", "{out}/x.hbc"], "suffix"),
         (["convert", "{out}/broken.json", "-o", "{out}/x.hbc"], "cannot read"),
         (["explain", "{model}"], "saved by hbc"),

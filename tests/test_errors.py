@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import hbc
+from hbc.api import self_test
 from hbc.errors import Culprit
 from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import Guard, InputLimits, InputSpec, Limits
@@ -270,6 +271,11 @@ def test_backend_names_and_aliases() -> None:
     assert hbc.strategies("numpy")[:4] == ("auto", "gemm", "tree_trav", "perf_tree_trav")
     with pytest.raises(ValueError, match="known are"):
         hbc.strategies("nothing")
+
+
+@pytest.mark.parametrize("backend", list(hbc.backends()))
+def test_self_test(backend: str) -> None:
+    self_test(backend)
 
 
 def test_device_that_is_not_there() -> None:
