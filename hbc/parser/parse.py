@@ -123,7 +123,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         found = tuple(sorted(strings | {i for i, kind in enumerate(current) if kind == "str"}))
         by_name = context.columns_by_name
         spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_name, frames_only=context.frames_only)
-        spec = replace(spec, integers_as_f64=context.integers_as_f64)
+        spec = replace(spec, integers_as_f64=context.integers_as_f64, absent_is_missing=context.absent_is_missing)
+        spec = replace(spec, sparse=spec.sparse and not context.rejects_sparse)
         return spec, current, graph
 
 

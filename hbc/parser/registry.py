@@ -132,6 +132,9 @@ class _Context:
     columns_by_name: bool = False
     frames_only: bool = False
     integers_as_f64: bool = False
+    absent_is_missing: bool = False
+    rejects_sparse: bool = False
+    makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
 
 
 _context: ContextVar[_Context] = ContextVar("hbc_parser_context")
@@ -231,7 +234,23 @@ def integers_of_frames_are_f64() -> None:
 def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
     """The `transform` of an estimator inside another."""
     (node,) = child(model, x, place)["transform"]
+    _context.get().makers.setdefault(node, (model, x))
     return node
+
+
+def maker(node: Node) -> tuple[Any, Node | Frame] | None:
+    """The estimator whose `transform` a node is, and what it was given; None for other nodes."""
+    return _context.get().makers.get(node)
+
+
+def absent_values_are_missing() -> None:
+    """Called by converters of estimators to which the values that a sparse matrix leaves out are missing (NaN), not 0. Where such an
+    estimator is not the only one to read the model's input, sparse matrices are rejected."""
+    context = _context.get()
+    if all(place == "best_estimator_" for place in context.path[1:]):
+        context.absent_is_missing = True
+    else:
+        context.rejects_sparse = True
 
 
 def _stand_in(model: Any) -> Outputs:

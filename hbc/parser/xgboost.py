@@ -24,7 +24,17 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
+from hbc.parser.registry import (
+    Described,
+    Result,
+    WithoutRows,
+    absent_values_are_missing,
+    converts,
+    describes,
+    public_name,
+    returns_without_rows,
+)
+from hbc.parser.sparsity import is_sparse
 
 LOGIT = ("reg:logistic", "binary:logistic")
 LOG = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
@@ -242,7 +252,11 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
     owner = public_name(type(m))
     categories = learner.categories
+    absent_values_are_missing()
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
+    if is_sparse(x):
+        matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
+        matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
     limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else LARGEST
     return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
 

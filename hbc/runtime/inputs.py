@@ -85,13 +85,27 @@ class Intake:
         return [(NUMPY_DTYPES[kinds[g[0]]], None if g == everything else list(g), g) for g in groups]
 
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
-        if not self.spec.sparse and _is_sparse(X):
-            advice = "The source library rejects sparse matrices here: pass X.toarray()."
-            raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
+        if _is_sparse(X):
+            X = self._dense(X)
         value = _open(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
         if isinstance(value, Table):
             return self._from_table(value)
         return self._from_array(value, X)
+
+    def _dense(self, X: Any) -> Array:
+        """A sparse matrix as the source takes it."""
+        if not self.spec.sparse:
+            advice = (
+                "The source library rejects sparse matrices here, or takes what they leave out for missing values (XGBoost behind "
+                "another estimator), which hbc does not follow: pass X.toarray() if zeros are meant."
+            )
+            raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
+        if not self.spec.absent_is_missing or X.ndim != 2:
+            return np.asarray(X.toarray())
+        entries = X.tocsr().tocoo()  # tocsr adds up entries of one place
+        dense = np.full(X.shape, np.nan, np.result_type(X.dtype, np.float32))
+        dense[entries.row, entries.col] = entries.data
+        return dense
 
     # --- arrays --------------------------------------------------------------------------------------------------------
 

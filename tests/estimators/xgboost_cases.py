@@ -6,7 +6,12 @@ import functools
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 import xgboost as xgb
+from sklearn.compose import make_column_transformer
+from sklearn.feature_selection import SelectKBest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
 from estimators.case import Case
 
@@ -100,6 +105,29 @@ def _frame(**options):
     rows = frame[:200].copy()
     rows["colour"] = pd.Categorical(rows.colour, categories=list("hgfedcba"))  # the same in another order
     return model, rows
+
+
+def _pipeline(*steps):
+    rng = np.random.default_rng(6)
+    X = np.concatenate([rng.integers(0, 30, (ROWS, 2)), rng.normal(size=(ROWS, 2)).round(1)], 1)
+    target = np.isin(X[:, 0] % 5, [1, 3]) + (X[:, 2] > 0.05) + 1.0 * (X[:, 3] == 0)
+    return make_pipeline(*steps, xgb.XGBRegressor(**_settings({}))).fit(X, target), X[:200]
+
+
+def _encoded(density):
+    """What a sparse matrix leaves out is missing to XGBoost: zeros of the other columns too."""
+    return _pipeline(
+        make_column_transformer(
+            (OneHotEncoder(handle_unknown="ignore"), [0, 1]), ("passthrough", [2, 3]), sparse_threshold=density
+        )
+    )
+
+
+def _sparse():
+    X, target = _data()
+    X = scipy.sparse.csr_matrix(np.nan_to_num(X).round(0))
+    X.data[:50] = 0  # stored zeros are zeros
+    return xgb.XGBRegressor(**_settings({})).fit(X, target), X[:200]
 
 
 def _custom(n=2):
@@ -199,6 +227,18 @@ CASES = [
     Case("XGBRegressor categorical one-hot", lambda: _categorical(max_cat_to_onehot=100)),
     Case("XGBRegressor frame with categories", _frame),
     Case("XGBRegressor frame with categories dart", lambda: _frame(booster="dart", max_cat_to_onehot=1)),
+    Case("XGBRegressor sparse matrix", _sparse),
+    Case("XGBRegressor behind OneHotEncoder", lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"))),
+    Case(
+        "XGBRegressor behind sparse selection",
+        lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"), SelectKBest(k=5), MaxAbsScaler()),
+    ),
+    Case(
+        "XGBRegressor behind dense OneHotEncoder",
+        lambda: _pipeline(OneHotEncoder(handle_unknown="ignore", sparse_output=False)),
+    ),
+    Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
+    Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
     Case("XGBRanker rank:ndcg", _ranker),
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
     Case("XGBRanker rank:pairwise", lambda: _ranker("rank:pairwise")),

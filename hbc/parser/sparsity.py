@@ -1,0 +1,56 @@
+"""Where a source library's matrices are sparse. hbc computes with dense ones, which is the same to everything but XGBoost: to it,
+what a sparse matrix leaves out is missing, not 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hbc.ir.graph import Node
+from hbc.ops.checks import Check
+from hbc.ops.tensor import Concat
+from hbc.parser.frame import Frame
+from hbc.parser.registry import maker, public_name
+
+KEEPING = ("preprocessing", "feature_selection", "impute", "feature_extraction", "random_projection")
+"""The packages of scikit-learn whose transformers give a sparse matrix for a sparse one."""
+
+
+def is_sparse(x: Node | Frame) -> bool:
+    """Whether the source library holds x in a sparse matrix (or did, before an operator that keeps columns apart)."""
+    if isinstance(x, Frame):
+        return any(is_sparse(column.node) for column in x.columns)
+    made = maker(x)
+    if made is not None:
+        model, source = made
+        return gives_sparse(model, source is not None and is_sparse(source))
+    if x.op.columnwise or isinstance(x.op, (Check, Concat)) or type(x.op).__name__ == "SelectColumns":
+        return any(is_sparse(source) for source in x.inputs)
+    return False
+
+
+def gives_sparse(m: Any, sparse: bool) -> bool:
+    """Whether `m.transform` of a sparse or a dense matrix is sparse."""
+    if m is None or isinstance(m, str):
+        return sparse and m != "drop"
+    name = public_name(type(m))
+    library, _, rest = name.partition(".")
+    if name == "sklearn.pipeline.Pipeline":
+        for _, step in m.steps:
+            sparse = gives_sparse(step, sparse)
+        return sparse
+    if name == "sklearn.pipeline.FeatureUnion":
+        return any(gives_sparse(member, sparse) for _, member in m.transformer_list)
+    if name == "sklearn.compose.ColumnTransformer":
+        return bool(m.sparse_output_)
+    if hasattr(m, "best_estimator_") or name == "sklearn.frozen.FrozenEstimator":
+        return gives_sparse(getattr(m, "best_estimator_", None) or m.estimator, sparse)
+    for option in ("sparse_output", "sparse"):
+        if isinstance(getattr(m, option, None), bool):
+            return bool(getattr(m, option))
+    if name == "sklearn.preprocessing.KBinsDiscretizer":
+        return bool(m.encode == "onehot")
+    if name.startswith("sklearn.feature_extraction."):
+        return True
+    if getattr(m, "dense_output", False):
+        return False
+    return sparse and (library != "sklearn" or rest.startswith(KEEPING))
