@@ -348,7 +348,7 @@ def _booster_columns(m: Any) -> Described:
 
 @describes(*ESTIMATORS)
 def _model_columns(m: Any) -> Described:
-    return m.n_features_in_, None
+    return (m.n_features_in_ if m.__sklearn_is_fitted__() else None), None
 
 
 @converts("lightgbm.Booster", frame=True)
