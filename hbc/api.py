@@ -82,7 +82,7 @@ def convert(
     _require_model(model)
     parsed = parse(model, None if X is None else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
-    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main).prepare(compile=True)
+    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main)._prepare(compile=True)
 
 
 def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
         raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
     builder = saved.moved(backend, device)
     try:
-        return _model(contents, builder).prepare(compile=True)
+        return _model(contents, builder)._prepare(compile=True)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error

@@ -248,6 +248,8 @@ DAMAGE: dict[str, Any] = {
     "version of another type": document(version="1"),
     "no variants": without("variants"),
     "no attributes": without("attributes"),
+    "an attribute of Python's own": document(attributes={"__class__": 3}),
+    "a private method": graph_text("'predict':", "'_run':"),
     "empty variants": document(variants=[]),
     "variants of another type": document(variants=3),
     "no input": without("input"),

@@ -311,6 +311,16 @@ def test_what_does_not_match_is_named(by_name: Any, name: str) -> None:
         compiled.predict(data)
 
 
+def test_a_sample_brings_a_variant_for_its_dtypes(by_name: Any) -> None:
+    model, _ = by_name
+    frame = READ.astype({"age": np.float32})
+    compiled = hbc.convert(model, "numpy", frame)
+    np.testing.assert_allclose(compiled.predict_proba(frame), model.predict_proba(frame), rtol=1e-6)
+    np.testing.assert_allclose(compiled.predict_proba(READ), model.predict_proba(READ), rtol=1e-6)
+    with pytest.raises(hbc.InvalidInputError, match="float32 in column 2"):
+        compiled.predict_proba(READ.astype({"income": np.float32}))
+
+
 @pytest.mark.parametrize("make", [lambda f: f.to_numpy(), lambda f: f.to_numpy().tolist(), lambda f: f, pl.from_pandas])
 def test_columns_by_position(make: Any) -> None:
     """Where the columns are given by position, arrays and lists of numbers beside strings serve as well as frames."""

@@ -70,6 +70,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
             key: tuple(value) if isinstance(value, list) else value for key, value in document["input"].items()
         }
         spec = InputSpec(**fields)
+        if not all(name.isidentifier() and name.endswith("_") and not name.startswith("_") for name in attributes):
+            raise ValueError(f"the attributes {', '.join(attributes)}")
         graphs = {}
         for variant in document["variants"]:
             kinds: Kinds = tuple(variant["kinds"])
@@ -102,6 +104,8 @@ def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
         shape = (N, len(columns)) if spec.ndim == 2 else (N,)
         expected[name] = TensorType(kinds[columns[0]], shape)  # type: ignore[arg-type]
     found = {node.op.name: node.type for node in graph.inputs}  # type: ignore[attr-defined]
+    if not all(method.isidentifier() and not method.startswith("_") for method in graph.outputs):
+        raise ValueError(f"the methods {', '.join(graph.outputs)}")
     if found != expected or not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
         raise ValueError(f"a graph with the inputs {found} where {expected} are wanted")
     return graph

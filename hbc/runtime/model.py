@@ -190,7 +190,7 @@ class CompiledModel:
         """The names of the source estimator's methods that can be called."""
         return tuple(self.graph.outputs)
 
-    def prepare(self, *, compile: bool) -> CompiledModel:
+    def _prepare(self, *, compile: bool) -> CompiledModel:
         """Optimize every variant, so that what this backend cannot do is said now; compile the main one if asked."""
         for variant in self.variants.values():
             variant.plan  # noqa: B018
