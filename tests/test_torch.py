@@ -15,9 +15,12 @@ torch = pytest.importorskip("torch")
 
 from operator_cases import random_trees, rows, summable  # noqa: E402
 
-import hbc.compiler.torch as backend  # noqa: E402
+import hbc.compiler.torch as torch_backend  # noqa: E402
+import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.api import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
+from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402
+from hbc.compiler.torch.program import Program, entry  # noqa: E402
 from hbc.errors import BackendUnavailableError, InvalidInputError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import N  # noqa: E402
@@ -70,7 +73,7 @@ def test_rows_in_blocks_are_rows_at_once(name: str, strategy: str, monkeypatch: 
     for method in model().outputs:
         whole = executable.run(method, [data])
         with monkeypatch.context() as patch:
-            patch.setattr(backend, "BLOCK_BYTES", 1)  # the least block: 64 rows
+            patch.setattr(running, "BLOCK_BYTES", 1)  # the least block: 64 rows
             parts = executable.run(method, [data])
         for a, b in zip(whole, parts, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape)
@@ -102,9 +105,9 @@ def test_results_are_new_memory_and_inputs_may_be_read_only(name: str) -> None:
 
 def test_a_call_copies_no_input() -> None:
     data = np.zeros((1000, 5))
-    assert backend.tensor_of(data).data_ptr() == data.ctypes.data
+    assert running.tensor_of(data).data_ptr() == data.ctypes.data
     data.setflags(write=False)
-    assert backend.tensor_of(data).data_ptr() == data.ctypes.data
+    assert running.tensor_of(data).data_ptr() == data.ctypes.data
 
 
 @BOTH
@@ -127,7 +130,7 @@ def test_threads_belong_to_the_model(name: str) -> None:
         assert torch.get_num_threads() == before
     assert set(during) == {1, 2}
     # Another thread does not see the limit while it holds.
-    with backend.limited_threads(7):
+    with running.limited_threads(7):
         seen: list[int] = []
         other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
         other.start()
@@ -137,7 +140,7 @@ def test_threads_belong_to_the_model(name: str) -> None:
 
 
 def test_threads_are_refused_where_they_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_thread_limits", lambda: None)
+    monkeypatch.setattr(torch_backend, "thread_limits", lambda: None)
     with pytest.raises(InvalidInputError, match=r"torch\.set_num_threads"):
         compiled(model(), "torch", threads=2)
     assert compiled(model(), "torch").run("predict", [rows("f32", 5)])[0].shape == (67,)
@@ -219,7 +222,7 @@ def test_exported_files_need_only_torch(name: str, strategy: str, tmp_path) -> N
     for size in (len(data), 1, 0):
         for method, values in graph.evaluate(data[:size]).items():
             for i, expected in enumerate(values):
-                found = results[f"{backend.entry(method)} {size} {i}"].numpy()
+                found = results[f"{entry(method)} {size} {i}"].numpy()
                 assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
                 if method == "decision_function" or found.dtype.kind == "i":
                     np.testing.assert_array_equal(found, expected)
@@ -282,7 +285,7 @@ def test_the_choice_of_a_strategy(depths: list[int], batch_size: int | None, exp
 def test_square_roots_are_correctly_rounded() -> None:
     for dtype in (np.float32, np.float64):
         x = np.exp(np.random.default_rng(0).standard_normal(20_000) * 20).astype(dtype)
-        np.testing.assert_array_equal(backend.exact_sqrt(torch.from_numpy(x)).numpy(), np.sqrt(x))
+        np.testing.assert_array_equal(exact_sqrt(torch.from_numpy(x)).numpy(), np.sqrt(x))
 
 
 @BOTH
@@ -291,7 +294,7 @@ def test_a_deep_graph_keeps_few_values(name: str) -> None:
     x = y = matrix(columns=64)
     for _ in range(300):
         y = t.neg(t.add(y, 1.0))
-    program = backend.Program(Graph((x,), {"transform": (y,)}))
+    program = Program(Graph((x,), {"transform": (y,)}))
     assert all(step.dead for step in program._methods["transform"].steps[1:])
     data = rows("f32", 64)
     graph = Graph((x,), {"transform": (y,)})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +10,14 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.torch import OUTSIDE_DTYPES, Program, TorchCompiler, TorchExecutable, checked_device, entry
+from hbc.compiler.torch import TorchCompiler, checked_device
+from hbc.compiler.torch.exact import quiet_jit
+from hbc.compiler.torch.program import Program, entry
+from hbc.compiler.torch.rules import OUTSIDE_DTYPES
+from hbc.compiler.torch.run import TorchExecutable
 from hbc.ir.graph import Graph
 
 EXAMPLE_ROWS = 3  # not 1: a trace through a single row would fix what broadcasts
-
-
-@contextmanager
-def quiet_jit() -> Iterator[None]:
-    """PyTorch deprecates its own TorchScript at every call. Warnings of traces (a number of rows that became fixed) stay errors."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
-        warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        yield
 
 
 def trace(program: Program, graph: Graph, device: torch.device) -> Any:

@@ -1,0 +1,114 @@
+"""A graph as an `nn.Module`: its constants are buffers, and its methods are the model's."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hbc.compiler.torch.exact import Function
+from hbc.compiler.torch.rules import PARAMETERS, function_of
+from hbc.ir.graph import Constant, Graph, Input, Node, array_key, topological
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.ops import tensor as t
+
+
+@dataclass(frozen=True)
+class Step:
+    """values[result] = function(*values[arguments]); `dead` values are not needed afterwards."""
+
+    function: Function
+    arguments: tuple[int, ...]
+    result: int
+    dead: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Method:
+    """The steps of one method over numbered values: first the graph's inputs, then the buffers it reads."""
+
+    buffers: tuple[str, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+    size: int
+    row_bytes: int
+    """Of the widest value."""
+
+
+class Program(nn.Module):
+    """A graph. Every method of the model is a method, called `entry(name)`: it takes the graph's inputs, and returns its value, or a
+    tuple of several."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._methods = {name: self._schedule(graph, group) for name, group in graph.outputs.items()}
+        self._input_types = [node.type for node in graph.inputs]
+        self._result_types = {name: [node.type for node in group] for name, group in graph.outputs.items()}
+        for name in graph.outputs:
+            object.__setattr__(self, entry(name), functools.partial(self.compute, name))
+
+    def _hold(self, array: Array) -> str:
+        """The name of the buffer with these bits."""
+        key = array_key(array)
+        if key not in self._names:
+            self._names[key] = f"constant{len(self._names)}"
+            kind = t.constant(array).type.dtype
+            self.register_buffer(self._names[key], torch.tensor(array.astype(np.int32) if kind == "u16" else array))
+        return self._names[key]
+
+    def _schedule(self, graph: Graph, results: Sequence[Node]) -> Method:
+        operands: dict[Node, list[Node | str]] = {}  # a string is the name of a buffer
+        for node in topological(results):
+            if not isinstance(node.op, (Input, Constant)):
+                sources = [self._hold(source.op.value) if isinstance(source.op, Constant) else source for source in node.inputs]
+                parameters = PARAMETERS[type(node.op)](node.op) if type(node.op) in PARAMETERS else ()
+                operands[node] = [*sources, *map(self._hold, parameters)]
+        buffers = tuple(dict.fromkeys(source for sources in operands.values() for source in sources if isinstance(source, str)))
+        values: list[Node | str] = [*graph.inputs, *buffers, *operands]
+        number = {value: i for i, value in enumerate(values)}
+        needed = {number[node] for node in results}
+        steps: list[Step] = []
+        for node in reversed(operands):
+            arguments = tuple(number[source] for source in operands[node])
+            dead = tuple(sorted(set(arguments) - needed))
+            needed.update(arguments)
+            steps.append(Step(function_of(node), arguments, number[node], dead))
+        width = max(row_bytes(node.type) for node in (*operands, *graph.inputs))
+        return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
+
+    def compute(self, name: str, *inputs: Tensor) -> Any:
+        method = self._methods[name]
+        values: list[Any] = [None] * method.size
+        for i, (value, kind) in enumerate(zip(inputs, self._input_types, strict=True)):
+            values[i] = value.to(torch.int32) if kind.dtype == "u16" else value
+        for i, buffer in enumerate(method.buffers, len(inputs)):
+            values[i] = self._buffers[buffer]
+        for step in method.steps:
+            values[step.result] = step.function(*[values[i] for i in step.arguments])
+            for i in step.dead:
+                values[i] = None
+        results = [
+            values[i].to(torch.uint16) if kind.dtype == "u16" else values[i]
+            for i, kind in zip(method.results, self._result_types[name], strict=True)
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def row_bytes(self, name: str) -> int:
+        return self._methods[name].row_bytes
+
+
+def entry(name: str) -> str:
+    """What a method is called in a module: its own name, or `apply_`, since modules have an `apply` already."""
+    return f"{name}_" if hasattr(nn.Module, name) else name
+
+
+def row_bytes(kind: TensorType) -> int:
+    """The memory of one row of a value; 0 for a constant."""
+    return math.prod(int(size) for size in kind.shape[1:]) * NUMPY_DTYPES[kind.dtype].itemsize if kind.batched else 0
