@@ -24,7 +24,10 @@ class TvmCompiler:
         return "walk", "interleaved walks from node to node, for trees of every shape"
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
-        return TvmExecutable(graph, options, machine(options.device, options.target))
+        executable = TvmExecutable(graph, options, machine(options.device, options.target))
+        if executable.machine.cuda:
+            executable.compile_all()
+        return executable
 
 
 COMPILER = TvmCompiler()

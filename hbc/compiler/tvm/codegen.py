@@ -228,6 +228,7 @@ class Kernel:
     function: Any
     inputs: tuple[Node, ...]
     tables: tuple[Array, ...]
+    table_names: tuple[str, ...]  # their storage dtypes
     outputs: tuple[TensorType, ...]
     rows: int  # of a block
     cost: float  # a rough number of nanoseconds a row, to decide on threads
@@ -254,7 +255,8 @@ def build(name: str, plan: Plan, dialect: Dialect, cuda: bool = False) -> Kernel
     parameters = [*f.arguments.values(), *(f.buffers["table", dtype] for dtype in tables), *outputs, first, end]
     function = tirx.PrimFunc(parameters, builder.get())
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
-    return Kernel(function, plan.inputs, tuple(tables.values()), tuple(node.type for node in plan.outputs), f.block, cost(plan))
+    types = tuple(node.type for node in plan.outputs)
+    return Kernel(function, plan.inputs, tuple(tables.values()), tuple(tables), types, f.block, cost(plan))
 
 
 def _argument(name: str, kind: TensorType, rows: Expr) -> Any:
@@ -265,12 +267,21 @@ def _argument(name: str, kind: TensorType, rows: Expr) -> Any:
 
 
 @contextmanager
+def _launch(tag: str, extent: Expr) -> Iterator[Expr]:
+    """The threads along one axis of a CUDA launch."""
+    index = tirx.Var(tag.replace(".", "_"), "int32")
+    axis = tirx.IterVar((tirx.const(0, "int32"), extent), index, tirx.IterVar.ThreadIndex, tag)
+    with T.attr(axis, "thread_extent", extent):
+        yield index
+
+
+@contextmanager
 def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
     """The loop over blocks; on a GPU, a thread for every row."""
     if f.cuda:
         size = THREADS_PER_BLOCK
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
-        with T.launch_thread("blockIdx.x", count) as block, T.launch_thread("threadIdx.x", size) as thread:
+        with _launch("blockIdx.x", count) as block, _launch("threadIdx.x", tirx.const(size, "int32")) as thread:
             f.base = T.Bind(first + tirx.Cast("int64", block) * size + tirx.Cast("int64", thread))
             f.rows = f.chunks = tirx.const(1, "int64")
             with T.If(tirx.LT(f.base, end)), T.Then():

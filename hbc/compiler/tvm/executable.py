@@ -19,7 +19,7 @@ import tvm
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.codegen import Kernel, build
 from hbc.compiler.tvm.plan import make_plan
-from hbc.compiler.tvm.targets import Machine, compile_module
+from hbc.compiler.tvm.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
@@ -51,6 +51,9 @@ class TvmExecutable:
     _kernels: dict[str, Kernel] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: tuple[int, ThreadPoolExecutor] | None = None
+    _module: Any = None
+    binary: bytes | None = None
+    """The CUDA code as a fat binary, where no device was there to load it."""
 
     @property
     def threads(self) -> int:
@@ -131,23 +134,25 @@ class TvmExecutable:
         return Method(kernel, module[method], places, tables, results, kernel.rows)
 
     def compile_all(self) -> Any:
-        """One module of all methods, for export and for looking at."""
-        return compile_module({method: self.kernel(method).function for method in self.graph.outputs}, self.machine)
+        """One module of all methods, for export and for looking at; CUDA's code is compiled even where nothing can run it."""
+        if self._module is None:
+            self._module = compile_module({method: self.kernel(method).function for method in self.graph.outputs}, self.machine)
+            if self.machine.cuda and self.machine.missing is not None:
+                self.binary = nvcc(self.source("cuda"), self.machine.arch)
+        return self._module
 
     def source(self, kind: str = "tir") -> str:
         """What was generated: "tir", or of the machine's code "ll", "asm", "cuda"."""
         if kind == "tir":
             return "\n".join(self.kernel(method).function.script() for method in self.graph.outputs)
-        module = self.compile_all()
-        if self.machine.cuda and kind == "cuda":
-            return "\n".join(part.inspect_source() for part in module.imports)
-        return str(module.inspect_source(kind))
+        module = self.compile_all() if self._module is None else self._module
+        return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
 
     def _show(self, method: str, kernel: Kernel, module: Any) -> None:
         if os.environ.get("HBC_DEBUG", "0") >= "4":
             print(kernel.function.script(), file=sys.stderr)
             if self.machine.cuda:
-                print("\n".join(part.inspect_source() for part in module.imports), file=sys.stderr)
+                print(cuda_source(module), file=sys.stderr)
 
     def export(self, path: str) -> None:
         """A shared library with one function a method, `method(inputs…, tables…, outputs…, first row, end row)`."""
@@ -163,6 +168,10 @@ class TvmExecutable:
             file.write(code)
 
         write_atomically(path, write)
+
+
+def cuda_source(module: Any) -> str:
+    return "\n".join(part.inspect_source() for part in module.imports)
 
 
 def available_cpus() -> int:

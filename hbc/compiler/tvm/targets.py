@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.backend.cuda import transforms as cuda_transforms
 from tvm.tirx import compilation_pipeline
 
 from hbc.compiler.tvm.expressions import Dialect
@@ -36,7 +35,6 @@ def _pipeline() -> Any:
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(mod: Any, _context: Any) -> Any:
         passes = [
-            tvm.s_tir.transform.UnifyThreadBinding(),
             tirx.transform.FlattenBuffer(),
             tirx.transform.VectorizeLoop(True),
             tirx.transform.VerifyMemory(),
@@ -56,7 +54,6 @@ def _pipeline() -> Any:
 
 
 compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
-_ = cuda_transforms
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,11 @@ class Machine:
 
     @cached_property
     def target(self) -> Any:
-        return tvm.target.Target(dict(self.options))
+        return tvm.target.Target({key: list(value) if isinstance(value, tuple) else value for key, value in self.options})
+
+    @property
+    def arch(self) -> str:
+        return str(dict(self.options).get("arch", CUDA_ARCH))
 
     def has(self, feature: str) -> bool:
         return not self.cuda and bool(tvm.target.codegen.llvm_cpu_has_features(feature, self.target))
@@ -150,35 +151,48 @@ _lock = threading.Lock()
 
 def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
     """Machine code of TIR functions: a TVM module with one entry a function."""
-    options = {key: list(value) if isinstance(value, tuple) else value for key, value in where.options}
-    target = tvm.target.Target(options)
-    module = tvm.IRModule({name: function.with_attr("target", target) for name, function in functions.items()})
-    with _lock:  # LLVM's options are global while TVM compiles
-        return tvm.tirx.build(module, target=target, pipeline=PIPELINE)
+    module = tvm.IRModule(dict(functions))
+    with _lock, _exact_cuda() if where.cuda else nullcontext():  # LLVM's options are global while TVM compiles
+        return tvm.tirx.build(module, target=where.target, pipeline=PIPELINE)
+
+
+CALLBACK = "tvm_callback_cuda_compile"
+
+
+@contextmanager
+def _exact_cuda() -> Iterator[None]:
+    """TVM's own call of CUDA's compiler asks for fast arithmetic, in which NaN and exact comparisons are lost. It is put back
+    afterwards, since other users of TVM in this process may have chosen it."""
+    usual = tvm.get_global_func(CALLBACK, allow_missing=True)
+    tvm.register_global_func(CALLBACK, compile_cuda, override=True)
+    try:
+        yield
+    finally:
+        if usual is not None:
+            tvm.register_global_func(CALLBACK, usual, override=True)
 
 
 def compile_cuda(code: str) -> bytes:
-    """A fat binary by nvcc, with IEEE arithmetic: no contraction, no approximations, subnormals kept."""
+    """A fat binary by nvcc, in IEEE arithmetic: no contraction, no approximations, subnormals kept."""
     target = tvm.target.Target.current(allow_none=True)
-    arch = str(target.attrs["arch"]) if target is not None and "arch" in target.attrs else CUDA_ARCH
+    arch = str(target.attrs.get("arch", CUDA_ARCH)) if target is not None else CUDA_ARCH
+    return nvcc(code, arch)
+
+
+def nvcc(code: str, arch: str) -> bytes:
+    """A fat binary for one architecture (`sm_90`), with PTX for later ones."""
+    number = arch.removeprefix("sm_")
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels.fatbin")
         source.write_text(code)
-        number = arch.removeprefix("sm_")
-        command = [
-            "nvcc",
-            "--fatbin",
-            "-O3",
-            "--fmad=false",
-            "-gencode",
-            f"arch=compute_{number},code=[sm_{number},compute_{number}]",
-        ]
+        versions = ["-gencode", f"arch=compute_{number},code=[sm_{number},compute_{number}]"]
+        command = ["nvcc", "--fatbin", "-O3", "--fmad=false", *versions, "-o", str(binary), str(source)]
         try:
-            done = subprocess.run([*command, "-o", str(binary), str(source)], capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise BackendUnavailableError(
                 backend="tvm", reason="device 'cuda' needs NVIDIA's compiler nvcc on the PATH"
             ) from None
         if done.returncode:
-            raise RuntimeError(f"nvcc failed:\n{done.stderr}\n{code if os.environ.get('HBC_DEBUG') == '4' else ''}")
+            raise RuntimeError(f"nvcc failed:\n{done.stderr}\n{code}")
         return binary.read_bytes()
