@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
+import hbc
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.parser import lightgbm as lightgbm_parser
@@ -201,3 +202,39 @@ def test_xgboost_reaches_the_same_leaves_with_any_threshold_and_default(dtype):
     X, y = training_data(rng, categorical=False)
     booster = xgb.train({"nthread": 1, "max_depth": 6}, xgb.DMatrix(X, y), 20)
     check_xgboost(scrambled_xgboost(booster, rng), rng, dtype)
+
+
+# --- every backend ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx", "tvm"])
+def test_lightgbm_is_exact_on_every_backend(backend):
+    """The sums of leaves tell the leaves: one wrong leaf is far beyond the tolerance, which is that of another order of adding."""
+    rng = np.random.default_rng(3)
+    X, y = training_data(rng, categorical=False)
+    booster = lgb.train({"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5}, lgb.Dataset(X, y), 20)
+    booster = lgb.Booster(model_str=scrambled_lightgbm(booster.model_to_string(), rng))
+    model = lightgbm_parser.read_model(booster.model_to_string())
+    compiled = hbc.convert(booster, backend)
+    for dtype in DTYPES:
+        X = rows_at(rng, model.integers("split_feature"), model.numbers("threshold"), dtype, EXTREMES + INFINITE)
+        np.testing.assert_allclose(compiled.predict(X), booster.predict(X), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx", "tvm"])
+def test_xgboost_is_exact_on_every_backend(backend):
+    rng = np.random.default_rng(4)
+    X, y = training_data(rng, categorical=False)
+    model = xgb.XGBRegressor(n_estimators=20, max_depth=6, n_jobs=1).fit(X, y)
+    document = scrambled_xgboost(model.get_booster(), rng).save_raw("json")
+    model.load_model(document)
+    trees = json.loads(document)["learner"]["gradient_booster"]["model"]["trees"]
+    features = np.concatenate([tree["split_indices"] for tree in trees])
+    thresholds = np.concatenate([tree["split_conditions"] for tree in trees])
+    compiled = hbc.convert(model, backend)
+    for dtype in DTYPES:
+        X = rows_at(rng, features, thresholds, dtype, EXTREMES)
+        with np.errstate(over="ignore"):
+            X[np.isinf(X.astype(np.float32))] = 0
+        np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
+        np.testing.assert_allclose(compiled.predict(X), model.predict(X), rtol=1e-5, atol=1e-6)
