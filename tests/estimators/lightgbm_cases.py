@@ -39,9 +39,9 @@ def _classifier(n=2, labels=None, missing=0.1, **options):
     return lgb.LGBMClassifier(**_settings(options)).fit(X, y), X[:200]
 
 
-def _regressor(positive=True, missing=0.1, **options):
+def _regressor(positive=True, missing=0.1, estimator=lgb.LGBMRegressor, **options):
     X, target = _data(missing)
-    return lgb.LGBMRegressor(**_settings(options)).fit(X, _positive(target) if positive else target), X[:200]
+    return estimator(**_settings(options)).fit(X, _positive(target) if positive else target), X[:200]
 
 
 def _unit_regressor(**options):
@@ -213,6 +213,7 @@ CASES = [
     Case("LGBMRegressor large integers", lambda: _large_integers(False)),
     Case("LGBMRegressor large integers in a frame", lambda: _large_integers(True)),
     Case("LGBMRegressor single leaves", _single_leaves),
+    Case("LGBMModel poisson", lambda: _regressor(estimator=lgb.LGBMModel, objective="poisson")),
     Case("LGBMRanker lambdarank", _ranker),
     Case("LGBMRanker rank_xendcg", lambda: _ranker(objective="rank_xendcg")),
     Case("LightGBM Booster regression", _booster),

@@ -239,6 +239,7 @@ CASES = [
     ),
     Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
     Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
+    Case("XGBModel", lambda: _regressor(estimator=xgb.XGBModel)),
     Case("XGBRanker rank:ndcg", _ranker),
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
     Case("XGBRanker rank:pairwise", lambda: _ranker("rank:pairwise")),
