@@ -111,32 +111,40 @@ def test_a_call_copies_no_input() -> None:
 
 
 @BOTH
-def test_threads_belong_to_the_model(name: str) -> None:
+@pytest.mark.parametrize("threads", [1, 2, 3, None])
+def test_threads_belong_to_the_model(name: str, threads: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LEAST_BYTES", 1)
     graph = model()
+    executable = compiled(graph, name, threads=threads)
     data = np.tile(rows("f32", 5), (200, 1))
     before = torch.get_num_threads()
-    during: list[int] = []
-    one, two = compiled(graph, name, threads=1), compiled(graph, name, threads=2)
-    for executable in (one, two):
-        call = executable.program.predict
+    seen: list[tuple[int, int]] = []
+    together = threading.Barrier(threads or 1)
 
-        class Spy:
-            def predict(self, *arrays: object, call=call) -> object:
-                during.append(torch.get_num_threads())
-                return call(*arrays)
+    class Spy:
+        def __init__(self, program: object) -> None:
+            self.program = program
 
-        object.__setattr__(executable, "program", Spy())
-        executable.run("predict", [data])
-        assert torch.get_num_threads() == before
-    assert set(during) == {1, 2}
-    # Another thread does not see the limit while it holds.
-    with running.limited_threads(7):
-        seen: list[int] = []
-        other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
-        other.start()
-        other.join()
-        assert torch.get_num_threads() == 7
-    assert seen == [before]
+        def decision_function(self, *tensors: object) -> object:
+            if len(seen) < (threads or 1):
+                together.wait(timeout=30)  # every thread of the model is here at once
+            seen.append((threading.get_ident(), torch.get_num_threads()))
+            return self.program.decision_function(*tensors)  # type: ignore[attr-defined]
+
+    object.__setattr__(executable, "program", Spy(executable.program))
+    (found,) = executable.run("decision_function", [data])
+    np.testing.assert_array_equal(found, graph.evaluate(data, methods=["decision_function"])["decision_function"][0])
+    assert len({thread for thread, _ in seen}) <= (threads or before)
+    assert {limit for _, limit in seen} == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_a_limit_is_the_calling_threads_own() -> None:
+    before = torch.get_num_threads()
+    with running.one_thread(), ThreadPoolExecutor(1) as pool:
+        assert torch.get_num_threads() == 1
+        assert pool.submit(torch.get_num_threads).result() == before
+    assert torch.get_num_threads() == before
 
 
 def test_threads_are_refused_where_they_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,11 @@ def export(graph: Graph, device: torch.device, path: str) -> None:
 
 @dataclass(frozen=True)
 class TorchScriptExecutable(TorchExecutable):
-    def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
         # The optimizing executor compiles anew in its first two calls and on a GPU fuses Mul and Add into one rounding.
         # This switch is the calling thread's own.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return super()._call(method, tensors)
+            return super()._compute(method, tensors)
 
 
 class TorchScriptCompiler(TorchCompiler):
