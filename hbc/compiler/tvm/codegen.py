@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
@@ -57,6 +57,13 @@ class Tables:
         return joined
 
 
+class Row(NamedTuple):
+    """A row by its number in the block, and in the current vector if there is one."""
+
+    block: Expr
+    lane: Expr = None
+
+
 class Function:
     """A TIR function under construction: what the loop nests need to read and write values."""
 
@@ -66,27 +73,34 @@ class Function:
         self.block = 1 if cuda else plan.rows
         self.tables = Tables()
         self.keep: list[Array] = []  # arrays made on the way, whose identity `tables` relies on
-        self.buffers: dict[tuple[str, str], Any] = {}  # pools and tables, by dtype
+        self.pools: dict[tuple[str, bool], Any] = {}
+        self.table: dict[str, Any] = {}
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
         self.base: Expr = None  # the first row of this block
         self.rows: Expr = None  # the number of rows of this block
-        self.chunks: Expr = None  # the number of vectors that hold them
+        self.start: Expr = None  # of the current vector of rows, its first one in the block
+        self.count: Expr = None  # the number of rows of the current vector
 
     # --- loops
 
     @contextmanager
-    def each_chunk(self) -> Iterator[Expr]:
-        """The first row of every vector of rows. The last vector may reach beyond the block's rows: what it finds there is
+    def each_chunk(self) -> Iterator[None]:
+        """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
         computed with, and read by nobody."""
         if self.cuda:
-            yield tirx.const(0, "int64")
+            self.start, self.count = tirx.const(0, "int64"), tirx.const(1, "int64")
+            yield
             return
-        with T.serial(tirx.const(0, "int64"), self.chunks) as chunk:
-            yield chunk * self.lanes
+        chunks = tirx.truncdiv(self.rows + (self.lanes - 1), tirx.const(self.lanes, "int64"))
+        with T.serial(tirx.const(0, "int64"), chunks) as chunk:
+            self.start = T.Bind(chunk * self.lanes)
+            self.count = T.Bind(tirx.Min(tirx.const(self.lanes, "int64"), self.rows - self.start))
+            yield
+            self.start = self.count = None
 
     @contextmanager
     def lane(self) -> Iterator[Expr]:
-        """The rows of a vector, at once."""
+        """The rows of the current vector, at once."""
         if self.cuda:
             yield tirx.const(0, "int64")
             return
@@ -94,19 +108,17 @@ class Function:
             yield lane
 
     @contextmanager
-    def vectors(self) -> Iterator[Expr]:
-        """All rows of the block, a vector at a time."""
-        with self.each_chunk() as start, self.lane() as lane:
-            yield start + lane
-
-    @contextmanager
-    def each_row(self) -> Iterator[Expr]:
-        """The rows of the block one after the other, for what must not touch rows that are not there."""
+    def each_row(self) -> Iterator[Row]:
+        """The rows of the current vector one after the other, for what must not touch rows that are not there."""
         if self.cuda:
-            yield tirx.const(0, "int64")
+            yield self.row(tirx.const(0, "int64"))
             return
-        with T.serial(tirx.const(0, "int64"), self.rows) as row:
-            yield row
+        with T.serial(tirx.const(0, "int64"), self.count) as row:
+            yield self.row(row)
+
+    def row(self, lane: Expr) -> Row:
+        """A row of the current vector."""
+        return Row(self.start + lane, lane)
 
     @contextmanager
     def grid(self, shape: Sequence[Any]) -> Iterator[list[Expr]]:
@@ -127,19 +139,19 @@ class Function:
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
         """One element of a constant array, by its position in C order."""
         storage = STORAGE.get(dtype, dtype)
-        if ("table", storage) not in self.buffers:
+        if storage not in self.table:
             length = tirx.Var(f"{storage}_size", "int64")
-            self.buffers["table", storage] = tirx.decl_buffer((length,), DTYPES[storage], name=f"{storage}_table")
-        value = self.buffers["table", storage][position + self.tables.add(storage, array)]
+            self.table[storage] = tirx.decl_buffer((length,), DTYPES[storage], name=f"{storage}_table")
+        value = self.table[storage][position + self.tables.add(storage, array)]
         return convert(value, storage, "bool") if dtype == "bool" else value
 
     def own(self, array: Array, dtype: str) -> Array:
         """An array made by the compiler, to be read by `constant`."""
-        array = np.ascontiguousarray(array, NUMPY_DTYPES[STORAGE.get(dtype, dtype)])
+        array = np.array(array, NUMPY_DTYPES[STORAGE.get(dtype, dtype)], order="C", copy=None)
         self.keep.append(array)
         return array
 
-    def read(self, node: Node, index: Sequence[Expr], row: Expr) -> Expr:
+    def read(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a value: `index` along its axes without the rows', `row` within the block."""
         plan = self.plan
         if node in plan.constants:
@@ -148,11 +160,11 @@ class Function:
             return self.load(node, flatten(index, node.type.shape[1:]), row)
         return self.value(node, index, row)
 
-    def value(self, node: Node, index: Sequence[Expr], row: Expr) -> Expr:
+    def value(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
         """One element as the node's operator gives it from its operands."""
         op = node.op
         if isinstance(op, Input):
-            return self.arguments[node][(self.base + row, *index)]
+            return self.arguments[node][(self.base + row.block, *index)]
         if isinstance(op, tensor.Reshape):
             source = node.inputs[0]
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)
@@ -163,21 +175,22 @@ class Function:
             return element(node, self.dialect, *operands)
         raise NotImplementedError(f"{node!r} has no memory")
 
-    def _taken(self, node: Node, op: tensor.Take, index: Sequence[Expr], row: Expr) -> Expr:
+    def _taken(self, node: Node, op: tensor.Take, index: Sequence[Expr], row: Row) -> Expr:
         source, chosen = node.inputs[0], self.plan.constants[node.inputs[1]]
-        axis = op.axis - 1
+        axis, array = op.axis - 1, chosen
+        if source in self.plan.columns:
+            chosen = np.searchsorted(self.plan.columns[source], chosen)
         along = index[axis : axis + chosen.ndim]
         steps = np.diff(chosen.reshape(-1))
         if chosen.ndim == 1 and (len(steps) == 0 or (steps == steps[0]).all()):
             first, step = int(chosen[0]) if chosen.size else 0, int(steps[0]) if len(steps) else 0
             at: Expr = along[0] * step + first
         else:
-            indices = self.plan.constants[node.inputs[1]]
-            at = self.constant(indices, node.inputs[1].type.dtype, flatten(along, chosen.shape))
-            at = tirx.Cast("int64", at)
+            chosen = self.own(chosen, "i64") if array.dtype != np.int64 or source in self.plan.columns else array
+            at = self.constant(chosen, "i64", flatten(along, chosen.shape))
         return self.read(source, [*index[:axis], at, *index[axis + chosen.ndim :]], row)
 
-    def operand(self, source: Node, target: TensorType, index: Sequence[Expr], row: Expr) -> Expr:
+    def operand(self, source: Node, target: TensorType, index: Sequence[Expr], row: Row) -> Expr:
         """The element of an operand that broadcasts to an element of `target`."""
         shape = source.type.shape
         skipped = len(target.shape) - len(shape)
@@ -188,16 +201,21 @@ class Function:
         ]
         return self.read(source, own, row)
 
-    def load(self, node: Node, position: Expr, row: Expr) -> Expr:
-        slot = self.plan.slots[node]
-        value = self.buffers["pool", slot.dtype][(position + slot.offset) * self.block + row]
-        return convert(value, slot.dtype, "bool") if node.type.dtype == "bool" else value
+    def load(self, node: Node, position: Expr, row: Row) -> Expr:
+        pool, at = self._place(node, position, row)
+        value = pool[at]
+        return convert(value, self.plan.slots[node].dtype, "bool") if node.type.dtype == "bool" else value
 
-    def store(self, node: Node, position: Expr, row: Expr, value: Expr) -> None:
-        slot = self.plan.slots[node]
+    def store(self, node: Node, position: Expr, row: Row, value: Expr) -> None:
+        pool, at = self._place(node, position, row)
         if node.type.dtype == "bool":
-            value = tirx.Cast(DTYPES[slot.dtype], value)
-        T.buffer_store(self.buffers["pool", slot.dtype], value, [(position + slot.offset) * self.block + row])
+            value = tirx.Cast(DTYPES[self.plan.slots[node].dtype], value)
+        T.buffer_store(pool, value, [at])
+
+    def _place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
+        slot = self.plan.slots[node]
+        column = position + slot.offset
+        return self.pools[slot.pool], column * self.block + row.block if slot.shared else column * self.lanes + row.lane
 
     def scratch(self, size: int, dtype: str) -> Any:
         """A few values that stay in registers: all indices must be constants or vector lanes."""
@@ -223,7 +241,8 @@ def unflatten(position: Expr, shape: Sequence[Any]) -> list[Expr]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass."""
+    """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass. Inputs and outputs
+    without elements are not passed."""
 
     function: Any
     inputs: tuple[Node, ...]
@@ -241,18 +260,24 @@ def build(name: str, plan: Plan, dialect: Dialect, cuda: bool = False) -> Kernel
     f = Function(plan, dialect, cuda)
     rows = tirx.Var("n", "int64")
     f.arguments = {node: _argument(f"x{i}", node.type, rows) for i, node in enumerate(plan.inputs)}
-    outputs = [_argument(f"y{i}", node.type, rows) for i, node in enumerate(plan.outputs)]
+    outputs = {i: _argument(f"y{i}", node.type, rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     with IRBuilder() as builder, _blocks(f, first, end):
-        for dtype, columns in plan.pools.items():
-            scope = "local" if cuda else "global"
-            f.buffers["pool", dtype] = T.alloc_buffer((columns * f.block,), DTYPES[dtype], scope=scope)
-        for node in plan.steps:
-            compute(f, node)
-        for node, output in zip(plan.outputs, outputs, strict=True):
-            _return(f, node, output)
+        for (dtype, shared), columns in plan.pools.items():
+            size = columns * (f.block if shared else f.lanes)
+            f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global")
+        for segment in plan.segments:
+            if isinstance(segment[0].op, TreeEnsemble):
+                compute(f, segment[0])
+            with f.each_chunk():
+                for node in segment:
+                    if not isinstance(node.op, TreeEnsemble):
+                        compute(f, node)
+                for i, output in outputs.items():
+                    if plan.outputs[i] in segment:
+                        _return(f, plan.outputs[i], output)
     tables = f.tables.arrays()
-    parameters = [*f.arguments.values(), *(f.buffers["table", dtype] for dtype in tables), *outputs, first, end]
+    parameters = [*f.arguments.values(), *(f.table[dtype] for dtype in tables), *outputs.values(), first, end]
     function = tirx.PrimFunc(parameters, builder.get())
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)
@@ -283,7 +308,7 @@ def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
         with _launch("blockIdx.x", count) as block, _launch("threadIdx.x", tirx.const(size, "int32")) as thread:
             f.base = T.Bind(first + tirx.Cast("int64", block) * size + tirx.Cast("int64", thread))
-            f.rows = f.chunks = tirx.const(1, "int64")
+            f.rows = tirx.const(1, "int64")
             with T.If(tirx.LT(f.base, end)), T.Then():
                 yield
         return
@@ -291,14 +316,13 @@ def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
     with T.serial(tirx.const(0, "int64"), blocks) as block:
         f.base = T.Bind(first + block * f.block)
         f.rows = T.Bind(tirx.Min(tirx.const(f.block, "int64"), end - f.base))
-        f.chunks = T.Bind(tirx.truncdiv(f.rows + (LANES - 1), tirx.const(LANES, "int64")))
         yield
 
 
 def _return(f: Function, node: Node, output: Any) -> None:
     """Copy a value to the caller's array."""
     with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
-        T.buffer_store(output, f.read(node, index, row), [f.base + row, *index])
+        T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
 
 
 def cost(plan: Plan) -> float:

@@ -63,12 +63,12 @@ class TvmExecutable:
         ready = self._methods.get(method) or self._prepare(method)
         n = len(arrays[0])
         outputs = [np.empty((n, *shape), dtype) for shape, dtype in ready.results]
-        if n == 0:
+        if not any(array.size for array in outputs):
             return outputs
         inputs = [arrays[place] for place in ready.places]
         if not all(array.flags.behaved for array in inputs):
             inputs = [writable(array) for array in inputs]
-        arguments = (*inputs, *ready.tables, *outputs)
+        arguments = (*inputs, *ready.tables, *(array for array in outputs if array.size))
         if self.machine.cuda:
             self._on_gpu(ready, inputs, outputs, n)
         elif self.threads == 1 or n * ready.kernel.cost < 2 * WORTH_A_THREAD:
@@ -99,9 +99,10 @@ class TvmExecutable:
     def _on_gpu(self, ready: Method, inputs: list[Array], outputs: list[Array], n: int) -> None:
         device = tvm.runtime.cuda(gpu_number(self.options.device))
         sent = [tvm.runtime.tensor(np.ascontiguousarray(array), device) for array in inputs]
-        received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in outputs]
+        filled = [array for array in outputs if array.size]
+        received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in filled]
         ready.call(*sent, *ready.tables, *received, 0, n)
-        for array, result in zip(outputs, received, strict=True):
+        for array, result in zip(filled, received, strict=True):
             array[...] = result.numpy()
 
     def kernel(self, method: str) -> Kernel:

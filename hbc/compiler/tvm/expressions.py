@@ -117,9 +117,11 @@ def fused(a: Expr, b: Expr, c: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def convert(x: Expr, source: str, dtype: str) -> Expr:
+    if source == dtype:
+        return x
     if dtype == "bool":
         return tirx.Not(tirx.EQ(x, number(0, source)))  # NE is false for NaN
-    return x if source == dtype else tirx.Cast(DTYPES[dtype], x)
+    return tirx.Cast(DTYPES[dtype], x)
 
 
 def _sigmoid(x: Expr, dtype: str) -> Expr:
@@ -148,6 +150,8 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
             return larger(x, y, dtype, dialect)
         case tensor.Minimum():
             return smaller(x, y, dtype, dialect)
+        case tensor.Equal() if dtype == "bool":
+            return tirx.EQ(tirx.Cast("int8", x), tirx.Cast("int8", y))  # vectors of bits have no comparison in TVM
         case tensor.Where():
             return tirx.Select(x, y, z)
         case tensor.Cast():

@@ -8,9 +8,9 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.codegen import Function, flatten
+from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
-from hbc.compiler.tvm.plan import LIBRARY
+from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.trees import tree_ensemble
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
@@ -23,28 +23,34 @@ PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an ad
 def compute(f: Function, node: Node) -> None:
     """Fill the slot of a value."""
     kernel = KERNELS.get(type(node.op))
+    if not elements(node.type):
+        return
     if kernel is not None:
         kernel(f, node)
     elif isinstance(node.op, tensor.Take) and not node.inputs[0].type.batched:
         _look_up(f, node)
+    elif node in f.plan.columns:
+        read = f.own(f.plan.columns[node], "i64")
+        with f.each_row() as row, f.grid([len(read)]) as (column,):
+            f.store(node, column, row, f.value(node, [f.constant(read, "i64", column)], row))
     elif isinstance(node.op, (Input, *LIBRARY)):
         # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
-        shape = node.type.shape[1:]
-        with f.each_row() as row, f.grid(shape) as index:
-            f.store(node, flatten(index, shape), row, f.value(node, index, row))
-    else:
-        with f.grid(node.type.shape[1:]) as index, f.vectors() as row:
+        with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
             f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
+    else:
+        with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
+            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
 
 
 def _concat(f: Function, node: Node) -> None:
     axis = node.op.axis - 1  # type: ignore[attr-defined]
     start = 0
     for source in node.inputs:
-        with f.grid(source.type.shape[1:]) as index, f.vectors() as row:
+        if not elements(source.type):
+            continue
+        with f.grid(source.type.shape[1:]) as index, f.lane() as lane:
             at = [i + start if place == axis else i for place, i in enumerate(index)]
-            value = f.operand(source, source.type, index, row)
-            f.store(node, flatten(at, node.type.shape[1:]), row, value)
+            f.store(node, flatten(at, node.type.shape[1:]), f.row(lane), f.read(source, index, f.row(lane)))
         start += int(source.type.shape[axis + 1])
 
 
@@ -62,11 +68,11 @@ def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], star
     keepdims = len(node.type.shape) == len(source.type.shape)
     partial = partial if size >= 4 * partial else 1
 
-    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer, f.each_chunk() as chunk:
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
         totals = [f.scratch(f.lanes, dtype) for _ in range(partial)]
 
         def term(k: Expr, lane: Expr) -> Expr:
-            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], chunk + lane)
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
             return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
 
         def add(total: tirx.Buffer, k: Expr) -> None:
@@ -78,9 +84,10 @@ def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], star
                 T.buffer_store(total, number(start, dtype) if start is not None else term(0, lane), [lane])
         first = 0 if start is not None else 1
         rounds = (size - first) // partial
-        with f.repeat(rounds) as step:
-            for i, total in enumerate(totals):
-                add(total, step * partial + (first + i))
+        if rounds:
+            with f.repeat(rounds) as step:
+                for i, total in enumerate(totals):
+                    add(total, step * partial + (first + i))
         for k in range(first + rounds * partial, size):
             add(totals[0], k)
         while len(totals) > 1:
@@ -91,7 +98,7 @@ def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], star
         index = outer if keepdims else [at for i, at in enumerate(outer) if i != axis]
         with f.lane() as lane:
             value = convert(totals[0][lane], dtype, "bool") if node.type.dtype == "bool" else totals[0][lane]
-            f.store(node, flatten(index, node.type.shape[1:]), chunk + lane, value)
+            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), value)
 
 
 def _sum(f: Function, node: Node) -> None:
@@ -115,11 +122,11 @@ def _argmax(f: Function, node: Node) -> None:
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
 
-    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer, f.each_chunk() as chunk:
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
         best, place = f.scratch(f.lanes, dtype), f.scratch(f.lanes, "i64")
 
         def term(k: Expr, lane: Expr) -> Expr:
-            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], chunk + lane)
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
             return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
 
         def beats(x: Expr, best: Expr) -> Expr:
@@ -141,7 +148,7 @@ def _argmax(f: Function, node: Node) -> None:
                 T.buffer_store(best, tirx.Select(beats(candidate[lane], best[lane]), candidate[lane], best[lane]), [lane])
         index = [at for i, at in enumerate(outer) if i != axis]
         with f.lane() as lane:
-            f.store(node, flatten(index, node.type.shape[1:]), chunk + lane, place[lane])
+            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), place[lane])
 
 
 # --- products
@@ -158,7 +165,7 @@ def _block_matmul(f: Function, node: Node) -> None:
     _product(f, node, f.plan.constants[w], lambda block, i, row: f.read(x, [block, i], row))
 
 
-def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Expr], Expr]) -> None:
+def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
     """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers."""
     blocks, inner, width = weights.shape
     dtype = node.type.dtype
@@ -167,23 +174,24 @@ def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Ex
     padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
     padded[:, :, :width] = weights
     packed = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
-    with f.grid([blocks, tiles]) as (block, part), f.each_chunk() as chunk:
+    with f.grid([blocks, tiles]) as (block, part):
         sums = f.scratch(tile * f.lanes, dtype)
         for k in range(tile):
             with f.lane() as lane:
                 T.buffer_store(sums, number(0, dtype), [lane + k * f.lanes])
-        with f.repeat(inner) as i:
-            for k in range(tile):
-                with f.lane() as lane:
-                    at = lane + k * f.lanes
-                    weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
-                    T.buffer_store(sums, fused(x(block, i, chunk + lane), weight, sums[at], dtype, f.dialect), [at])
+        if inner:
+            with f.repeat(inner) as i:
+                for k in range(tile):
+                    with f.lane() as lane:
+                        at = lane + k * f.lanes
+                        weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
+                        T.buffer_store(sums, fused(x(block, i, f.row(lane)), weight, sums[at], dtype, f.dialect), [at])
         for k in range(tile):
             column = part * tile + k
 
             def put(k: int = k, column: Expr = column) -> None:
                 with f.lane() as lane:
-                    f.store(node, block * width + column, chunk + lane, sums[lane + k * f.lanes])
+                    f.store(node, block * width + column, f.row(lane), sums[lane + k * f.lanes])
 
             if width % tile:
                 with T.If(tirx.LT(column, tirx.const(width, "int64"))), T.Then():
@@ -220,16 +228,16 @@ def _rank(f: Function, node: Node) -> None:
     width, count = op.edges.shape
     dtype = x.type.dtype
     if count <= LINEAR_RANK or not x.type.is_float:
-        with f.grid([width]) as (column,), f.each_chunk() as chunk:
+        with f.grid([width]) as (column,):
             total = f.scratch(f.lanes, "i32")
             with f.lane() as lane:
                 T.buffer_store(total, tirx.const(0, "int32"), [lane])
             with f.repeat(count) as k, f.lane() as lane:
                 edge = f.constant(op.edges, dtype, column * count + k)
-                below = tirx.Cast("int32", tirx.LT(edge, f.read(x, [column], chunk + lane)))
+                below = tirx.Cast("int32", tirx.LT(edge, f.read(x, [column], f.row(lane))))
                 T.buffer_store(total, total[lane] + below, [lane])
             with f.lane() as lane:
-                f.store(node, column, chunk + lane, total[lane])
+                f.store(node, column, f.row(lane), total[lane])
         return
     levels = count.bit_length()
     padded = np.full((width, (1 << levels) - 1), np.inf, op.edges.dtype)

@@ -16,8 +16,8 @@ from hbc.ops import columns, tensor
 from hbc.ops.tree import TreeEnsemble
 
 LANES = 16  # rows that one vector statement computes
-MAX_ROWS = 256  # of a block: more rows share the reading of the model's arrays, until intermediates leave the L1 and L2 caches
-BLOCK_BYTES = 192 * 1024  # that the intermediates of a block may take
+MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
+BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
 ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
@@ -25,7 +25,7 @@ LIBRARY = (tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tens
 """Calls of the C mathematics library, one row at a time: never computed twice, never inside a vector statement."""
 REREADING = (tensor.MatMul, tensor.BlockMatMul, tensor.Take, tensor.TakeAlong, columns.Rank, tensor.ArgMax)
 """Operators that read an element of their operand more than once, or in an order of their own."""
-STORAGE = {"bool": "i8"}  # bits are kept as bytes
+STORAGE: dict[str, str] = {"bool": "i8"}  # bits are kept as bytes
 
 Types = dict[Node, TensorType]
 
@@ -37,48 +37,62 @@ def elements(kind: TensorType) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lives: `elements` consecutive columns from `offset` on, in the pool of a storage dtype."""
+    """Where a value lives: `elements` consecutive columns from `offset` on, in the pool of a storage dtype: the pool of the
+    whole block of rows (`shared`), or that of one vector of rows."""
 
     dtype: str
     offset: int
     elements: int
+    shared: bool
+
+    @property
+    def pool(self) -> tuple[str, bool]:
+        return self.dtype, self.shared
 
 
 @dataclass(frozen=True)
 class Plan:
     """The values to be computed for one method.
 
-    constants: values that depend on no input. steps: the values that get a slot, in the order of computation. pools: columns
-    of every storage dtype. rows: rows of a block.
+    constants: values that depend on no input. segments: the values that get a slot, in the order of computation; those of one
+    segment are computed together for one vector of rows after the other, while an ensemble of trees, a segment of its own,
+    goes through the whole block of rows, so that its nodes are read once for all. pools: columns of every pool. rows: rows of
+    a block. columns: of an input that is read in part, the columns that are read.
     """
 
     outputs: tuple[Node, ...]
     constants: dict[Node, Array]
-    steps: tuple[Node, ...]
+    segments: tuple[tuple[Node, ...], ...]
     slots: dict[Node, Slot]
-    pools: dict[str, int]
+    pools: dict[tuple[str, bool], int]
+    columns: dict[Node, Array]
     rows: int
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
-        """The graph's inputs that this method reads."""
-        return tuple(node for node in topological(self.outputs) if isinstance(node.op, Input))
+        """The graph's inputs that this method reads, but for those without columns."""
+        return tuple(node for node in topological(self.outputs) if isinstance(node.op, Input) and elements(node.type))
+
+    @property
+    def steps(self) -> tuple[Node, ...]:
+        return tuple(node for segment in self.segments for node in segment)
 
 
 def make_plan(outputs: Sequence[Node], max_rows: int = MAX_ROWS) -> Plan:
     """Decide for every node that the outputs need."""
     nodes = list(topological(outputs))
     constants = fold(nodes)
-    live = _live(outputs, constants)
-    steps = [node for node in nodes if node in live and _stored(node, live, outputs, constants)]
-    stored = _bounded(steps, nodes, live, constants)
-    order = [node for node in nodes if node in stored]
-    slots, pools = _allocate(order, stored, outputs)
-    width = sum(columns * bytes_of(dtype) for dtype, columns in pools.items())
+    readers = _readers(outputs, constants)
+    stored = {node for node in nodes if node in readers and _stored(node, readers, outputs, constants)}
+    reads = _cut(nodes, readers, stored, constants)
+    segments = _segments([node for node in nodes if node in reads], reads)
+    columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
+    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
+    width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     rows = max_rows
     while rows > LANES and rows * width > BLOCK_BYTES:
         rows //= 2
-    return Plan(tuple(outputs), constants, tuple(order), slots, pools, rows)
+    return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows)
 
 
 def bytes_of(dtype: str) -> int:
@@ -95,7 +109,7 @@ def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
     return constants
 
 
-def _live(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node, list[Node]]:
+def _readers(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node, list[Node]]:
     """The readers of every value that has rows; a value read twice by one reader has it twice."""
     readers: dict[Node, list[Node]] = {}
     for node in topological(outputs):
@@ -131,6 +145,8 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
             return True
         reader = readers[reader][0]
     if isinstance(op, Input):
+        while isinstance(reader.op, tensor.Cast) and reader not in outputs and len(readers[reader]) == 1:
+            (reader,) = readers[reader]
         return not isinstance(reader.op, TreeEnsemble)  # it reads the caller's rows itself
     if isinstance(reader.op, tensor.MatMul):
         return reader.type.columns > 1
@@ -143,11 +159,10 @@ def _repeats(indices: Array) -> bool:
     return len(np.unique(indices)) < indices.size
 
 
-def _bounded(
-    steps: list[Node], nodes: list[Node], readers: dict[Node, list[Node]], constants: dict[Node, Array]
+def _cut(
+    nodes: list[Node], readers: dict[Node, list[Node]], stored: set[Node], constants: dict[Node, Array]
 ) -> dict[Node, set[Node]]:
-    """The stored values, each with the stored values that its statement reads; statements that grow too large are cut."""
-    stored = set(steps)
+    """Store more values where statements grow too large. The stored values, each with the stored values that it is made of."""
     size: Counter[Node] = Counter()
     reads: dict[Node, set[Node]] = {}
     for node in nodes:
@@ -163,31 +178,61 @@ def _bounded(
     return {node: reads[node] for node in nodes if node in stored}
 
 
+def _segments(order: list[Node], reads: dict[Node, set[Node]]) -> tuple[tuple[Node, ...], ...]:
+    """As few as the ensembles allow: of values that follow no ensemble, then ensembles, then values that follow those."""
+    stage: dict[Node, int] = {}
+    for node in order:
+        trees = isinstance(node.op, TreeEnsemble)
+        stage[node] = max((stage[r] + (isinstance(r.op, TreeEnsemble) and not trees) for r in reads[node]), default=0)
+    segments: list[tuple[Node, ...]] = []
+    for at in range(max(stage.values(), default=-1) + 1):
+        together = tuple(node for node in order if stage[node] == at and not isinstance(node.op, TreeEnsemble))
+        segments += [together] if together else []
+        segments += [(node,) for node in order if stage[node] == at and isinstance(node.op, TreeEnsemble)]
+    return tuple(segments)
+
+
+def _columns_read(
+    node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]
+) -> Array | None:
+    """The columns of an input matrix of which only chosen ones are read; None where all are."""
+    if not isinstance(node.op, Input) or node in outputs or len(node.type.shape) != 2:
+        return None
+    if not all(is_view(reader) and isinstance(reader.op, tensor.Take) for reader in readers[node]):
+        return None
+    return np.unique(np.concatenate([constants[reader.inputs[1]].reshape(-1) for reader in readers[node]]))
+
+
 def _allocate(
-    order: list[Node], stored: dict[Node, set[Node]], outputs: Sequence[Node]
-) -> tuple[dict[Node, Slot], dict[str, int]]:
+    segments: tuple[tuple[Node, ...], ...], reads: dict[Node, set[Node]], outputs: Sequence[Node], widths: dict[Node, int]
+) -> tuple[dict[Node, Slot], dict[tuple[str, bool], int]]:
     """Slots by first fit among those whose last reader has run."""
+    segment = {node: i for i, group in enumerate(segments) for node in group}
+    shared = {node for node in segment if isinstance(node.op, TreeEnsemble)}
     last: dict[Node, int] = {}
+    order = [node for group in segments for node in group]
     for time, node in enumerate(order):
         last[node] = time
-        for source in stored[node]:
+        for source in reads[node]:
             last[source] = time
+            if segment[source] != segment[node]:
+                shared.add(source)
     for node in outputs:
-        if node in stored:
-            last[node] = len(order)
+        last[node] = len(order)
     slots: dict[Node, Slot] = {}
-    pools: dict[str, int] = {}
-    busy: dict[str, list[tuple[int, int, int]]] = {}  # of a pool: (offset, end, time of the last reader), by offset
+    pools: dict[tuple[str, bool], int] = {}
+    busy: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}  # (offset, end, time of the last reader), by offset
     for time, node in enumerate(order):
         dtype = STORAGE.get(node.type.dtype, node.type.dtype)
-        size = max(elements(node.type), 1)
-        taken = [entry for entry in busy.get(dtype, []) if entry[2] >= time]
+        pool = dtype, node in shared
+        size = max(widths.get(node, elements(node.type)), 1)
+        taken = [entry for entry in busy.get(pool, []) if entry[2] >= time]
         offset = 0
         for start, end, _ in taken:
             if start - offset >= size:
                 break
             offset = max(offset, end)
-        busy[dtype] = sorted([*taken, (offset, offset + size, last[node])])
-        slots[node] = Slot(dtype, offset, size)
-        pools[dtype] = max(pools.get(dtype, 0), offset + size)
+        busy[pool] = sorted([*taken, (offset, offset + size, last[node])])
+        slots[node] = Slot(dtype, offset, size, node in shared)
+        pools[pool] = max(pools.get(pool, 0), offset + size)
     return slots, pools

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.codegen import Function
+from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, let
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -103,16 +103,21 @@ class Walk:
         below = f.own(np.array([low for _, low in self.packed.planes], np.int8), "i8")
         lowest = tirx.const(-np.inf, DTYPES[self.dtype])
 
-        def value(plane: Expr, row: Expr) -> Expr:
-            x_value = f.read(x, [f.constant(features, "i64", plane)], row)
-            low = f.constant(below, "bool", plane)
-            return let(x_value, lambda v: tirx.Select(tirx.And(low, is_nan(v)), lowest, v))
+        def put(plane: Expr, row: Row) -> None:
+            column = f.constant(features, "i64", plane)
+            missing = is_nan(f.read(x, [column], row))
+            value = tirx.Select(tirx.And(f.constant(below, "bool", plane), missing), lowest, f.read(x, [column], row))
+            T.buffer_store(self.planes, value, [plane * f.block + row.block])
 
-        with f.each_row() as row:
-            if count:
-                with f.repeat(count) as plane:
-                    T.buffer_store(self.planes, value(plane, row), [plane * f.block + row])
-            T.buffer_store(self.planes, lowest, [row + count * f.block])
+        with f.each_chunk():
+            if count and x in f.plan.slots:
+                with f.repeat(count) as plane, f.lane() as lane:
+                    put(plane, f.row(lane))
+            elif count:
+                with f.each_row() as row, f.repeat(count) as plane:
+                    put(plane, row)
+            with f.lane() as lane:
+                T.buffer_store(self.planes, lowest, [f.start + lane + count * f.block])
 
     def run(self, rows: list[Expr], roots: list[Expr], depth: Expr, use: Callable[[int, Expr], None]) -> None:
         """Walk from roots[i] with rows[i], all at once; then `use(i, number of the leaf)`."""
@@ -155,7 +160,8 @@ def tree_ensemble(f: Function, node: Node) -> None:
     target = f.own(op.target, "i64")
     single = not bool(np.any(op.target))
 
-    def use(tree: Expr, row: Expr, leaf: Expr) -> None:
+    def use(tree: Expr, number: Expr, leaf: Expr) -> None:
+        row = Row(number)
         if op.output == "leaf":
             f.store(node, tree, row, f.constant(op.leaf_ids, "i64", leaf))
             return
@@ -166,14 +172,14 @@ def tree_ensemble(f: Function, node: Node) -> None:
 
     walk.fill(x)
     if op.output == "sum":
-        with f.grid([op.n_outputs]) as (column,), f.vectors() as row:
-            f.store(node, column, row, f.constant(op.base, dtype, column))
+        with f.each_chunk(), f.grid([op.n_outputs]) as (column,), f.lane() as lane:
+            f.store(node, column, f.row(lane), f.constant(op.base, dtype, column))
     depths = f.own(packed.depths, "i64")
     if f.cuda:
-        with f.repeat(trees) as tree, f.each_row() as row:
-            walk.run(
-                [row], [f.constant(roots, "i64", tree)], f.constant(depths, "i64", tree), lambda i, leaf: use(tree, row, leaf)
-            )
+        row = tirx.const(0, "int64")
+        with f.repeat(trees) as tree:
+            starts = [f.constant(roots, "i64", tree)]
+            walk.run([row], starts, f.constant(depths, "i64", tree), lambda i, leaf: use(tree, row, leaf))
         return
 
     groups = f.rows // WALKS
