@@ -12,6 +12,8 @@ from estimators import all_cases
 from estimators.case import METHODS, Case
 
 import hbc
+from hbc.ir.text import print_graph, read_graph
+from hbc.runtime.inputs import prepare
 
 CASES = {case.name: case for case in all_cases()}
 BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
@@ -103,11 +105,15 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_graph_prints_and_reads_back(name: str) -> None:
     """Text round trip: an equal graph that evaluates equal."""
-    from hbc.ir.text import print_graph, read_graph
-
-    _, _, compiled = converted(CASES[name], "numpy")
-    for variant in compiled.variants.values():
+    _, X, compiled = converted(CASES[name], "numpy")
+    read = {}
+    for kinds, variant in compiled.variants.items():
         text, arrays = print_graph(variant.graph)
-        again = read_graph(text, arrays)
-        assert again == variant.graph
-        assert print_graph(again)[0] == text
+        read[kinds] = read_graph(text, arrays)
+        assert read[kinds] == variant.graph
+        assert print_graph(read[kinds])[0] == text
+    kinds, inputs = prepare(X, compiled.spec, tuple(compiled.variants))
+    expected = compiled.variants[kinds].graph.evaluate(*inputs)
+    for method, values in read[kinds].evaluate(*inputs).items():
+        for found, value in zip(values, expected[method], strict=True):
+            np.testing.assert_array_equal(found, value)
