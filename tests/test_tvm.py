@@ -523,7 +523,7 @@ def _run_on_the_processor(source: str, executable: Any, data: Array, expected: l
     subprocess.run(["g++", *flags, "-o", str(folder / "kernel.so"), str(code)], check=True, capture_output=True)
     built = executable.kernel("predict")
     found = [np.empty_like(array) for array in expected]
-    arrays = {f"{key}_table_ptr": table for key, table in zip(built.table_names, built.tables, strict=True)}
+    arrays = {f"{key}_ptr": table for key, table in zip(built.table_names, built.tables, strict=True)}
     arrays |= {"x0_ptr": data} | {f"y{i}_ptr": array for i, array in enumerate(found)}
     numbers = {"first": 0, "end": len(data)}
     launch = ctypes.CDLL(str(folder / "kernel.so")).launch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
 from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, STORAGE, Plan, elements
-from hbc.ir.graph import Input, Node
+from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
@@ -27,34 +27,64 @@ from hbc.ops.tree import TreeEnsemble
 THREADS_PER_BLOCK = 128  # of a CUDA launch
 
 
-@dataclass
+LARGE = 1 << 15
+"""Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
+argument of a call costs some 20 ns."""
+
+
 class Tables:
-    """The constants of a function: one array of every storage dtype, which the calls pass, so that code does not depend on them."""
+    """The constant arrays of a function, which the calls pass, so that code does not depend on them. They are known by their
+    identity: whoever adds one keeps it alive."""
 
-    parts: dict[str, list[Array]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    known: dict[tuple[str, int], int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.buffers: dict[tuple[str, int], Any] = {}  # by storage dtype and number; 0 is the joined one
+        self.arrays: dict[tuple[str, int], list[Array]] = {}
+        self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # of an array: its table, and its offset there
+        self.sizes: dict[str, int] = {}
 
-    def add(self, dtype: str, array: Array) -> int:
-        """The offset of an array's elements in the table of its storage dtype. The caller keeps the array alive, since its
-        identity is its name."""
+    def element(self, array: Array, dtype: str, position: Expr) -> Expr:
+        """One element of an array of a storage dtype."""
         key = (dtype, id(array))
-        if key not in self.known:
-            self.known[key] = self.sizes.get(dtype, 0)
-            self.parts.setdefault(dtype, []).append(array)
-            # Sixteen elements: every array begins at a vector's boundary.
-            self.sizes[dtype] = self.known[key] + -(-array.size // 16) * 16
-        return self.known[key]
+        if key not in self.places:
+            self.places[key] = self._add(array, dtype)
+        table, offset = self.places[key]
+        return self.buffers[table][position + offset]
 
-    def arrays(self) -> dict[str, Array]:
-        joined = {}
-        for dtype, parts in self.parts.items():
-            table = np.zeros(max(self.sizes[dtype], 1), NUMPY_DTYPES[dtype])
-            for part in parts:
-                offset = self.known[dtype, id(part)]
-                table[offset : offset + part.size] = part.reshape(-1)
-            joined[dtype] = table
-        return joined
+    def _add(self, array: Array, dtype: str) -> tuple[tuple[str, int], int]:
+        table = (dtype, len(self.buffers) + 1 if array.nbytes >= LARGE else 0)
+        offset = 0 if table[1] else self.sizes.get(dtype, 0)
+        if table not in self.buffers:
+            length = tirx.Var("size", "int64")
+            self.buffers[table] = tirx.decl_buffer((length,), DTYPES[dtype], name=f"{dtype}_table{table[1] or ''}")
+        self.arrays.setdefault(table, []).append(array)
+        if not table[1]:
+            self.sizes[dtype] = offset + -(-array.size // ALIGNED) * ALIGNED
+        return table, offset
+
+    def joined(self) -> dict[str, Array]:
+        """The tables by name."""
+        tables = {}
+        for (dtype, number), arrays in self.arrays.items():
+            name = f"{dtype}_table{number or ''}"
+            if number:
+                tables[name] = arrays[0].reshape(-1)
+                continue
+            tables[name] = aligned(max(self.sizes[dtype], 1), dtype)
+            for array in arrays:
+                offset = self.places[dtype, id(array)][1]
+                tables[name][offset : offset + array.size] = array.reshape(-1)
+        return tables
+
+
+ALIGNED = 64  # elements: arrays begin at the boundaries of vectors and cache lines
+
+
+def aligned(size: int, dtype: str) -> Array:
+    """Zeros that begin at a cache line, as TVM demands of tables."""
+    kind = NUMPY_DTYPES[dtype]
+    memory = np.zeros(size * kind.itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size * kind.itemsize].view(kind)
 
 
 class Row(NamedTuple):
@@ -67,14 +97,14 @@ class Row(NamedTuple):
 class Function:
     """A TIR function under construction: what the loop nests need to read and write values."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, cuda: bool) -> None:
+    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], cuda: bool) -> None:
         self.plan, self.dialect, self.cuda = plan, dialect, cuda
+        self.packed = packed  # what operators were turned into for other methods
         self.lanes = 1 if cuda else LANES
         self.block = 1 if cuda else plan.rows
         self.tables = Tables()
         self.keep: list[Array] = []  # arrays made on the way, whose identity `tables` relies on
         self.pools: dict[tuple[str, bool], Any] = {}
-        self.table: dict[str, Any] = {}
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
         self.base: Expr = None  # the first row of this block
         self.rows: Expr = None  # the number of rows of this block
@@ -139,17 +169,16 @@ class Function:
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
         """One element of a constant array, by its position in C order."""
         storage = STORAGE.get(dtype, dtype)
-        if storage not in self.table:
-            length = tirx.Var(f"{storage}_size", "int64")
-            self.table[storage] = tirx.decl_buffer((length,), DTYPES[storage], name=f"{storage}_table")
-        value = self.table[storage][position + self.tables.add(storage, array)]
+        value = self.tables.element(array, storage, position)
         return convert(value, storage, "bool") if dtype == "bool" else value
 
     def own(self, array: Array, dtype: str) -> Array:
         """An array made by the compiler, to be read by `constant`."""
-        array = np.array(array, NUMPY_DTYPES[STORAGE.get(dtype, dtype)], order="C", copy=None)
-        self.keep.append(array)
-        return array
+        storage = STORAGE.get(dtype, dtype)
+        copy = aligned(array.size, storage).reshape(array.shape)
+        copy[...] = array
+        self.keep.append(copy)
+        return copy
 
     def read(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a value: `index` along its axes without the rows', `row` within the block."""
@@ -247,17 +276,17 @@ class Kernel:
     function: Any
     inputs: tuple[Node, ...]
     tables: tuple[Array, ...]
-    table_names: tuple[str, ...]  # their storage dtypes
+    table_names: tuple[str, ...]
     outputs: tuple[TensorType, ...]
     rows: int  # of a block
     cost: float  # a rough number of nanoseconds a row, to decide on threads
 
 
-def build(name: str, plan: Plan, dialect: Dialect, cuda: bool = False) -> Kernel:
+def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], cuda: bool = False) -> Kernel:
     """The TIR function of a method."""
     from hbc.compiler.tvm.kernels import compute
 
-    f = Function(plan, dialect, cuda)
+    f = Function(plan, dialect, packed, cuda)
     rows = tirx.Var("n", "int64")
     f.arguments = {node: _argument(f"x{i}", node.type, rows) for i, node in enumerate(plan.inputs)}
     outputs = {i: _argument(f"y{i}", node.type, rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
@@ -276,8 +305,8 @@ def build(name: str, plan: Plan, dialect: Dialect, cuda: bool = False) -> Kernel
                 for i, output in outputs.items():
                     if plan.outputs[i] in segment:
                         _return(f, plan.outputs[i], output)
-    tables = f.tables.arrays()
-    parameters = [*f.arguments.values(), *(f.table[dtype] for dtype in tables), *outputs.values(), first, end]
+    tables = f.tables.joined()
+    parameters = [*f.arguments.values(), *f.tables.buffers.values(), *outputs.values(), first, end]
     function = tirx.PrimFunc(parameters, builder.get())
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)

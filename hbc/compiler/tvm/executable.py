@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -18,26 +20,28 @@ import tvm
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.codegen import Kernel, build
-from hbc.compiler.tvm.plan import make_plan
+from hbc.compiler.tvm.plan import elements, make_plan
 from hbc.compiler.tvm.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
-from hbc.ir.graph import Graph
+from hbc.ir.graph import Graph, Operator
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 
 
-@dataclass
+@dataclass(frozen=True)
 class Method:
-    """A method ready to be called: which of the graph's inputs it reads, its tables on the device, and its function."""
+    """A method ready to be called: which of the graph's inputs it reads, its tables on the device, the shapes and dtypes of
+    its results and which of them the function fills, and the number of rows from which on threads share the work."""
 
     kernel: Kernel
     call: Any
     places: tuple[int, ...]
     tables: tuple[Any, ...]
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-    rows: int  # of a block: pieces for threads are whole blocks
+    filled: tuple[int, ...]
+    many: float
 
 
 @dataclass
@@ -48,6 +52,8 @@ class TvmExecutable:
     options: CompileOptions
     machine: Machine
     _methods: dict[str, Method] = field(default_factory=dict)
+    _packed: dict[Operator, Any] = field(default_factory=dict)
+    _tensors: dict[int, Any] = field(default_factory=dict)
     _kernels: dict[str, Kernel] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -55,7 +61,7 @@ class TvmExecutable:
     binary: bytes | None = None
     """The CUDA code as a fat binary, where no device was there to load it."""
 
-    @property
+    @cached_property
     def threads(self) -> int:
         return self.options.threads or available_cpus()
 
@@ -63,25 +69,27 @@ class TvmExecutable:
         ready = self._methods.get(method) or self._prepare(method)
         n = len(arrays[0])
         outputs = [np.empty((n, *shape), dtype) for shape, dtype in ready.results]
-        if not any(array.size for array in outputs):
+        if not n or not ready.filled:
             return outputs
         inputs = [arrays[place] for place in ready.places]
-        if not all(array.flags.behaved for array in inputs):
-            inputs = [writable(array) for array in inputs]
-        arguments = (*inputs, *ready.tables, *(array for array in outputs if array.size))
-        if self.machine.cuda:
-            self._on_gpu(ready, inputs, outputs, n)
-        elif self.threads == 1 or n * ready.kernel.cost < 2 * WORTH_A_THREAD:
-            ready.call(*arguments, 0, n)
+        for place, array in enumerate(inputs):
+            if not array.flags.behaved:
+                inputs[place] = writable(array)
+        filled = outputs if len(ready.filled) == len(outputs) else [outputs[i] for i in ready.filled]
+        if n < ready.many:
+            ready.call(*inputs, *ready.tables, *filled, 0, n)
+        elif self.machine.cuda:
+            self._on_gpu(ready, inputs, filled, n)
         else:
-            self._in_pieces(ready, arguments, n)
+            self._in_pieces(ready, (*inputs, *ready.tables, *filled), n)
         return outputs
 
     def _in_pieces(self, ready: Method, arguments: tuple[Any, ...], n: int) -> None:
         """Ranges of rows, one for each thread, the last one for the caller's."""
-        blocks = -(-n // ready.rows)
+        rows = ready.kernel.rows
+        blocks = -(-n // rows)
         pieces = min(self.threads, blocks, int(n * ready.kernel.cost / WORTH_A_THREAD))
-        ends = [n if i == pieces else blocks * i // pieces * ready.rows for i in range(pieces + 1)]
+        ends = [n if i == pieces else blocks * i // pieces * rows for i in range(pieces + 1)]
         pool = self._workers()
         futures = [pool.submit(lambda a, b: ready.call(*arguments, a, b), a, b) for a, b in pairwise(ends[:pieces])]
         ready.call(*arguments, ends[pieces - 1], n)
@@ -98,18 +106,17 @@ class TvmExecutable:
 
     def _on_gpu(self, ready: Method, inputs: list[Array], outputs: list[Array], n: int) -> None:
         device = tvm.runtime.cuda(gpu_number(self.options.device))
-        sent = [tvm.runtime.tensor(np.ascontiguousarray(array), device) for array in inputs]
-        filled = [array for array in outputs if array.size]
-        received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in filled]
+        sent = [tvm.runtime.tensor(array, device) for array in inputs]
+        received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in outputs]
         ready.call(*sent, *ready.tables, *received, 0, n)
-        for array, result in zip(filled, received, strict=True):
+        for array, result in zip(outputs, received, strict=True):
             array[...] = result.numpy()
 
     def kernel(self, method: str) -> Kernel:
         """The TIR function of a method."""
         if method not in self._kernels:
             plan = make_plan(self.graph.outputs[method])
-            self._kernels[method] = build(method, plan, self.machine.dialect, self.machine.cuda)
+            self._kernels[method] = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda)
         return self._kernels[method]
 
     def _prepare(self, method: str) -> Method:
@@ -128,11 +135,24 @@ class TvmExecutable:
         return self._methods[method]
 
     def _bind(self, method: str, kernel: Kernel, module: Any) -> Method:
-        device = tvm.runtime.cuda(gpu_number(self.options.device)) if self.machine.cuda else tvm.runtime.cpu()
-        tables = tuple(tvm.runtime.tensor(table, device) for table in kernel.tables)
+        tables = tuple(self._on_device(table) for table in kernel.tables)
         places = tuple(self.graph.inputs.index(node) for node in kernel.inputs)
         results = tuple((tuple(int(d) for d in kind.shape[1:]), NUMPY_DTYPES[kind.dtype]) for kind in kernel.outputs)
-        return Method(kernel, module[method], places, tables, results, kernel.rows)
+        filled = tuple(i for i, kind in enumerate(kernel.outputs) if elements(kind))
+        many = 0.0 if self.machine.cuda else math.inf if self.threads == 1 else 2 * WORTH_A_THREAD / kernel.cost
+        return Method(kernel, module[method], places, tables, results, filled, many)
+
+    def _on_device(self, table: Array) -> Any:
+        """A table as a tensor, the same for all methods that read it."""
+        place = table.ctypes.data  # the kernels keep their tables, so that no other array takes the place
+        if place not in self._tensors:
+            if self.machine.cuda:
+                self._tensors[place] = tvm.runtime.tensor(table, tvm.runtime.cuda(gpu_number(self.options.device)))
+            elif place % 64:
+                self._tensors[place] = tvm.runtime.tensor(table)
+            else:
+                self._tensors[place] = tvm.runtime.from_dlpack(writable(table))
+        return self._tensors[place]
 
     def compile_all(self) -> Any:
         """One module of all methods, for export and for looking at; CUDA's code is compiled even where nothing can run it."""

@@ -15,10 +15,10 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.codegen import Function, Row
+from hbc.compiler.tvm.codegen import Function, Row, aligned
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, let
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import Array, DType
 from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (measured 1.6-1.9 cycles a step)
@@ -64,7 +64,9 @@ def pack(op: TreeEnsemble) -> Packed:
         bits = op.threshold[source].view(np.int32 if single else np.int64)
         words[:, 0] = np.where(inner, bits, op.left[source])
     words[:, 1] = left << shift | column
-    return Packed(planes, words, shift, number[: op.n_trees].copy(), op.depths.astype(np.int64))
+    kept = aligned(words.size, "i32" if words.dtype == np.int32 else "i64").reshape(words.shape)
+    kept[...] = words
+    return Packed(planes, kept, shift, number[: op.n_trees].copy(), op.depths.astype(np.int64))
 
 
 def _levels(op: TreeEnsemble) -> tuple[Array, Array, Array]:
@@ -90,8 +92,8 @@ class Walk:
 
     def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, dtype: str) -> None:
         self.f, self.packed, self.dtype = f, packed, dtype
-        self.word = "i32" if packed.words.dtype == np.int32 else "i64"
-        self.words = f.own(packed.words, self.word)
+        self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
+        self.words = packed.words
         self.planes: Any = None
 
     def fill(self, x: Node) -> None:
@@ -151,7 +153,8 @@ def tree_ensemble(f: Function, node: Node) -> None:
     """The sum of the leaves' values, or the leaves' numbers."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
-    packed = pack(op)
+    packed = f.packed.setdefault(op, None) or pack(op)
+    f.packed[op] = packed
     walk = Walk(f, op, packed, x.type.dtype)
     dtype = node.type.dtype
     width = op.values.shape[1]
