@@ -1,0 +1,83 @@
+"""The engines: a module each. `load(task)` reads the model's file, `build(model, task)` gives the call that is timed.
+
+Every engine runs in a process of its own, in the environment that its libraries need, so it is never in another's way."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an engine is told. `folder` is a workload's (benchmarks/trees.py); `option` is what follows the colon of its name."""
+
+    library: str
+    folder: str
+    classes: int
+    features: int
+    dtype: str
+    threads: int
+    option: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A module of this package in an environment (benchmarks/peers; "main" is hbc's own), and the distributions to name versions of."""
+
+    name: str
+    environment: str
+    distributions: tuple[str, ...]
+
+    @property
+    def module(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def option(self) -> str:
+        return self.name.partition(":")[2]
+
+    @property
+    def is_peer(self) -> bool:
+        return self.module != "hbc"
+
+
+DISTRIBUTIONS = {"tvm": "apache-tvm", "torch": "torch", "torchscript": "torch", "onnx": "onnxruntime", "numpy": "numpy"}
+
+PEERS = (
+    Engine("native", "main", ("lightgbm", "xgboost-cpu", "scikit-learn")),
+    Engine("onnxruntime", "onnxruntime", ("onnxruntime", "skl2onnx", "onnxmltools")),
+    Engine("daal4py", "daal4py", ("scikit-learn-intelex", "daal")),
+    Engine("lleaves", "lleaves", ("lleaves", "llvmlite")),
+    Engine("treelite", "treelite", ("treelite",)),
+    Engine("tl2cgen", "treelite", ("tl2cgen", "treelite")),
+    Engine("hummingbird:torch", "hummingbird", ("hummingbird-ml", "torch")),
+    Engine("hummingbird:torch.jit", "hummingbird", ("hummingbird-ml", "torch")),
+)
+
+
+def hbc_engine(option: str) -> Engine:
+    """hbc on a backend, "tvm", or with a strategy for trees, "tvm:walk"."""
+    return Engine(f"hbc:{option}", "main", ("hbc", DISTRIBUTIONS.get(option.partition(":")[0], "numpy")))
+
+
+DEFAULT = (*(hbc_engine(backend) for backend in ("tvm", "torch", "torchscript", "onnx")), *PEERS)
+
+
+def every_strategy() -> tuple[Engine, ...]:
+    """hbc with each strategy of each backend, which run only where they are asked for by name."""
+    import hbc
+
+    known = [(backend, hbc.strategies(backend)) for backend, available in hbc.backends().items() if available]
+    return tuple(hbc_engine(f"{backend}:{strategy}") for backend, names in known for strategy in names if strategy != "auto")
+
+
+def matching(patterns: Sequence[str]) -> tuple[Engine, ...]:
+    """The engines that any of the patterns (shell wildcards) names; a strategy must be named: `hbc:tvm:walk`, `hbc:tvm:*`."""
+    everything = (*DEFAULT, *every_strategy(), hbc_engine("numpy"))
+
+    def named(engine: Engine, pattern: str) -> bool:
+        return fnmatch.fnmatchcase(engine.name, pattern) and engine.name.count(":") <= max(1, pattern.count(":"))
+
+    return tuple(engine for engine in everything if any(named(engine, pattern) for pattern in patterns))

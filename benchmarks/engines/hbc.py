@@ -1,0 +1,22 @@
+"""hbc itself: what its users call, `predict_proba` of the converted estimator."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import hbc
+from benchmarks.engines import Task
+
+
+def load(task: Task) -> Any:
+    """The estimator; the backend's libraries are imported here, so that they do not count as conversion."""
+    hbc.strategies(task.option.partition(":")[0])
+    return pickle.loads((Path(task.folder) / "model.pkl").read_bytes())
+
+
+def build(model: Any, task: Task) -> Any:
+    """One compiled model for all batch sizes."""
+    backend, _, strategy = task.option.partition(":")
+    return hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads).predict_proba

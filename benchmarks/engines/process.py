@@ -1,0 +1,119 @@
+"""An engine's process, seen from the benchmark: requests with time limits; one that hangs or dies costs only its own results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engines import Engine, Task
+from benchmarks.peers import python_of
+
+ROOT = Path(__file__).parents[2]
+
+
+class EngineError(Exception):
+    """Why an engine has no result, in a line."""
+
+
+class Process:
+    """One engine on one workload. `start` must come first; raises EngineError, as every request does, and is dead then."""
+
+    def __init__(self, engine: Engine, task: Task) -> None:
+        self.engine, self.task = engine, task
+        try:
+            python = python_of(engine.environment)
+        except FileNotFoundError as error:
+            raise EngineError(str(error)) from error
+        self._scratch = tempfile.TemporaryDirectory(prefix="hbc-benchmark-")
+        self._log = open(Path(self._scratch.name) / "log", "w+")  # noqa: SIM115
+        threads = str(task.threads)
+        variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+        self._process = subprocess.Popen(
+            [str(python), "-m", "benchmarks.engines.worker"],
+            cwd=ROOT,
+            env={**os.environ, **dict.fromkeys(variables, threads), "TMPDIR": self._scratch.name},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # so that compilers it started end with it
+        )
+
+    def start(self, rows: Path, cores: list[int], limit: float) -> dict[str, Any]:
+        """Convert the model. The process and all its threads stay on these cores, whatever its libraries believe."""
+        return self._ask(
+            "start",
+            limit,
+            module=self.engine.module,
+            distributions=self.engine.distributions,
+            task=asdict(self.task),
+            cores=cores,
+            rows=str(rows),
+        )
+
+    def answer(self, limit: float) -> np.ndarray[Any, Any]:
+        """The results for all rows."""
+        file = Path(self._scratch.name) / "answer.npy"
+        self._ask("answer", limit, to=str(file))
+        return np.load(file)
+
+    def measure(self, rows: int, budget: float, limit: float) -> dict[str, float]:
+        """Times of calls with so many rows (worker.py), in µs."""
+        return self._ask("measure", limit, rows=rows, budget=budget)
+
+    def end(self) -> int:
+        """End the process and what it started, and give its exit status. May be called twice."""
+        if not self._log.closed:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._log.close()
+            self._scratch.cleanup()
+        return self._process.returncode
+
+    def _ask(self, what: str, limit: float, **arguments: Any) -> Any:
+        try:
+            reply = json.loads(self._exchange(json.dumps({"do": what, **arguments}), limit))
+        except (EOFError, BrokenPipeError, TimeoutError) as error:
+            self._log.seek(0)
+            log = self._log.read().strip().splitlines()
+            status = self.end()
+            died = f"ended with status {status}; {log[-1] if log else ''}"
+            reply = {"error": f"not done in {limit:.0f} s" if isinstance(error, TimeoutError) else died}
+        if "error" in reply:
+            self.end()
+            raise EngineError(_short(f"{what}: {reply['error']}"))
+        return reply
+
+    def _exchange(self, request: str, limit: float) -> bytes:
+        """A line for a line. Raises EOFError and BrokenPipeError if the process is gone, TimeoutError."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(request.encode() + b"\n")
+        self._process.stdin.flush()
+        stop = time.monotonic() + limit
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, stop - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            part = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not part:
+                raise EOFError
+            line += part
+        return line
+
+
+def _short(message: str, limit: int = 300) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,129 @@
+"""The process of one engine: it reads a request a line and answers with a line of JSON. All timing happens here, with one loop for all."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import resource
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engines import Task
+
+Call = Callable[[Any], Any]
+
+
+def measure(call: Call, batches: Sequence[Any], budget: float) -> dict[str, float]:
+    """Times of single calls over different batches (one row again and again would teach it to the branch predictor), in µs.
+    A quarter of the budget warms up what the other engines have cooled down; a call longer than the budget is made once."""
+    gc.disable()
+    times = _times(call, batches, budget / 4)
+    if times[0] < budget:
+        times = _times(call, batches, budget)
+    gc.enable()
+    p50, p99 = np.quantile(times, (0.5, 0.99)) * 1e6
+    return {"p50": float(p50), "p99": float(p99), "min": min(times) * 1e6, "calls": len(times)}
+
+
+def _times(call: Call, batches: Sequence[Any], budget: float) -> list[float]:
+    clock = time.perf_counter
+    times: list[float] = []
+    stop = clock() + budget
+    for batch in itertools.cycle(batches):
+        start = clock()
+        call(batch)
+        end = clock()
+        times.append(end - start)
+        if end > stop:
+            return times
+    raise ValueError("no batches")
+
+
+class Worker:
+    """The requests, by name."""
+
+    def __init__(self) -> None:
+        self.call: Call | None = None
+        self.batches: dict[int, list[Any]] = {}
+
+    def start(
+        self, module: str, distributions: Sequence[str], task: dict[str, Any], cores: Sequence[int], rows: str
+    ) -> dict[str, Any]:
+        """Read the model, convert it, make the first call. Times in seconds; memory in MiB above what was there before converting."""
+        os.sched_setaffinity(0, cores)
+        half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        resource.setrlimit(resource.RLIMIT_DATA, (half, half))
+        self.rows = np.load(rows)
+        started = time.perf_counter()
+        engine = importlib.import_module(f"benchmarks.engines.{module}")
+        model = engine.load(Task(**task))
+        loaded, before = time.perf_counter(), _memory()
+        self.call = engine.build(model, Task(**task))
+        self.call(self.rows[:1].copy())
+        built = time.perf_counter()
+        peak = None if before is None else round((_memory(peak=True) or 0) - before, 1)
+        versions = {name: importlib.metadata.version(name) for name in distributions}
+        return {"load_s": loaded - started, "convert_s": built - loaded, "convert_peak_mib": peak, "versions": versions}
+
+    def answer(self, to: str) -> dict[str, Any]:
+        """Write the results for all rows."""
+        np.save(to, np.asarray(self._call(self.rows)))
+        return {}
+
+    def measure(self, rows: int, budget: float) -> dict[str, float]:
+        """Time calls of so many rows. Each batch has memory of its own, as requests have."""
+        if rows not in self.batches:
+            count = min(1000, len(self.rows) // rows)
+            self.batches[rows] = [self.rows[i * rows : (i + 1) * rows].copy() for i in range(count)]
+        return measure(self._call, self.batches[rows], budget)
+
+    @property
+    def _call(self) -> Call:
+        if self.call is None:
+            raise RuntimeError("not started")
+        return self.call
+
+
+def _memory(peak: bool = False) -> float | None:
+    """Resident memory in MiB, or its peak since the last call without `peak`. None where Linux does not say."""
+    try:
+        if not peak:
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")
+        with open("/proc/self/status") as file:
+            found = re.search(rf"Vm{'HWM' if peak else 'RSS'}:\s+(\d+) kB", file.read())
+    except OSError:
+        return None
+    return int(found[1]) / 1024 if found else None
+
+
+def main() -> None:
+    """Answer until the requests end. What libraries print goes to stderr."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    worker = Worker()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = getattr(worker, request.pop("do"))(**request)
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

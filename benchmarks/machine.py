@@ -1,0 +1,46 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGS = ("avx2", "avx512f", "avx512_vbmi", "avx512_bf16", "amx_tile", "asimd", "sve")
+
+
+def describe() -> dict[str, Any]:
+    """Processor, memory, system, load, time and the commit of this tree. A busy machine shows in `load_before`."""
+    processor = _read("/proc/cpuinfo")
+    flags = set((re.search(r"^(?:flags|Features)\s*:(.*)$", processor, re.M) or ["", ""])[1].split())
+    return {
+        "processor": (re.search(r"^model name\s*:\s*(.*)$", processor, re.M) or ["", platform.processor()])[1],
+        "flags": [flag for flag in FLAGS if flag in flags],
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg(),
+        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()

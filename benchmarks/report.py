@@ -1,0 +1,145 @@
+"""Ratios and tables of a run's results (the dictionary that `benchmarks.run` writes as JSON)."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+MAIN = "hbc:tvm"
+MARKS = {"exact": "", "inexact": " ≈"}
+LEGEND = (
+    "µs a row: median over the rounds of a round's median call, results included. One row: p50 / p99 of the whole Python call. "
+    "The fastest peer in bold. ≈: some rows' answers are outside the contract's tolerance (rtol 1e-5, atol 1e-6). "
+    "Ratios: fastest peer / hbc, in one run."
+)
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    """The JSON, and the tables beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    parts = [_heading(results), summary(results), *(details(name, workload) for name, workload in results["workloads"].items())]
+    path.with_suffix(".md").write_text("\n\n".join(parts) + "\n")
+
+
+def failures(results: dict[str, Any]) -> list[str]:
+    """Where hbc has no exact answers."""
+    return [
+        f"{name}: {engine}: {found['status']}"
+        for name, workload in results["workloads"].items()
+        for engine, found in workload["engines"].items()
+        if engine.startswith("hbc:") and found["status"] != "exact"
+    ]
+
+
+def microseconds(engine: dict[str, Any], rows: int | str, figure: str = "p50") -> float | None:
+    """Of a call: the median over the rounds. None if it was not measured."""
+    rounds = engine.get("times_us", {}).get(str(rows))
+    return statistics.median(each[figure] for each in rounds) if rounds else None
+
+
+def fastest_peer(workload: dict[str, Any], rows: int | str) -> tuple[float, str] | None:
+    """Its time a call in µs, and its name. None if no peer was measured."""
+    times = [
+        (time, name)
+        for name, found in workload["engines"].items()
+        if not name.startswith("hbc:") and found["status"] in MARKS and (time := microseconds(found, rows)) is not None
+    ]
+    return min(times, default=None)
+
+
+def ratio(workload: dict[str, Any], engine: str, rows: int | str) -> float | None:
+    """How many times faster than the fastest peer an engine is."""
+    own, fastest = microseconds(workload["engines"].get(engine, {}), rows), fastest_peer(workload, rows)
+    return None if own is None or fastest is None else fastest[0] / own
+
+
+def summary(results: dict[str, Any]) -> str:
+    """A line a workload: hbc against the fastest peer at the largest batch and at one row, with the goals."""
+    batches = results["settings"]["batches"]
+    ends = ((max(batches), "rows"), (min(batches), "one_row"))
+    headings = [f"{rows:,} row{'s' * (rows > 1)}: µs a row | ratio | fastest peer | goal" for rows, _ in ends]
+    lines = [f"| {MAIN} | {' | '.join(headings)} |", "|" + "---|" * (1 + 4 * len(ends))]
+    for name, workload in results["workloads"].items():
+        cells = []
+        for rows, goal in ends:
+            time, peer = microseconds(workload["engines"].get(MAIN, {}), rows), fastest_peer(workload, rows)
+            cells += [_figure(None if time is None else time / rows), _times(ratio(workload, MAIN, rows))]
+            cells += ["–" if peer is None else peer[1], _times(workload["goals"][goal])]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    failed = failures(results)
+    return "\n".join(["## Summary", "", *lines, *(["", "hbc failed: " + "; ".join(failed)] if failed else [])])
+
+
+def details(name: str, workload: dict[str, Any]) -> str:
+    """An engine a line."""
+    engines = workload["engines"]
+    batches = next((list(found["times_us"]) for found in engines.values() if "times_us" in found), [])
+    fastest = {rows: found[1] for rows in batches if (found := fastest_peer(workload, rows)) is not None}
+    columns = ["1 row, p50 / p99" if rows == "1" else f"{int(rows):,}" for rows in batches]
+    lines = [
+        f"| engine | {' | '.join([*columns, 'largest difference', 'converted in s', 'MiB'])} |",
+        "|" + "---|" * (4 + len(columns)),
+    ]
+    for engine, found in engines.items():
+        if found["status"] not in MARKS:
+            continue
+        cells = [_cell(found, rows, bold=fastest.get(rows) == engine) for rows in batches]
+        cells += [f"{found['answers']['largest_difference']:.0e}{MARKS[found['status']]}", f"{found['convert_s']:.2f}"]
+        cells += [_figure(found["convert_peak_mib"])]
+        lines.append(f"| {engine} | {' | '.join(cells)} |")
+    for engine in engines:
+        ratios = [ratio(workload, engine, rows) for rows in batches]
+        if engine.startswith("hbc:") and any(ratios):
+            lines.append(f"| *ratio of {engine}* | {' | '.join(map(_times, ratios))} | | | |")
+    missing = [f"- {engine}: {_reason(found)}" for engine, found in engines.items() if found["status"] not in MARKS]
+    return "\n".join(
+        [f"### {name} (model: {workload['model']['model_mib']} MiB)", "", *lines, *(["", *missing] if missing else [])]
+    )
+
+
+def _heading(results: dict[str, Any]) -> str:
+    machine, settings = results["machine"], results["settings"]
+    versions: dict[str, str] = {}
+    for workload in results["workloads"].values():
+        for found in workload["engines"].values():
+            versions |= found.get("versions", {})
+    changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
+    lines = [
+        f"# Tree ensembles, {settings['size']['name']} size, {settings['threads']} thread(s)",
+        f"{machine['time']}, commit {machine['commit'][:10]}{changes}",
+        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
+        f"{machine['system']}, Python {machine['python']}; "
+        f"load {machine['load_before'][0]:.1f} before, {machine['load_after'][0]:.1f} after",
+        ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        LEGEND,
+    ]
+    return "\n\n".join(lines)
+
+
+def _cell(found: dict[str, Any], rows: str, bold: bool) -> str:
+    time = microseconds(found, rows)
+    text = _figure(None if time is None else time / int(rows))
+    if rows == "1" and time is not None:
+        text += f" / {_figure(microseconds(found, rows, 'p99'))}"
+    return f"**{text}**" if bold else text
+
+
+def _figure(value: float | None) -> str:
+    """Three significant digits."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}×"
+
+
+def _reason(found: dict[str, Any]) -> str:
+    if found["status"] == "failed":
+        return str(found["reason"])
+    wrong, largest = found["answers"]["rows_wrong"], found["answers"]["largest_difference"]
+    return f"wrong answers, not timed: {wrong:.1%} of the rows differ by more than 1e-3, by {largest:.2g} at most"
