@@ -5,6 +5,7 @@ Every engine runs in a process of its own, in the environment that its libraries
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ PEERS = (
 
 
 def hbc_engine(option: str) -> Engine:
-    """hbc on a backend, "tvm", or with a strategy for trees, "tvm:walk"."""
+    """hbc on a backend, "tvm", or with a strategy for trees, "tvm:walk", or for another processor, "tvm:auto:haswell"."""
     return Engine(f"hbc:{option}", "main", ("hbc", DISTRIBUTIONS.get(option.partition(":")[0], "numpy")))
 
 
@@ -74,10 +75,15 @@ def every_strategy() -> tuple[Engine, ...]:
 
 
 def matching(patterns: Sequence[str]) -> tuple[Engine, ...]:
-    """The engines that any of the patterns (shell wildcards) names; a strategy must be named: `hbc:tvm:walk`, `hbc:tvm:*`."""
-    everything = (*DEFAULT, *every_strategy(), hbc_engine("numpy"))
+    """The engines that any of the patterns (shell wildcards) names. Strategies must be named, `hbc:tvm:walk` or `hbc:tvm:*`, and so
+    must processors, in full: `hbc:tvm:auto:haswell`."""
+    for_processors = [hbc_engine(pattern[len("hbc:") :]) for pattern in patterns if PROCESSOR.fullmatch(pattern)]
+    everything = (*DEFAULT, *every_strategy(), hbc_engine("numpy"), *for_processors)
 
     def named(engine: Engine, pattern: str) -> bool:
         return fnmatch.fnmatchcase(engine.name, pattern) and engine.name.count(":") <= max(1, pattern.count(":"))
 
     return tuple(engine for engine in everything if any(named(engine, pattern) for pattern in patterns))
+
+
+PROCESSOR = re.compile(r"hbc:tvm:\w+:[\w-]+")

@@ -17,6 +17,7 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """One compiled model for all batch sizes."""
-    backend, _, strategy = task.option.partition(":")
-    return hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads).predict_proba
+    """One compiled model for all batch sizes. `option` is backend:strategy:mcpu, of which the last two may be left out."""
+    backend, strategy, processor = (*task.option.split(":"), "", "")[:3]
+    target = {"kind": "llvm", "mcpu": processor} if processor else None
+    return hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads, target=target).predict_proba
