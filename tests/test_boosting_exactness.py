@@ -209,7 +209,7 @@ def test_xgboost_reaches_the_same_leaves_with_any_threshold_and_default(dtype):
 
 @pytest.mark.parametrize("backend", ["torch", "onnx", "tvm"])
 def test_lightgbm_is_exact_on_every_backend(backend):
-    """The sums of leaves tell the leaves: one wrong leaf is far beyond the tolerance, which is that of another order of adding."""
+    """The sums of leaves tell the leaves: one wrong leaf is far beyond the tolerance, which is that of adding in fixed point."""
     rng = np.random.default_rng(3)
     X, y = training_data(rng, categorical=False)
     booster = lgb.train({"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5}, lgb.Dataset(X, y), 20)
@@ -218,7 +218,7 @@ def test_lightgbm_is_exact_on_every_backend(backend):
     compiled = hbc.convert(booster, backend)
     for dtype in DTYPES:
         X = rows_at(rng, model.integers("split_feature"), model.numbers("threshold"), dtype, EXTREMES + INFINITE)
-        np.testing.assert_allclose(compiled.predict(X), booster.predict(X), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(compiled.predict(X), booster.predict(X), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnx", "tvm"])

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from operator_cases import CASES, ORDERED_SUM, ROWS, TOLERANCES, Fixed, Tolerance
+from operator_cases import CASES, INEXACT_SUM, ORDERED_SUM, ROWS, TOLERANCES, Fixed, Tolerance
 
 import hbc.ops
 from hbc.api import Builder
@@ -29,6 +29,11 @@ ALL: dict[str, tuple[Operator, list[Array | Fixed], Tolerance]] = {
     for i, (op, operands) in enumerate(cases)
 }
 ALL.update({f"Sum-ordered-{i}": (op, operands, EXACT) for i, (op, operands) in enumerate(ORDERED_SUM)})
+for i, (op, operands) in enumerate(INEXACT_SUM):
+    tolerance = (
+        Tolerance(1e-5, 2e-6, "the source adds 60 float32") if op.values.dtype == np.float32 else Tolerance(1e-10, 1e-10, "")
+    )
+    ALL[f"TreeEnsemble-inexact-{i}"] = (op, operands, tolerance)
 
 
 def graph_of(op: Operator, operands: list[Array | Fixed]) -> tuple[Graph, list[Array]]:

@@ -32,6 +32,9 @@ class TreeEnsemble(Operator):
 
     output = "leaf" gives i64[N, T] instead: leaf_ids of the leaves reached (`apply`).
     strategy: how it is run ("gemm", "tree_trav", "perf_tree_trav", or one that a compiler brings); "auto" is not chosen yet.
+    exact: the sums have the bits of a loop over the trees, since the next operator compares them with a number that some of them meet
+    (IsolationForest). Otherwise a compiler may add in another order or precision, if the error is far below the contract's and
+    the largest of a row's sums, and the sign of a single one, are still those of the loop.
     """
 
     roots: Array
@@ -46,6 +49,7 @@ class TreeEnsemble(Operator):
     base: Array
     output: Literal["sum", "leaf"] = "sum"
     strategy: str = "auto"
+    exact: bool = False
 
     removes_missing = True
 

@@ -7,10 +7,10 @@ never leave the cache, and a call allocates nothing but this workspace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from tvm import tirx
@@ -19,6 +19,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
 from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, STORAGE, Plan, elements
+from hbc.compiler.tvm.vectors import store, vector
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor
@@ -26,6 +27,7 @@ from hbc.ops.tree import TreeEnsemble
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
 
+Made = TypeVar("Made")
 
 LARGE = 1 << 15
 """Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
@@ -42,13 +44,13 @@ class Tables:
         self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # of an array: its table, and its offset there
         self.sizes: dict[str, int] = {}
 
-    def element(self, array: Array, dtype: str, position: Expr) -> Expr:
-        """One element of an array of a storage dtype."""
+    def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
+        """One element of an array of a storage dtype, or a vector of consecutive ones."""
         key = (dtype, id(array))
         if key not in self.places:
             self.places[key] = self._add(array, dtype)
         table, offset = self.places[key]
-        return self.buffers[table][position + offset]
+        return vector(self.buffers[table], position + offset, lanes)
 
     def _add(self, array: Array, dtype: str) -> tuple[tuple[str, int], int]:
         table = (dtype, len(self.buffers) + 1 if array.nbytes >= LARGE else 0)
@@ -97,9 +99,9 @@ class Row(NamedTuple):
 class Function:
     """A TIR function under construction: what the loop nests need to read and write values."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], cuda: bool) -> None:
+    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda: bool) -> None:
         self.plan, self.dialect, self.cuda = plan, dialect, cuda
-        self.packed = packed  # what operators were turned into for other methods
+        self.packed = packed  # what operators were turned into, shared by all methods
         self.lanes = 1 if cuda else LANES
         self.block = 1 if cuda else plan.rows
         self.tables = Tables()
@@ -138,12 +140,22 @@ class Function:
             yield lane
 
     @contextmanager
-    def each_row(self) -> Iterator[Row]:
-        """The rows of the current vector one after the other, for what must not touch rows that are not there."""
+    def whole_vector(self) -> Iterator[None]:
+        """What is done only where the current vector is full. (A loop of one or no round: under an `if`, TVM's lowering spoils
+        vectors of indices.)"""
+        with T.serial(tirx.const(0, "int64"), tirx.truncdiv(self.count, tirx.const(self.lanes, "int64"))):
+            yield
+
+    @contextmanager
+    def each_row(self, partial: bool = False) -> Iterator[Row]:
+        """The rows of the current vector one after the other, for what must not touch rows that are not there; `partial`: only
+        of a vector that is not full."""
         if self.cuda:
             yield self.row(tirx.const(0, "int64"))
             return
-        with T.serial(tirx.const(0, "int64"), self.count) as row:
+        lanes = tirx.const(self.lanes, "int64")
+        first = tirx.truncdiv(self.count, lanes) * lanes if partial else tirx.const(0, "int64")
+        with T.serial(first, self.count) as row:
             yield self.row(row)
 
     def row(self, lane: Expr) -> Row:
@@ -164,13 +176,25 @@ class Function:
         with T.serial(tirx.const(0, "int64"), tirx.const(count, "int64")) as index:
             yield index
 
+    def once(self, pack: Callable[[Any], Made], op: Operator) -> Made:
+        """pack(op), made once for all methods of the graph, so that they share its arrays."""
+        key = (pack, op)
+        if key not in self.packed:
+            self.packed[key] = pack(op)
+        made: Made = self.packed[key]
+        return made
+
     # --- reading and writing
 
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
         """One element of a constant array, by its position in C order."""
         storage = STORAGE.get(dtype, dtype)
-        value = self.tables.element(array, storage, position)
+        value = self.tables.elements(array, storage, position)
         return convert(value, storage, "bool") if dtype == "bool" else value
+
+    def constants(self, array: Array, dtype: str, start: Expr, lanes: int) -> Expr:
+        """Consecutive elements of a constant array, as a vector."""
+        return self.tables.elements(array, dtype, start, lanes)
 
     def own(self, array: Array, dtype: str) -> Array:
         """An array made by the compiler, to be read by `constant`."""
@@ -231,17 +255,22 @@ class Function:
         return self.read(source, own, row)
 
     def load(self, node: Node, position: Expr, row: Row) -> Expr:
-        pool, at = self._place(node, position, row)
+        pool, at = self.place(node, position, row)
         value = pool[at]
         return convert(value, self.plan.slots[node].dtype, "bool") if node.type.dtype == "bool" else value
 
     def store(self, node: Node, position: Expr, row: Row, value: Expr) -> None:
-        pool, at = self._place(node, position, row)
+        pool, at = self.place(node, position, row)
         if node.type.dtype == "bool":
             value = tirx.Cast(DTYPES[self.plan.slots[node].dtype], value)
         T.buffer_store(pool, value, [at])
 
-    def _place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
+    def store_many(self, node: Node, position: Expr, row: Expr, value: Expr, lanes: int) -> None:
+        """The same element of consecutive rows of the block, as a vector; the value is a number and shared."""
+        slot = self.plan.slots[node]
+        store(self.pools[slot.pool], value, (position + slot.offset) * self.block + row, lanes)
+
+    def place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
         slot = self.plan.slots[node]
         column = position + slot.offset
         return self.pools[slot.pool], column * self.block + row.block if slot.shared else column * self.lanes + row.lane
@@ -282,9 +311,9 @@ class Kernel:
     cost: float  # a rough number of nanoseconds a row, to decide on threads
 
 
-def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], cuda: bool = False) -> Kernel:
+def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda: bool = False) -> Kernel:
     """The TIR function of a method."""
-    from hbc.compiler.tvm.kernels import compute
+    from hbc.compiler.tvm.kernels import compute, give_back
 
     f = Function(plan, dialect, packed, cuda)
     rows = tirx.Var("n", "int64")
@@ -294,7 +323,7 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], 
     with IRBuilder() as builder, _blocks(f, first, end):
         for (dtype, shared), columns in plan.pools.items():
             size = columns * (f.block if shared else f.lanes)
-            f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global")
+            f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None)
         for segment in plan.segments:
             if isinstance(segment[0].op, TreeEnsemble):
                 compute(f, segment[0])
@@ -304,7 +333,7 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Operator, Any], 
                         compute(f, node)
                 for i, output in outputs.items():
                     if plan.outputs[i] in segment:
-                        _return(f, plan.outputs[i], output)
+                        give_back(f, plan.outputs[i], output)
     tables = f.tables.joined()
     parameters = [*f.arguments.values(), *f.tables.buffers.values(), *outputs.values(), first, end]
     function = tirx.PrimFunc(parameters, builder.get())
@@ -348,12 +377,6 @@ def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
         yield
 
 
-def _return(f: Function, node: Node, output: Any) -> None:
-    """Copy a value to the caller's array."""
-    with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
-        T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
-
-
 def cost(plan: Plan) -> float:
     """A rough number of nanoseconds a row."""
     total = 0.0
@@ -362,9 +385,9 @@ def cost(plan: Plan) -> float:
         if isinstance(op, LIBRARY):
             total += 8.0 * size
         elif isinstance(op, TreeEnsemble):
-            total += 1.5 * float(op.depths.sum())
+            total += 0.02 * len(op.feature) if op.strategy == "scan" else 1.5 * float(op.depths.sum())
         elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):
             total += 0.03 * size * int(node.inputs[1].type.shape[-2])
         else:
             total += 0.3 * (size + sum(elements(source.type) for source in node.inputs if source.type.batched))
-    return total
+    return max(total, 1.0)

@@ -23,7 +23,7 @@ from hbc.compiler.tvm.codegen import Kernel, build
 from hbc.compiler.tvm.plan import elements, make_plan
 from hbc.compiler.tvm.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
-from hbc.ir.graph import Graph, Operator
+from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 
@@ -52,7 +52,7 @@ class TvmExecutable:
     options: CompileOptions
     machine: Machine
     _methods: dict[str, Method] = field(default_factory=dict)
-    _packed: dict[Operator, Any] = field(default_factory=dict)
+    _packed: dict[Any, Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
     _kernels: dict[str, Kernel] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

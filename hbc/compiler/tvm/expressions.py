@@ -57,6 +57,7 @@ class Dialect:
     llvm: bool
     fused: bool = False
     wide: bool = False  # vector registers of 512 bits, 32 of them
+    byte_permute: bool = False  # AVX-512 VBMI: a table of 64 or 128 bytes in registers, looked up by 64 lanes
 
     def tile(self, dtype: str) -> int:
         """Columns of a matrix product whose sums, for one vector of rows, fit the registers."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm import transpose
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
 from hbc.compiler.tvm.plan import LIBRARY, elements
-from hbc.compiler.tvm.trees import tree_ensemble
+from hbc.compiler.tvm.scan import scannable, tree_scan
+from hbc.compiler.tvm.trees import tree_walk
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
 from hbc.ops.tree import TreeEnsemble
@@ -33,13 +36,31 @@ def compute(f: Function, node: Node) -> None:
         read = f.own(f.plan.columns[node], "i64")
         with f.each_row() as row, f.grid([len(read)]) as (column,):
             f.store(node, column, row, f.value(node, [f.constant(read, "i64", column)], row))
+    elif isinstance(node.op, Input) and (size := transpose.side(f, node.type)):
+        with f.whole_vector():
+            transpose.take_in(f, node, size)
+        _row_by_row(f, node, partial=True)
     elif isinstance(node.op, (Input, *LIBRARY)):
         # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
-        with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
-            f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
+        _row_by_row(f, node)
     else:
         with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
             f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
+
+
+def _row_by_row(f: Function, node: Node, partial: bool = False) -> None:
+    with f.each_row(partial) as row, f.grid(node.type.shape[1:]) as index:
+        f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
+
+
+def give_back(f: Function, node: Node, output: Any) -> None:
+    """Copy the current vector of rows of a value to the caller's array."""
+    size = transpose.side(f, node.type)
+    if size:
+        with f.whole_vector():
+            transpose.give_out(f, node, output, size)
+    with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
+        T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
 
 
 def _concat(f: Function, node: Node) -> None:
@@ -254,6 +275,13 @@ def _rank(f: Function, node: Node) -> None:
         f.store(node, column, row, tirx.Cast("int32", place[0]))
 
 
+def _trees(f: Function, node: Node) -> None:
+    """A scan where it was asked for and is exact enough; leaf numbers and exact sums are always walked for."""
+    op = node.op
+    assert isinstance(op, TreeEnsemble)
+    (tree_scan if op.strategy == "scan" and scannable(op) else tree_walk)(f, node)
+
+
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.Concat: _concat,
     tensor.Sum: _sum,
@@ -264,5 +292,5 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.BlockMatMul: _block_matmul,
     tensor.TakeAlong: _take_along,
     columns.Rank: _rank,
-    TreeEnsemble: tree_ensemble,
+    TreeEnsemble: _trees,
 }

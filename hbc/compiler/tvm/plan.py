@@ -18,6 +18,7 @@ from hbc.ops.tree import TreeEnsemble
 LANES = 16  # rows that one vector statement computes
 MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
 BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
+SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
 ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
@@ -90,7 +91,8 @@ def make_plan(outputs: Sequence[Node], max_rows: int = MAX_ROWS) -> Plan:
     slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     rows = max_rows
-    while rows > LANES and rows * width > BLOCK_BYTES:
+    least = SCAN_ROWS if any(getattr(node.op, "strategy", None) == "scan" for node in reads) else LANES
+    while rows > least and rows * width > BLOCK_BYTES:
         rows //= 2
     return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows)
 

@@ -86,7 +86,7 @@ class Machine:
         if not arch.startswith(("x86_64", "i686", "amd64")):
             return Dialect(llvm=True, fused=arch.startswith(("aarch64", "arm64")))
         wide = self.has("avx512f")
-        return Dialect(llvm=True, fused=wide or self.has("fma"), wide=wide)
+        return Dialect(llvm=True, fused=wide or self.has("fma"), wide=wide, byte_permute=self.has("avx512vbmi"))
 
     @cached_property
     def missing(self) -> str | None:

@@ -96,30 +96,46 @@ class Walk:
         self.words = packed.words
         self.planes: Any = None
 
-    def fill(self, x: Node) -> None:
-        """The columns that nodes compare, from the rows of x."""
-        f, count = self.f, len(self.packed.planes)
+    def prepare(self, x: Node) -> None:
+        """Memory for the columns that nodes compare."""
+        f, self.x = self.f, x
         scope = "local" if f.cuda else "global"
-        self.planes = T.alloc_buffer(((count + 1) * f.block,), DTYPES[self.dtype], scope=scope)
-        features = f.own(np.array([feature for feature, _ in self.packed.planes], np.int64), "i64")
-        below = f.own(np.array([low for _, low in self.packed.planes], np.int8), "i8")
-        lowest = tirx.const(-np.inf, DTYPES[self.dtype])
+        self.planes = T.alloc_buffer(((len(self.packed.planes) + 1) * f.block,), DTYPES[self.dtype], scope=scope)
+        self.features = f.own(np.array([feature for feature, _ in self.packed.planes], np.int64), "i64")
+        self.below = f.own(np.array([low for _, low in self.packed.planes], np.int8), "i8")
 
-        def put(plane: Expr, row: Row) -> None:
-            column = f.constant(features, "i64", plane)
-            missing = is_nan(f.read(x, [column], row))
-            value = tirx.Select(tirx.And(f.constant(below, "bool", plane), missing), lowest, f.read(x, [column], row))
-            T.buffer_store(self.planes, value, [plane * f.block + row.block])
-
+    def fill(self) -> None:
+        """The columns that nodes compare, from all rows of the block."""
+        f = self.f
+        planes = len(self.packed.planes)
         with f.each_chunk():
-            if count and x in f.plan.slots:
-                with f.repeat(count) as plane, f.lane() as lane:
-                    put(plane, f.row(lane))
-            elif count:
-                with f.each_row() as row, f.repeat(count) as plane:
-                    put(plane, row)
+            if self.x in f.plan.slots:
+                with f.repeat(planes) as plane, f.lane() as lane:
+                    self._put(plane, f.row(lane))
+            else:
+                with f.each_row() as row, f.repeat(planes) as plane:
+                    self._put(plane, row)
             with f.lane() as lane:
-                T.buffer_store(self.planes, lowest, [f.start + lane + count * f.block])
+                T.buffer_store(self.planes, self.lowest, [f.start + lane + planes * f.block])
+
+    def fill_row(self, row: Expr) -> None:
+        """The columns that nodes compare, from one row."""
+        planes = len(self.packed.planes)
+        with self.f.repeat(planes) as plane:
+            self._put(plane, Row(row))
+        T.buffer_store(self.planes, self.lowest, [row + planes * self.f.block])
+
+    @property
+    def lowest(self) -> Expr:
+        return tirx.const(-np.inf, DTYPES[self.dtype])
+
+    def _put(self, plane: Expr, row: Row) -> None:
+        f = self.f
+        column = f.constant(self.features, "i64", plane)
+        missing = is_nan(f.read(self.x, [column], row))
+        low = f.constant(self.below, "bool", plane)
+        value = tirx.Select(tirx.And(low, missing), self.lowest, f.read(self.x, [column], row))
+        T.buffer_store(self.planes, value, [plane * f.block + row.block])
 
     def run(self, rows: list[Expr], roots: list[Expr], depth: Expr, use: Callable[[int, Expr], None]) -> None:
         """Walk from roots[i] with rows[i], all at once; then `use(i, number of the leaf)`."""
@@ -149,65 +165,92 @@ class Walk:
         return let(f.constant(self.words, self.word, node * 2 + 1), onward)
 
 
-def tree_ensemble(f: Function, node: Node) -> None:
-    """The sum of the leaves' values, or the leaves' numbers."""
-    op, (x,) = node.op, node.inputs
-    assert isinstance(op, TreeEnsemble)
-    packed = f.packed.setdefault(op, None) or pack(op)
-    f.packed[op] = packed
-    walk = Walk(f, op, packed, x.type.dtype)
-    dtype = node.type.dtype
-    width = op.values.shape[1]
-    trees = op.n_trees
-    roots = f.own(packed.roots, "i64")
-    target = f.own(op.target, "i64")
-    single = not bool(np.any(op.target))
+class Sums:
+    """What is done with the leaves that walks end in: their values are added in the order of the trees, or their numbers stored."""
 
-    def use(tree: Expr, number: Expr, leaf: Expr) -> None:
-        row = Row(number)
+    def __init__(self, f: Function, node: Node) -> None:
+        op = node.op
+        assert isinstance(op, TreeEnsemble)
+        self.f, self.node, self.op = f, node, op
+        self.packed = f.once(pack, op)
+        self.walk = Walk(f, op, self.packed, node.inputs[0].type.dtype)
+        self.walk.prepare(node.inputs[0])
+        self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+
+    @property
+    def outputs(self) -> int:
+        """The number of sums."""
+        return self.op.n_outputs if self.op.output == "sum" else 0
+
+    def start(self, column: Expr, row: Row) -> None:
+        """Begin a sum with base."""
+        value = self.f.constant(self.op.base, self.node.type.dtype, column)
+        self.f.store(self.node, column, row, value)
+
+    def use(self, tree: Expr, number: Expr, leaf: Expr) -> None:
+        f, node, op, row = self.f, self.node, self.op, Row(number)
         if op.output == "leaf":
             f.store(node, tree, row, f.constant(op.leaf_ids, "i64", leaf))
             return
-        first = 0 if single or width > 1 else f.constant(target, "i64", tree)
+        width = op.values.shape[1]
+        first = 0 if self.target is None else f.constant(self.target, "i64", tree)
         with f.grid([width]) as (column,):
-            value = f.constant(op.values, dtype, leaf * width + column)
+            value = f.constant(op.values, node.type.dtype, leaf * width + column)
             f.store(node, first + column, row, tirx.Add(f.load(node, first + column, row), value))
 
-    walk.fill(x)
-    if op.output == "sum":
-        with f.each_chunk(), f.grid([op.n_outputs]) as (column,), f.lane() as lane:
-            f.store(node, column, f.row(lane), f.constant(op.base, dtype, column))
-    depths = f.own(packed.depths, "i64")
-    if f.cuda:
-        row = tirx.const(0, "int64")
-        with f.repeat(trees) as tree:
-            starts = [f.constant(roots, "i64", tree)]
-            walk.run([row], starts, f.constant(depths, "i64", tree), lambda i, leaf: use(tree, row, leaf))
-        return
 
-    groups = f.rows // WALKS
-    with f.repeat(trees) as tree, T.serial(tirx.const(0, "int64"), groups) as group:
-        rows = [group * WALKS + i for i in range(WALKS)]
-        starts = [f.constant(roots, "i64", tree)] * WALKS
-        walk.run(rows, starts, f.constant(depths, "i64", tree), lambda i, leaf: use(tree, rows[i], leaf))
+class RowWalk:
+    """One row after the other, several trees in flight."""
 
-    together = min(WALKS, max(trees, 1))
-    rounds = -(-trees // together)
-    padded = np.zeros(rounds * together, np.int64)
-    padded[:trees] = packed.roots
-    padded_roots = f.own(padded, "i64")
-    deepest = np.zeros(rounds * together, np.int64)
-    deepest[:trees] = packed.depths
-    round_depths = f.own(deepest.reshape(rounds, together).max(axis=1), "i64")
-    with T.serial(groups * WALKS, f.rows) as row, f.repeat(rounds) as step:
+    def __init__(self, sums: Sums) -> None:
+        f, self.sums = sums.f, sums
+        self.trees = sums.op.n_trees
+        self.together = min(WALKS, max(self.trees, 1))
+        self.rounds = -(-self.trees // self.together)
+        padded = np.zeros((2, self.rounds * self.together), np.int64)
+        padded[0, : self.trees], padded[1, : self.trees] = sums.packed.roots, sums.packed.depths
+        self.roots = f.own(padded[0], "i64")
+        self.depths = f.own(padded[1].reshape(self.rounds, self.together).max(axis=1), "i64")
 
-        def add(i: int, leaf: Expr) -> None:
-            tree = step * together + i
-            if trees % together and i >= trees % together:
-                with T.If(tirx.LT(tree, tirx.const(trees, "int64"))), T.Then():
-                    use(tree, row, leaf)
-            else:
-                use(tree, row, leaf)
+    def run(self, row: Expr) -> None:
+        """Walk for one row, whose columns are filled in and whose sums have begun."""
+        f, together = self.sums.f, self.together
+        with f.repeat(self.rounds) as step:
 
-        starts = [f.constant(padded_roots, "i64", step * together + i) for i in range(together)]
-        walk.run([row] * together, starts, f.constant(round_depths, "i64", step), add)
+            def add(i: int, leaf: Expr) -> None:
+                tree = step * together + i
+                if self.trees % together and i >= self.trees % together:
+                    with T.If(tirx.LT(tree, tirx.const(self.trees, "int64"))), T.Then():
+                        self.sums.use(tree, row, leaf)
+                else:
+                    self.sums.use(tree, row, leaf)
+
+            starts = [f.constant(self.roots, "i64", step * together + i) for i in range(together)]
+            self.sums.walk.run([row] * together, starts, f.constant(self.depths, "i64", step), add)
+
+    def run_alone(self, row: Expr) -> None:
+        """Everything for one row."""
+        self.sums.walk.fill_row(row)
+        with self.sums.f.grid([self.sums.outputs]) as (column,):
+            self.sums.start(column, Row(row))
+        self.run(row)
+
+
+def tree_walk(f: Function, node: Node) -> None:
+    """The sums of the leaves' values, or the leaves' numbers, of a `TreeEnsemble`."""
+    sums = Sums(f, node)
+    packed, walk = sums.packed, sums.walk
+    walk.fill()
+    with f.each_chunk(), f.grid([sums.outputs]) as (column,), f.lane() as lane:
+        sums.start(column, f.row(lane))
+    count = 1 if f.cuda else WALKS
+    groups = f.rows // count
+    roots, depths = f.own(packed.roots, "i64"), f.own(packed.depths, "i64")
+    with f.repeat(sums.op.n_trees) as tree, T.serial(tirx.const(0, "int64"), groups) as group:
+        rows = [group * count + i for i in range(count)]
+        starts = [f.constant(roots, "i64", tree)] * count
+        walk.run(rows, starts, f.constant(depths, "i64", tree), lambda i, leaf: sums.use(tree, rows[i], leaf))
+    if not f.cuda:
+        single = RowWalk(sums)
+        with T.serial(groups * WALKS, f.rows) as row:
+            single.run(row)

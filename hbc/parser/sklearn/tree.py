@@ -134,7 +134,7 @@ def isolation_forest(m: Any, x: Node) -> Result:
     for number, (tree, features) in enumerate(zip(m.estimators_, m.estimators_features_, strict=True)):
         depths = m._decision_path_lengths[number] + m._average_path_length_per_tree[number] - 1.0
         trees.append(read_tree(tree.tree_, np.asarray(depths, np.float64)[:, None], None if every else features))
-    depth = t.reshape(join(trees, np.zeros(1))(x), N)
+    depth = t.reshape(replace(join(trees, np.zeros(1)), exact=True)(x), N)
     denominator = float(len(trees) * _average_path_length(m._max_samples))
     # Where the source divides by 0 (a single training sample), it defines the score as 1/2.
     exponent = t.div(depth, denominator) if denominator else t.add(t.mul(depth, 0.0), 1.0)

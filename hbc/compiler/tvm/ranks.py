@@ -1,0 +1,137 @@
+"""Tree ensembles as the scan kernels read them: thresholds become ranks, leaves are numbered from left to right.
+
+Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) counts the thresholds of x's feature that are < x: an exact
+replacement, since it is monotone and changes exactly at the thresholds (shared docs tree-kernels.md §1). A NaN gets a rank that
+sends it where it goes: 0 for always left, the number of thresholds for always right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+
+@dataclass(frozen=True)
+class RankedTrees:
+    """The ensemble in ranks. P planes, J splits of all T trees (parents before their children, tree by tree).
+
+    plane_feature i32[P]: which column a plane ranks; missing_rank i32[P]: the rank of its NaN;
+    thresholds: for each plane its ascending different thresholds, in x's dtype;
+    split_plane, split_rank, split_lo, split_mid i32[J]: at a split the leaves [lo, …) are reached; those from mid on are to
+    the right, where a row goes whose rank is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
+    leaf_counts i32[T]; leaves i32[L]: the ensemble's leaf numbers tree by tree, each from left to right; leaf_starts i32[T + 1].
+    """
+
+    plane_feature: Array
+    missing_rank: Array
+    thresholds: tuple[Array, ...]
+    split_plane: Array
+    split_rank: Array
+    split_lo: Array
+    split_mid: Array
+    starts: Array
+    leaf_counts: Array
+    leaves: Array
+    leaf_starts: Array
+
+    @property
+    def most_thresholds(self) -> int:
+        return max((len(thresholds) for thresholds in self.thresholds), default=0)
+
+
+def rank_encode(op: TreeEnsemble) -> RankedTrees:
+    """Vectorized over all trees, level by level: 500 trees of 255 leaves take about 0.1 s."""
+    levels = _levels(op)
+    leaf_count = _leaf_counts(op, levels)
+    first_leaf = np.zeros(len(op.feature), np.int64)
+    tree_of = np.empty(len(op.feature), np.int64)
+    tree_of[op.roots] = np.arange(op.n_trees)
+    splits = []
+    for nodes in levels:
+        inner = nodes[op.feature[nodes] >= 0]
+        left, right = op.left[inner], op.right[inner]
+        tree_of[left] = tree_of[right] = tree_of[inner]
+        first_leaf[left] = first_leaf[inner]
+        first_leaf[right] = first_leaf[inner] + leaf_count[left]
+        splits.append(inner)
+    split = np.concatenate(splits)
+    split = split[np.argsort(tree_of[split], kind="stable")]  # tree by tree; within a tree still level by level
+    plane, plane_feature = _planes(op, split)
+    rank, thresholds, missing_rank = _ranks(op, split, plane, len(plane_feature))
+    reached = np.concatenate(levels)
+    leaf_nodes = reached[op.feature[reached] < 0]
+    leaf_nodes = leaf_nodes[np.lexsort((first_leaf[leaf_nodes], tree_of[leaf_nodes]))]
+    counts = leaf_count[op.roots]
+    return RankedTrees(
+        plane_feature=plane_feature,
+        missing_rank=missing_rank,
+        thresholds=thresholds,
+        split_plane=plane,
+        split_rank=rank,
+        split_lo=first_leaf[split].astype(np.int32),
+        split_mid=first_leaf[op.right[split]].astype(np.int32),
+        starts=np.concatenate([[0], np.cumsum(counts - 1)]).astype(np.int32),
+        leaf_counts=counts.astype(np.int32),
+        leaves=op.left[leaf_nodes],
+        leaf_starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+    )
+
+
+def _levels(op: TreeEnsemble) -> list[Array]:
+    """The nodes of all trees by depth."""
+    levels, nodes = [], op.roots.astype(np.int64)
+    while len(nodes):
+        levels.append(nodes)
+        inner = nodes[op.feature[nodes] >= 0]
+        nodes = np.stack([op.left[inner], op.right[inner]], axis=1).ravel().astype(np.int64)
+    return levels
+
+
+def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
+    """How many leaves there are below each node."""
+    count = np.zeros(len(op.feature), np.int64)
+    for nodes in reversed(levels):
+        leaf = op.feature[nodes] < 0
+        count[nodes[leaf]] = 1
+        inner = nodes[~leaf]
+        count[inner] = count[op.left[inner]] + count[op.right[inner]]
+    return count
+
+
+def _planes(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
+    """The plane of each split, and the feature of each plane.
+
+    A feature needs one plane if its NaN behave like some number: if they go right at all thresholds below it and left at all
+    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it has a plane for
+    each direction.
+    """
+    feature, left, threshold = op.feature[split], op.missing_left[split], op.threshold[split]
+    features = int(feature.max(initial=-1)) + 1
+    lowest_left, highest_right = np.full(features, np.inf), np.full(features, -np.inf)
+    np.minimum.at(lowest_left, feature[left], threshold[left])
+    np.maximum.at(highest_right, feature[~left], threshold[~left])
+    mixed = lowest_left <= highest_right
+    keys = feature * 2 + (mixed[feature] & ~left)
+    pairs, plane = np.unique(keys, return_inverse=True)
+    return plane.astype(np.int32), (pairs // 2).astype(np.int32)
+
+
+def _ranks(op: TreeEnsemble, split: Array, plane: Array, planes: int) -> tuple[Array, tuple[Array, ...], Array]:
+    """The place of each split's threshold among the different thresholds of its plane, those, and the rank of NaN on each plane."""
+    rank = np.empty(len(plane), np.int32)
+    missing = np.zeros(planes, np.int32)
+    thresholds = []
+    order = np.argsort(plane, kind="stable")
+    bounds = np.searchsorted(plane[order], np.arange(planes + 1))
+    for p in range(planes):
+        mine = order[bounds[p] : bounds[p + 1]]
+        values = op.threshold[split[mine]] + 0.0  # −0.0 and 0.0 are one threshold
+        different, rank[mine] = np.unique(values, return_inverse=True)
+        thresholds.append(different)
+        right = ~op.missing_left[split[mine]]
+        missing[p] = rank[mine][right].max(initial=-1) + 1
+    return rank, tuple(thresholds), missing

@@ -1,0 +1,40 @@
+"""Vector statements of TIR: consecutive elements, and AVX-512's permutations of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.expressions import Expr
+
+
+def vector(buffer: Any, start: Expr, lanes: int) -> Expr:
+    """Consecutive elements of a buffer."""
+    return buffer[start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)]
+
+
+def store(buffer: Any, value: Expr, start: Expr, lanes: int) -> None:
+    """Consecutive elements of a buffer become those of a vector."""
+    T.buffer_store(buffer, value, [start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)])
+
+
+def broadcast(value: Expr, lanes: int) -> Expr:
+    """The same value in every lane; with one lane, the value itself."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+
+def many(dtype: str, lanes: int) -> str:
+    """The dtype of a vector, or of its element."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def permute(table: list[Expr], index: Expr) -> Expr:
+    """table[index] for 64 bytes of indices, from a table of 64, 128 or 256 bytes in as many registers (AVX-512 VBMI)."""
+    if len(table) == 1:
+        return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.permvar.qi.512", table[0], index)
+    if len(table) == 2:
+        return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.vpermi2var.qi.512", table[0], index, table[1])
+    lower_half = tirx.LT(index, tirx.Broadcast(tirx.const(128, "uint8"), 64))
+    return tirx.Select(lower_half, permute(table[:2], index), permute(table[2:], index))
