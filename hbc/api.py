@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
-import importlib.util
 import io
 import operator
 import os
@@ -36,6 +34,7 @@ from hbc.ir.signature import Kinds, Sample
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
+from hbc.optimizer.place import in_numpy
 from hbc.parser import registry
 from hbc.parser.parse import parse
 from hbc.runtime import artifact
@@ -117,7 +116,8 @@ def backends() -> dict[str, bool]:
 def supported_operators() -> list[str]:
     """The dotted names of every class that converts, sorted."""
     for library in registry.MODULES:
-        registry.load_converters(library)
+        registry.load_library(library)
+    registry.load_plugins()
     return sorted(registry.CONVERTERS)
 
 
@@ -203,7 +203,9 @@ class Builder:
         device = compiler.compile(parts.device, self.options) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
-        whole = functools.partial(compiler.export_graph, plan.graph) if isinstance(compiler, GraphExporter) else None
+        whole = None
+        if isinstance(compiler, GraphExporter) and not any(map(in_numpy, plan.graph.nodes)):
+            whole = functools.partial(compiler.export_graph, plan.graph)
         return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
@@ -249,11 +251,8 @@ def _read(file: Any, name: str) -> artifact.Contents:
     try:
         return artifact.read(file, name)
     except ArtifactError:
-        points = list(importlib.metadata.entry_points(group="hbc.converters"))
-        if not points:
+        if not registry.load_plugins():  # an operator of a third party, perhaps
             raise
-        for point in points:  # an operator of a third party, perhaps
-            point.load()
         if hasattr(file, "seek"):
             file.seek(0)
         return artifact.read(file, name)
@@ -315,7 +314,7 @@ def _require_model(model: Any) -> None:
     if isinstance(model, type):
         raise NotFittedError(operator=f"{registry.public_name(model)} (a class, not an instance of it)")
     name = registry.public_name(type(model))
-    registry.load_converters(name.partition(".")[0])
+    registry.load_converters(name)
     methods = ("fit", "predict", "transform", "SerializeToString")
     if name in registry.CONVERTERS or name in registry.DESCRIPTIONS or any(hasattr(model, method) for method in methods):
         return

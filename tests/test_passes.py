@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.errors import UnsupportedOperatorError
+from hbc.errors import InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, SelectColumns
+from hbc.ops.features import Function, Standardize
 from hbc.ops.linear import Linear
 from hbc.ops.tree import TreeEnsemble
 from hbc.optimizer.checks import input_limits
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.partition import BEFORE, partition
 from hbc.optimizer.pipeline import optimize
+from hbc.optimizer.place import PlaceFunctions
 from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
 
@@ -88,6 +90,15 @@ PICTURES = [
     ),
     Picture("joined parts are x", MergeColumns(), lambda x: t.concat([select(x, 0), select(x, 1, 2)]), lambda x: x),
     Picture("selections of two values stay", MergeColumns(), lambda x: t.concat([select(x, 0), select(t.neg(x), 1)]), None),
+    Picture(
+        "functions before trees stay on the host",
+        PlaceFunctions(TensorOnly(), []),
+        lambda x: stump()(t.neg(Function("log")(x))),
+        lambda x: stump()(t.neg(Function("log", on_host=True)(x))),
+    ),
+    Picture("functions behind trees do not", PlaceFunctions(TensorOnly(), []), lambda x: Function("log")(stump()(x)), None),
+    Picture("square roots do not", PlaceFunctions(TensorOnly(), []), lambda x: stump()(Function("sqrt")(x)), None),
+    Picture("numpy has its own bits", PlaceFunctions(load_compiler("numpy"), []), lambda x: stump()(Function("exp")(x)), None),
     Picture(
         "model operators lower",
         Lower(TensorOnly()),
@@ -170,6 +181,37 @@ def test_missing_values_are_followed_by_column():
     np.testing.assert_array_equal(limits.allow_nan, [False, True, False])
     np.testing.assert_array_equal(limits.allow_inf, [False, False, False])
     np.testing.assert_array_equal(limits.limit, [1e38] * 3)
+
+
+def test_computed_numbers_are_guarded():
+    """A large number divided by another may pass a check that it would not pass itself, and the other way round."""
+    x = Input("X", "f64", (N, 2))()
+    raw = select(x, 1)
+    scaled = Check("strict", limit=10.0)(t.concat([t.div(select(x, 0), np.array([[1e3]])), raw]))
+    limits = input_limits(Graph((x,), {"a": (scaled,)}))
+    np.testing.assert_array_equal(limits.inputs[0].limit, [np.inf, 10.0])
+    np.testing.assert_array_equal(limits.inputs[0].allow_inf, [True, False])
+    np.testing.assert_array_equal(limits.inputs[0].allow_nan, [False, False])
+    (guard,) = limits.guards
+    guard.test([np.array([[1e4, 10.0]])])
+    for bad in (1.1e4, np.inf):
+        with pytest.raises(InvalidInputError):
+            guard.test([np.array([[bad, 0.0]])])
+
+
+def test_what_has_passed_a_check_is_not_guarded_again():
+    x = Input("X", "f64", (N, 2))()
+    once = Check("one")(t.mul(x, 2.0))
+    assert len(input_limits(Graph((x,), {"a": (Check("two")(once),)})).guards) == 1
+    assert len(input_limits(Graph((x,), {"a": (Check("two", limit=1e38)(once),)})).guards) == 2
+    assert not input_limits(Graph((x,), {"a": (Check("two", allow_nan=True, allow_inf=True)(t.mul(x, 2.0)),)})).guards
+
+
+def test_parameters_that_are_nan_make_nan():
+    x = Input("X", "f64", (N, 1))()
+    for offset, guards in ((np.nan, 1), (0.0, 0)):
+        graph = Graph((x,), {"a": (Check("owner", allow_inf=True)(Standardize(np.array([offset]), None)(x)),)})
+        assert len(input_limits(graph).guards) == guards
 
 
 def test_imputed_columns_may_be_missing():

@@ -23,14 +23,18 @@ class Operator:
     `level` says whether every compiler must run it ("tensor"), or may have it lowered to tensor operators ("model").
     `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers).
     `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
-    seen there, unless `keeps_large` (imputers). `creates_missing` says that ordinary numbers can give NaN or ±inf (logarithms).
+    seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
+    (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
     columnwise: ClassVar[bool] = False
     removes_missing: ClassVar[bool] = False
-    keeps_large: ClassVar[bool] = False
-    creates_missing: ClassVar[bool] = False
+    keeps_values: ClassVar[bool] = False
+
+    @property
+    def creates_missing(self) -> bool:
+        return False
 
     # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
 
@@ -126,6 +130,10 @@ class Input(Operator):
         return TensorType(self.dtype, self.shape)
 
 
+def has_nan(*parameters: Array | None) -> bool:
+    return any(p is not None and p.dtype.kind == "f" and bool(np.isnan(p).any()) for p in parameters)
+
+
 @operator
 class Constant(Operator):
     """y = value, the same for all rows."""
@@ -133,6 +141,10 @@ class Constant(Operator):
     value: Array
 
     level = "tensor"
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.value)
 
     def infer(self) -> TensorType:
         return type_of(self.value)

@@ -101,8 +101,11 @@ class Guard:
 
     def _harmless(self, array: Array) -> bool:
         if array.dtype.kind == "f":
-            # The sum of squares bounds every value; where it overflows or is NaN, the test is made.
-            return bool(np.vdot(array, array) <= min(self.safe * self.safe, 1e37))
+            # The sum of squares bounds every value, unless it overflows or is NaN. A NaN does no harm here: where it is not
+            # imputed, it stays NaN, and the limits on the columns say whether it may.
+            if np.vdot(array, array) <= min(self.safe * self.safe, 1e37):
+                return True
+            return not ((array > self.safe).any() or (array < -self.safe).any())
         return array.dtype.kind not in "iu" or self.safe >= 2.0**63
 
 

@@ -26,6 +26,7 @@ class Check(Operator):
     min_rows: int = 1
 
     columnwise = True
+    keeps_values = True
 
     def infer(self, x: TensorType) -> TensorType:
         return x

@@ -15,6 +15,8 @@ class SelectColumns(Operator):
 
     indices: Array
 
+    keeps_values = True
+
     def infer(self, x: TensorType) -> TensorType:
         if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < x.columns:
             raise TypeError(f"column indices must lie in 0..{x.columns - 1}")

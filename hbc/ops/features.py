@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.graph import Node, Operator, has_nan, operator
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
@@ -49,6 +49,10 @@ class Standardize(Operator):
 
     columnwise = True
 
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.offset, self.scale)
+
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
         _require_columns(x, self.offset, self.scale)
@@ -73,6 +77,10 @@ class Affine(Operator):
     offset: Array
 
     columnwise = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.scale, self.offset)
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
@@ -160,18 +168,30 @@ class Binarize(Operator):
 
 
 @operator
-class Partial(Operator):
-    """y = function(x), element by element; float dtype kept. The functions are those that give NaN or ±inf for some finite x, which a
-    Check behind them looks for: log, log1p, sqrt, exp, expm1."""
+class Function(Operator):
+    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh.
+
+    `on_host`: it stays in numpy, whose bits are the source's; the backends' own exponentials and logarithms differ by an ulp.
+    """
 
     function: str
+    on_host: bool = False
 
     columnwise = True
-    creates_missing = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return self.function in ("log", "log1p", "sqrt")
+
+    @property
+    def rounds_exactly(self) -> bool:
+        """Whether every library gives the same bits (IEEE 754 says so of square roots only)."""
+        return self.function == "sqrt"
 
     @property
     def _operator(self) -> t.Unary:
-        return {"log": t.Log, "log1p": t.Log1p, "sqrt": t.Sqrt, "exp": t.Exp, "expm1": t.Expm1}[self.function]()
+        functions = {"log": t.Log, "log1p": t.Log1p, "sqrt": t.Sqrt, "exp": t.Exp, "expm1": t.Expm1, "tanh": t.Tanh}
+        return functions[self.function]()
 
     def infer(self, x: TensorType) -> TensorType:
         return self._operator.infer(x)
@@ -228,7 +248,11 @@ class Impute(Operator):
 
     columnwise = True
     removes_missing = True
-    keeps_large = True
+    keeps_values = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.fill)
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float and type_of(self.fill).dtype == x.dtype, f"fill is {type_of(self.fill)}")
@@ -300,6 +324,10 @@ class Lookup(Operator):
 
     columnwise = True
     removes_missing = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.codes, self.unknown, self.missing)
 
     def infer(self, x: TensorType) -> TensorType:
         _require(type_of(self.categories).dtype == x.dtype, f"categories are {type_of(self.categories)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.graph import Node, Operator, has_nan, operator
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
 
@@ -15,6 +15,10 @@ class Linear(Operator):
 
     coef: Array
     intercept: Array
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.coef, self.intercept)
 
     def infer(self, x: TensorType) -> TensorType:
         coef, intercept = type_of(self.coef), type_of(self.intercept)

@@ -425,6 +425,8 @@ class Concat(TensorOperator):
 
     axis: int = 1
 
+    keeps_values = True
+
     def infer(self, *types: TensorType) -> TensorType:
         first = types[0]
         _require(1 <= self.axis < len(first.shape), f"there is no axis {self.axis} to join along")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
 from hbc.ops.checks import Check
-from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Affine, Clip, Impute, OneHot, Polynomial, Standardize
-from hbc.ops.tensor import Cast, Concat
+from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
+from hbc.ops.linear import Linear
 
 CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2)
 MARGIN = 1e-3  # for the rounding of intermediate steps, far more than it takes
@@ -33,26 +34,31 @@ def _largest(graph: Graph, value: Node, inputs: float) -> float | None:
     bounds: dict[Node, Array] = {}
     for node in graph.nodes:
         if isinstance(node.op, Input):
-            bound: Array | None = np.full(node.type.columns if len(node.type.shape) == 2 else 1, inputs)
+            bound: Array | None = np.full(_width(node), inputs)
         else:
             bound = _bound(node, [bounds[source] for source in node.inputs])
         if bound is None:
             return None
-        if node.type.is_float and (bound > MARGIN * float(np.finfo(NUMPY_DTYPES[node.type.dtype]).max)).any():
+        if node.type.is_float and not (bound <= MARGIN * float(np.finfo(NUMPY_DTYPES[node.type.dtype]).max)).all():
             return np.inf
-        bounds[node] = bound
+        bounds[node] = np.broadcast_to(bound, _width(node))
     return float(bounds[value].max(initial=0.0))
+
+
+def _width(node: Node) -> int:
+    last = node.type.shape[-1] if node.type.shape else 1
+    return last if isinstance(last, int) else 1
 
 
 def _bound(node: Node, sources: list[Array]) -> Array | None:
     op = node.op
     with np.errstate(all="ignore"):
         match op:
-            case Check() | Cast():
+            case Check() | t.Cast() | t.Neg() | t.Abs():
                 return sources[0]
             case SelectColumns():
                 return sources[0][op.indices]
-            case Concat(axis=1):
+            case t.Concat(axis=1):
                 return np.concatenate(sources)
             case Standardize():
                 bound = sources[0] + np.abs(0.0 if op.offset is None else op.offset.astype(np.float64))
@@ -68,4 +74,38 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
             case Polynomial():
                 factors = np.append(np.maximum(sources[0], 1.0), 1.0)  # at least 1, so that no product on the way is larger
                 return factors[op.terms].prod(axis=1)
+            case Rank():
+                return np.full(op.edges.shape[0], float(op.edges.shape[1]))
+            case Lookup():
+                codes = np.column_stack([op.codes, op.unknown, op.missing]).astype(np.float64)
+                return np.nanmax(np.abs(codes), axis=1, initial=0.0)
+            case Categorize():
+                return np.full(1, float(max(len(op.categories), abs(op.nan), abs(op.none), abs(op.unknown))))
+            case Function("tanh"):
+                return np.ones(node.type.columns)
+            case Function("exp" | "expm1"):
+                return np.exp(sources[0])
+            case Binarize() | Normalize() | t.Tanh() | t.IsNan() | t.Less() | t.Equal():
+                return np.ones(node.type.columns)
+            case t.Floor():
+                return sources[0] + 1.0
+            case Constant(value) if value.ndim <= 2:
+                return _by_column(value).max(axis=0)
+            case Linear():
+                return sources[0] @ np.abs(op.coef.astype(np.float64)) + np.abs(op.intercept.astype(np.float64))
+            case t.MatMul() if isinstance(node.inputs[1].op, Constant):
+                return sources[0] @ np.abs(node.inputs[1].op.value.astype(np.float64))
+            case t.Add() | t.Sub():
+                return np.add(*sources)
+            case t.Mul():
+                return np.multiply(*sources)
+            case t.Div() if isinstance(node.inputs[1].op, Constant):
+                return sources[0] / _by_column(node.inputs[1].op.value).min(axis=0)
+            case t.Where():
+                return np.maximum(sources[1], sources[2])
     return None
+
+
+def _by_column(value: Array) -> Array:
+    """Magnitudes as a matrix [rows, columns]."""
+    return np.atleast_2d(np.abs(value.astype(np.float64)))

@@ -8,10 +8,10 @@ import numpy as np
 
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Guard, InputLimits, Limits
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import Categorize, SelectColumns
-from hbc.ops.features import Polynomial
-from hbc.ops.tensor import Concat
+from hbc.ops.tensor import Cast, Concat
 from hbc.optimizer.bounds import safe_magnitude
 
 Origin = frozenset[tuple[Node, int]]
@@ -19,20 +19,20 @@ Origin = frozenset[tuple[Node, int]]
 
 @dataclass(frozen=True)
 class _Trace:
-    """For every column of a value, the input columns whose NaN, and whose ±inf and large numbers, can be seen in it; and whether
-    an operator on the way makes NaN or ±inf of ordinary numbers, or of large ones."""
+    """For every column of a value, the input columns whose NaN can be seen in it, and those whose numbers are in it as they are;
+    whether an operator on the way makes NaN of numbers; and how large what is computed from the input can be (0.0: nothing is)."""
 
     missing: list[Origin]
-    large: list[Origin]
+    values: list[Origin]
     creates: bool = False
-    overflows: bool = False
+    reach: float = 0.0
 
 
 def input_limits(graph: Graph) -> Limits:
     """Follow every column's missing values through the graph. Per-column operators keep them apart; anything else mixes all columns.
 
-    What cannot be said of an input column becomes a Guard: sets of known categories, and checks behind an operator that is not
-    defined everywhere (a logarithm).
+    What cannot be said of an input column becomes a Guard: sets of known categories, and checks of computed numbers, which may be
+    infinite or too large where the input is not, and the other way round.
     """
     width = {node: node.type.columns if len(node.type.shape) == 2 else 1 for node in graph.inputs}
     state = {node: ([True] * w, [True] * w, [np.inf] * w, [""] * w) for node, w in width.items()}
@@ -50,18 +50,18 @@ def input_limits(graph: Graph) -> Limits:
         if not isinstance(check, Check):
             continue
         min_rows = max(min_rows, check.min_rows)
-        strict = not (check.allow_nan and check.allow_inf and np.isinf(check.limit))
-        if isinstance(check, CheckValues) or (strict and (trace.creates or trace.overflows)):
+        largest = _largest_passed(check, node)
+        creates = trace.creates and not check.allow_nan
+        if isinstance(check, CheckValues) or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not isinstance(check, CheckValues) and not trace.creates
             guards.append(Guard(value, check.require, safe_magnitude(value, check.limit) if only_large else 0.0))
-            if not (check.allow_nan or check.allow_inf):
-                traces[node] = replace(trace, creates=False, overflows=False)  # what passes is finite
+            traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]
             if nan[column] and not check.allow_nan:
                 nan[column], owner[column] = False, check.owner
-        for source, column in frozenset[tuple[Node, int]]().union(*trace.large):
+        for source, column in frozenset[tuple[Node, int]]().union(*trace.values):
             _, inf, limit, owner = state[source]
             if (inf[column] and not check.allow_inf) or limit[column] > check.limit:
                 owner[column] = check.owner
@@ -100,16 +100,35 @@ def looser_limits(graph: Graph) -> dict[str, Limits]:
     return {method: input_limits(part) for method, part in parts.items() if checks(part) != every}
 
 
+def _largest_passed(check: Check, node: Node) -> float:
+    """How large the numbers can be that a check lets pass."""
+    if not node.type.is_float:
+        return np.inf
+    return min(check.limit, np.inf if check.allow_inf else float(np.finfo(NUMPY_DTYPES[node.type.dtype]).max))
+
+
 def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     op = node.op
     numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too
-    if op.creates_missing:  # the guard behind it sees what becomes of NaN and ±inf too
-        numbers = False
-    missing = _origins(node, [source.missing for source in sources], numbers and not op.removes_missing)
-    large = _origins(node, [source.large for source in sources], numbers and (op.keeps_large or not op.removes_missing))
+    passes = numbers and not op.removes_missing and not op.creates_missing  # the guard behind `creates_missing` sees NaN too
+    missing = _origins(node, [source.missing for source in sources], passes)
+    keeps, numeric = _keeps_values(node), node.type.dtype not in ("bool", "str")
+    values = _origins(node, [source.values for source in sources], numeric and keeps)
     creates = op.creates_missing or (not op.removes_missing and any(source.creates for source in sources))
-    overflows = isinstance(op, Polynomial) or (not op.removes_missing and any(source.overflows for source in sources))
-    return _Trace(missing, large, creates, overflows)
+    reach = 0.0
+    if numeric and keeps:
+        reach = max((source.reach for source in sources), default=0.0)
+    elif numeric and not op.removes_missing and any(source.reach or any(source.values) for source in sources):
+        reach = np.inf
+    return _Trace(missing, values, creates, reach)
+
+
+def _keeps_values(node: Node) -> bool:
+    """Whether every number of the value stands in the operator's input, too (or is one of its parameters)."""
+    op = node.op
+    if isinstance(op, Cast):
+        return bool(np.can_cast(NUMPY_DTYPES[node.inputs[0].type.dtype], NUMPY_DTYPES[op.dtype]))
+    return op.keeps_values
 
 
 def _origins(node: Node, sources: list[list[Origin]], passes: bool) -> list[Origin]:

@@ -8,11 +8,12 @@ from hbc.compiler.base import Compiler
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
+from hbc.optimizer.place import on_host
 
 
 @dataclass(frozen=True)
 class Lower:
-    """`Standardize(x)` → `Div(Sub(x, offset), scale)` unless the compiler supports the operator; strings are left to the host.
+    """`Standardize(x)` → `Div(Sub(x, offset), scale)` unless the compiler supports the operator; what the host computes (strings) is left.
 
     Raises UnsupportedOperatorError for an operator that is neither supported nor lowered.
     """
@@ -23,7 +24,7 @@ class Lower:
         return rewrite(graph, self._lower)
 
     def _lower(self, node: Node) -> Node | None:
-        if self.compiler.supports(node.op) or touches_strings(node):
+        if self.compiler.supports(node.op) or on_host(node):
             return None
         if node.op.level == "tensor":
             raise self._refused(node, "the backend does not implement this tensor operator.")
@@ -37,8 +38,3 @@ class Lower:
             repr(node), f"the graph for backend {self.compiler.name!r}", reason, "Choose another backend or strategy."
         )
         return UnsupportedOperatorError(culprits=[culprit])
-
-
-def touches_strings(node: Node) -> bool:
-    """Whether the host has to compute this value, because it is a string or made from strings."""
-    return "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs))

@@ -1,4 +1,5 @@
-"""Strings stay on the host: a graph is cut into what comes before the device, what runs on it, and what comes after."""
+"""What stays on the host (strings, functions that need numpy's own bits): a graph is cut into what comes before the device, what
+runs on it, and what comes after."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
-from hbc.optimizer.lower import touches_strings
+from hbc.optimizer.place import ancestors, in_numpy, on_host
 
 BEFORE = "inputs"
 
@@ -30,7 +31,7 @@ class Partition:
 def partition(graph: Graph) -> Partition:
     """Cut where strings end (category codes go in) and begin (class labels come out). Raises UnsupportedOperatorError for a
     graph that computes with strings that it has computed from predictions."""
-    if not any(touches_strings(node) for node in graph.nodes):
+    if not any(on_host(node) for node in graph.nodes):
         return Partition(None, graph, {})
     side = _sides(graph)
     crossing = dict.fromkeys(node for node in graph.inputs if node.type.dtype != "str")
@@ -63,11 +64,12 @@ def _is_constant(node: Node) -> bool:
 
 def _sides(graph: Graph) -> dict[Node, str]:
     side: dict[Node, str] = {}
+    functions = ancestors(graph, list(filter(in_numpy, graph.nodes)))
     for node in graph.nodes:
         sources = {side[source] for source in node.inputs}
-        if isinstance(node.op, (Input, Constant)):
+        if isinstance(node.op, (Input, Constant)) or node in functions:
             side[node] = "before"
-        elif not touches_strings(node):
+        elif not on_host(node):
             side[node] = "device"
             if "after" in sources:
                 culprit = Culprit(repr(node), "the graph", "strings computed from predictions are computed with again.", "")

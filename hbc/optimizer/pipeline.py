@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
 from hbc.optimizer.lower import Lower
+from hbc.optimizer.place import PlaceFunctions
 from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
 
@@ -40,6 +41,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     passes: tuple[Pass, ...] = (
         RemoveChecks(),  # first: checks stand between operators that later passes match together
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
+        PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice
         Lower(compiler),
         FoldConstants(),  # last: lowering makes constants out of parameters

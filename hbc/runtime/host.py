@@ -35,6 +35,6 @@ class HostedExecutable:
         if self.whole is not None:
             return self.whole(path)
         raise ValueError(
-            f"{path}: this model reads or returns strings, which this backend computes outside its compiled code. "
-            "Export it with backend='onnx', or save() it."
+            f"{path}: a part of this model runs in numpy, outside the compiled code: strings, or logarithms and exponentials in front "
+            "of trees and bins. Export it with backend='onnx' (strings only), or save() it."
         )

@@ -32,8 +32,10 @@ class Gate:
     def _fast(self, kinds: Kinds) -> Any:
         (_, columns), bound = self.inputs[0], self.bounds[0]
         safe = min((guard.safe for guard in self.guards), default=np.inf)
-        if np.isinf(safe) or kinds[columns[0]] not in ("f32", "f64"):
-            self.simple = self.simple and not self.guards
+        if kinds[columns[0]] not in ("f32", "f64"):
+            self.simple = safe >= 2.0**63  # no integer is larger
+            return bound
+        if np.isinf(safe):
             return bound
         dtype = NUMPY_DTYPES[kinds[columns[0]]].type
         squared = dtype(min(safe * safe, float(np.finfo(dtype).max)))

@@ -135,11 +135,43 @@ CHAINS = [
     )
     for name, function, data in (
         ("log1p", FunctionTransformer(np.log1p), POSITIVE),
-        ("sqrt", FunctionTransformer(np.sqrt), POSITIVE),
         ("exp", FunctionTransformer(np.exp), X / 1e5),
-        ("PolynomialFeatures", PolynomialFeatures(), X / 1e5),
     )
 ] + [
+    Case(
+        "sqrt before LogisticRegression",
+        lambda: _before_a_model(FunctionTransformer(np.sqrt), LogisticRegression(), data=POSITIVE),
+    ),
+    Case(
+        "PolynomialFeatures before LogisticRegression",
+        lambda: _before_a_model(PolynomialFeatures(), LogisticRegression(), data=X / 1e5),
+    ),
+    # A threshold of the forest can stand an ulp from a logarithm: they are numpy's own on every backend.
+    *[
+        Case(
+            f"{function.__name__} before a forest",
+            lambda f=function: _before_a_model(
+                MaxAbsScaler(), FunctionTransformer(f), RandomForestClassifier(20, random_state=0), data=POSITIVE
+            ),
+        )
+        for function in (np.log1p, np.exp, np.expm1, np.tanh)
+    ],
+    _bits(
+        "log1p before KBinsDiscretizer",
+        lambda: _fit(make_pipeline(FunctionTransformer(np.log1p), KBinsDiscretizer(20)), POSITIVE),
+    ),
+    Case(
+        "StandardScaler before a forest, whose limit is on scaled numbers",
+        lambda: _before_a_model(StandardScaler(), RandomForestClassifier(5, random_state=0), data=X * 1e30),
+    ),
+    Case(
+        "MinMaxScaler clip before a forest, which never sees large numbers",
+        lambda: _before_a_model(MinMaxScaler(clip=True), RandomForestClassifier(5, random_state=0)),
+    ),
+    Case(
+        "RobustScaler before LogisticRegression, small scales make infinity",
+        lambda: _before_a_model(RobustScaler(), LogisticRegression(), data=X * 1e-20),
+    ),
     Case("log1p and StandardScaler", lambda: _fit(make_pipeline(FunctionTransformer(np.log1p), StandardScaler()), POSITIVE)),
     Case(
         "SimpleImputer before a forest",

@@ -12,7 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Partial, Polynomial, Standardize
+from hbc.ops.features import Affine, Binarize, Clip, Function, Normalize, OneHot, Polynomial, Standardize
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.common import as_float, checked
@@ -119,12 +119,12 @@ def _rounding(x: Node) -> Node:
 FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
     None: lambda x: x,
     np.positive: lambda x: x,
-    np.exp: _in_float(Partial("exp")),
-    np.expm1: _in_float(Partial("expm1")),
-    np.log: _in_float(Partial("log")),
-    np.log1p: _in_float(Partial("log1p")),
-    np.sqrt: _in_float(Partial("sqrt")),
-    np.tanh: _in_float(t.tanh),
+    np.exp: _in_float(Function("exp")),
+    np.expm1: _in_float(Function("expm1")),
+    np.log: _in_float(Function("log")),
+    np.log1p: _in_float(Function("log1p")),
+    np.sqrt: _in_float(Function("sqrt")),
+    np.tanh: _in_float(Function("tanh")),
     np.absolute: t.absolute,
     np.fabs: _in_float(t.absolute),
     np.negative: t.neg,
@@ -151,4 +151,8 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
     if m.func is None and not m.validate and isinstance(x, Frame):
         return x.matrix(strings=True)
     x = as_matrix(x)
+    if x.type.dtype == "bool" and m.func not in (None, np.absolute, np.floor, np.isnan):
+        raise Refusal(
+            f"its function {name} is given booleans, of which numpy makes float16 or int8.", "Cast them to float before."
+        )
     return function(checked(m, x) if m.validate else x)

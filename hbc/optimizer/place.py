@@ -1,0 +1,55 @@
+"""What stays on the host so that the branches behind it are the source's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hbc.compiler.base import Compiler
+from hbc.ir.graph import Graph, Node
+from hbc.ir.rewrite import substitute
+from hbc.ops.columns import Categorize, Rank
+from hbc.ops.features import Binarize, Function, Lookup, OneHot
+from hbc.ops.tensor import Floor
+from hbc.ops.tree import TreeEnsemble
+
+DECISIONS = (TreeEnsemble, Rank, Categorize, Lookup, OneHot, Binarize, Floor)
+"""The model operators whose result jumps: an ulp before them can be a different leaf, bin or category behind them."""
+
+
+@dataclass(frozen=True)
+class PlaceFunctions:
+    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself."""
+
+    compiler: Compiler
+    notes: list[str]
+
+    def __call__(self, graph: Graph) -> Graph:
+        deciding = ancestors(graph, [node for node in graph.nodes if isinstance(node.op, DECISIONS)])
+        moved: dict[Node, Node] = {}
+        for node in graph.nodes:
+            op = node.op
+            if node in deciding and isinstance(op, Function) and not op.rounds_exactly and not self.compiler.handles_strings:
+                moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
+                self.notes.append(f"{op.function} is computed on the host: a decision follows, and backends differ by an ulp")
+        if not moved:
+            return graph
+        return Graph(graph.inputs, {method: tuple(substitute(group, moved)) for method, group in graph.outputs.items()})
+
+
+def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:
+    """The nodes, and all they are computed from."""
+    found = set(nodes)
+    for node in reversed(graph.nodes):
+        if node in found:
+            found.update(node.inputs)
+    return found
+
+
+def in_numpy(node: Node) -> bool:
+    """Whether the value must have numpy's own bits."""
+    return isinstance(node.op, Function) and node.op.on_host
+
+
+def on_host(node: Node) -> bool:
+    """Whether the host has to compute this value: a string, what is made of strings, and what must have numpy's own bits."""
+    return in_numpy(node) or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs))
