@@ -42,10 +42,19 @@ def pca(m: Any, x: Node) -> Result:
         scale = np.maximum(scale, np.finfo(scale.dtype).eps)
         y = t.div(y, scale.astype(dtype))
     outputs = {"transform": y}
-    if hasattr(m, "score_samples"):
+    precision = _precision(m) if hasattr(m, "score_samples") else None
+    if precision is not None:
         centred, (mean,) = promote(x, m.mean_)
-        outputs["score_samples"] = _log_likelihood(t.sub(centred, mean), m.get_precision())
+        outputs["score_samples"] = _log_likelihood(t.sub(centred, mean), precision)
     return outputs
+
+
+def _precision(m: Any) -> Array | None:
+    """The inverse of the covariance; None where there is none, and the source's `score_samples` always raises."""
+    try:
+        return np.asarray(m.get_precision())
+    except np.linalg.LinAlgError:
+        return None
 
 
 @converts("sklearn.decomposition.TruncatedSVD")
