@@ -15,15 +15,18 @@ from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.registry import (
     DESCRIPTIONS,
+    WITHOUT_ROWS,
     Described,
     Outputs,
     Result,
+    WithoutRows,
     child,
     columns_by_name,
     converts,
     describes,
     note_unconvertible,
     public_name,
+    returns_without_rows,
     transform_child,
 )
 
@@ -195,6 +198,13 @@ def search(m: Any, x: Node | Frame) -> Result:
 def frozen_estimator(m: Any, x: Node | Frame) -> Result:
     """The estimator in it."""
     return _own_methods(m, child(m.estimator, x, "estimator"))
+
+
+@returns_without_rows(PIPELINE, *SEARCHES, FROZEN)
+def _as_the_last(m: Any) -> WithoutRows:
+    """What stands before it either rejects an input without rows or passes it on."""
+    last = m.steps[-1][1] if public_name(type(m)) == PIPELINE else getattr(m, "best_estimator_", None) or m.estimator
+    return WITHOUT_ROWS.get(public_name(type(last)), lambda _: {})(last)
 
 
 # --- how many columns they take --------------------------------------------------------------------------------------
