@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(error)
         return 2
-    out = options.out or (trees.CACHE / "quick.json" if options.quick or options.only else RESULTS / "trees.json")
+    out = options.out or (trees.CACHE / "last.json" if options.quick or options.only else RESULTS / "trees.json")
     results: dict[str, Any] = {
         "machine": machine.describe(),
         "settings": {"size": asdict(size), **asdict(settings), "cores": settings.cores},

@@ -53,6 +53,7 @@ PEERS = (
     Engine("lleaves", "lleaves", ("lleaves", "llvmlite")),
     Engine("treelite", "treelite", ("treelite",)),
     Engine("tl2cgen", "treelite", ("tl2cgen", "treelite")),
+    Engine("ydf", "ydf", ("ydf",)),
     Engine("hummingbird:torch", "hummingbird", ("hummingbird-ml", "torch")),
     Engine("hummingbird:torch.jit", "hummingbird", ("hummingbird-ml", "torch")),
 )
