@@ -46,6 +46,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            bufsize=0,
             start_new_session=True,  # so that compilers it started end with it
         )
 
@@ -76,8 +77,8 @@ class Process:
         if not self._log.closed:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._log.close()
+            with self._process:  # waits, and closes the pipes
+                self._log.close()
             self._scratch.cleanup()
         return self._process.returncode
 
@@ -100,7 +101,6 @@ class Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(request.encode() + b"\n")
-        self._process.stdin.flush()
         stop = time.monotonic() + limit
         line = b""
         while not line.endswith(b"\n"):
