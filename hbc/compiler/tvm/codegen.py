@@ -272,8 +272,12 @@ class Function:
 
     def place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
         slot = self.plan.slots[node]
-        column = position + slot.offset
-        return self.pools[slot.pool], column * self.block + row.block if slot.shared else column * self.lanes + row.lane
+        at = (position + slot.offset) * self.stride(node)
+        return self.pools[slot.pool], at + (row.block if slot.shared else row.lane)
+
+    def stride(self, node: Node) -> int:
+        """From one column of a value to the next."""
+        return self.block if self.plan.slots[node].shared else self.lanes
 
     def scratch(self, size: int, dtype: str) -> Any:
         """A few values that stay in registers: all indices must be constants or vector lanes."""

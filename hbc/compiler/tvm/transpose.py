@@ -48,7 +48,7 @@ def turned(vectors: list[Any]) -> list[Any]:
 
 
 def _run(start: Any, size: int) -> Any:
-    return tirx.Ramp(T.Bind(start), tirx.const(1, "int64"), size)
+    return tirx.Ramp(start, tirx.const(1, "int64"), size)
 
 
 def _flat(buffer: Any) -> Any:
@@ -58,33 +58,33 @@ def _flat(buffer: Any) -> Any:
 
 
 @contextmanager
-def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any]]:
-    """The first column and the first row of every square. The last one overlaps its neighbour where columns are left over."""
+def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """For every square, where it begins in the caller's matrix, and the pool of the node's slot with where it begins there.
+    The last square overlaps its neighbour where columns are left over."""
     columns = node.type.columns
     with f.grid([-(-columns // size), f.lanes // size]) as (tile, group):
-        yield T.Bind(tirx.Min(tirx.const(columns - size, "int64"), tirx.const(size, "int64") * tile)), group * size
+        column = T.Bind(tirx.Min(tirx.const(columns - size, "int64"), tirx.const(size, "int64") * tile))
+        row = Row(f.start + group * size, group * size)
+        pool, at = f.place(node, column, row)
+        outside = (f.base + row.block) * columns + column
+        # Loops of one round: TVM keeps runs of elements whole only where they begin at the variable of a loop.
+        with T.serial(outside, outside + 1) as origin, T.serial(at, at + 1) as inside:
+            yield origin, pool, inside
 
 
 def take_in(f: Function, node: Node, size: int) -> None:
     """A full vector of the caller's rows, as columns of the node's slot."""
-    columns = node.type.columns
-    with _squares(f, node, size) as (start, group):
-        first = f.base + f.start + group
+    with _squares(f, node, size) as (origin, pool, inside):
         flat = _flat(f.arguments[node])
-        rows = [T.Bind(flat[_run((first + i) * columns + start, size)]) for i in range(size)]
+        rows = [T.Bind(flat[_run(origin + i * node.type.columns, size)]) for i in range(size)]
         for j, column in enumerate(turned(rows)):
-            pool, at = f.place(node, start + j, Row(f.start + group, group))
-            T.buffer_store(pool, column, [_run(at, size)])
+            T.buffer_store(pool, column, [_run(inside + j * f.stride(node), size)])
 
 
 def give_out(f: Function, node: Node, output: Any, size: int) -> None:
     """The columns of the node's slot, as a full vector of rows of the caller's array."""
-    columns = node.type.columns
-    with _squares(f, node, size) as (start, group):
-        flat, held = _flat(output), []
-        for j in range(size):
-            pool, at = f.place(node, start + j, Row(f.start + group, group))
-            held.append(T.Bind(pool[_run(at, size)]))
-        first = f.base + f.start + group
-        for i, row in enumerate(turned(held)):
-            T.buffer_store(flat, row, [_run((first + i) * columns + start, size)])
+    with _squares(f, node, size) as (origin, pool, inside):
+        columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]
+        flat = _flat(output)
+        for i, row in enumerate(turned(columns)):
+            T.buffer_store(flat, row, [_run(origin + i * node.type.columns, size)])
