@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import hbc
@@ -453,3 +453,35 @@ def test_a_graph_input_is_the_array_itself() -> None:
     _, (array,) = prepare(data, InputSpec(3), UNIFORM)
     assert np.shares_memory(array, data)
     assert Graph((Input("X", "f64", (N, 3))(),), {}).inputs[0].type.columns == array.shape[1]
+
+
+def test_sparse_matrices_whose_rounding_decides():
+    """scikit-learn multiplies a sparse matrix by 1/scale, and divides a dense one: only a decision behind it can tell."""
+    data = np.where(RNG.random((50, 3)) < 0.5, RNG.normal(size=(50, 3)), 0.0)
+    y = data.sum(axis=1) > 0
+    sparse = scipy.sparse.csr_matrix(data)
+    for last, accepted in ((LogisticRegression(), True), (DecisionTreeClassifier(), False)):
+        model = make_pipeline(MaxAbsScaler(), last).fit(sparse, y)
+        compiled = hbc.convert(model, "numpy")
+        if accepted:
+            np.testing.assert_allclose(compiled.predict_proba(sparse), model.predict_proba(sparse))
+        else:
+            with pytest.raises(hbc.InvalidInputError, match="sparse"):
+                compiled.predict(sparse)
+
+
+def test_missing_values_in_sparse_matrices():
+    """Trees take them in dense matrices only; an imputer before a tree takes them in both."""
+    data = np.where(RNG.random((50, 3)) < 0.5, RNG.normal(size=(50, 3)), 0.0)
+    data[:5, 0] = np.nan
+    y = np.arange(50) % 2
+    sparse = scipy.sparse.csr_matrix(data)
+    tree = hbc.convert(DecisionTreeClassifier().fit(data, y), "numpy")
+    tree.predict(data)
+    with pytest.raises(hbc.InvalidInputError, match="NaN in a sparse matrix"):
+        tree.predict(sparse)
+    model = make_pipeline(SimpleImputer(), DecisionTreeClassifier()).fit(sparse, y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(sparse), model.predict(sparse))
+    model = make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)).fit(data, y)
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):  # the second step is the one that takes no sparse matrix
+        hbc.convert(model, "numpy").predict(sparse)

@@ -25,12 +25,14 @@ class Operator:
     `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
     seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
     (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
+    `jumps` says that the last bit of the input can decide (a branch, a bin, a category).
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
     columnwise: ClassVar[bool] = False
     removes_missing: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
+    jumps: ClassVar[bool] = False
 
     @property
     def creates_missing(self) -> bool:

@@ -19,7 +19,8 @@ class InputSpec:
     `strings` are the columns that hold strings. `by_name`: columns of a frame are found by name in any order, and further ones
     are ignored (ColumnTransformer); otherwise names must be the fitted ones in their order. `dtype_by_column`: the source treats columns
     of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `frames_only`: it names columns,
-    and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `sparse`: whether it takes sparse matrices;
+    and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `sparse`: whether it takes sparse matrices,
+    `sparse_nan`: with NaN in them;
     `absent_is_missing`: what they leave out is NaN to it, not 0.
     `ndim` is 1 for label encoders.
     """
@@ -32,6 +33,7 @@ class InputSpec:
     frames_only: bool = False
     integers_as_f64: bool = False
     sparse: bool = True
+    sparse_nan: bool = True
     absent_is_missing: bool = False
     ndim: int = 2
 

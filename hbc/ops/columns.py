@@ -40,6 +40,7 @@ class Rank(Operator):
 
     columnwise = True
     removes_missing = True
+    jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
         if x.columns != self.edges.shape[0] or t.constant(self.edges).type.dtype != x.dtype:
@@ -71,6 +72,7 @@ class Categorize(Operator):
 
     columnwise = True
     removes_missing = True
+    jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
         if x.columns != 1 or t.constant(self.categories).type.dtype != x.dtype:

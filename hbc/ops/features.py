@@ -155,6 +155,7 @@ class Binarize(Operator):
 
     columnwise = True
     removes_missing = True
+    jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
         return x
@@ -324,6 +325,7 @@ class Lookup(Operator):
 
     columnwise = True
     removes_missing = True
+    jumps = True
 
     @property
     def creates_missing(self) -> bool:
@@ -363,6 +365,7 @@ class OneHot(Operator):
     dtype: DType
 
     removes_missing = True
+    jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
         _require(

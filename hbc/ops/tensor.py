@@ -125,6 +125,7 @@ class Floor(Unary):
     """y = the largest integer ≤ x, in x's dtype"""
 
     function = np.floor
+    jumps = True
 
 
 @operator

@@ -52,6 +52,7 @@ class TreeEnsemble(Operator):
     exact: bool = False
 
     removes_missing = True
+    jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.is_float or type_of(self.threshold).dtype != x.dtype:

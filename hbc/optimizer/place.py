@@ -7,24 +7,19 @@ from dataclasses import dataclass, replace
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import substitute
-from hbc.ops.columns import Categorize, Rank
-from hbc.ops.features import Binarize, Function, Lookup, OneHot
-from hbc.ops.tensor import Floor
-from hbc.ops.tree import TreeEnsemble
-
-DECISIONS = (TreeEnsemble, Rank, Categorize, Lookup, OneHot, Binarize, Floor)
-"""The model operators whose result jumps: an ulp before them can be a different leaf, bin or category behind them."""
+from hbc.ops.features import Function
 
 
 @dataclass(frozen=True)
 class PlaceFunctions:
-    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself."""
+    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself:
+    an ulp before an operator that `jumps` can be a different leaf, bin or category behind it."""
 
     compiler: Compiler
     notes: list[str]
 
     def __call__(self, graph: Graph) -> Graph:
-        deciding = ancestors(graph, [node for node in graph.nodes if isinstance(node.op, DECISIONS)])
+        deciding = ancestors(graph, [node for node in graph.nodes if node.op.jumps])
         moved: dict[Node, Node] = {}
         for node in graph.nodes:
             op = node.op

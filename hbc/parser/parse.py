@@ -14,6 +14,7 @@ from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.parser import registry
 from hbc.parser.frame import StringsNeeded, source_frame
+from hbc.parser.sparsity import gives_sparse
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 """The dtypes of the variants that every model gets; other integers and bool are given as i64."""
@@ -78,12 +79,14 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
 
 
 def _takes_sparse(model: Any) -> bool:
-    """What scikit-learn's tags say. A pipeline is asked for its first step: what follows may get a dense matrix from it."""
-    while registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
-        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
-        if not steps:
-            return True
-        model = steps[0]
+    """What scikit-learn's tags say; of a pipeline, those of every step that is given a sparse matrix."""
+    if registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
+        for _, step in model.steps:
+            if step is not None and not isinstance(step, str) and not _takes_sparse(step):
+                return False
+            if not gives_sparse(step, True):
+                return True
+        return True
     if not type(model).__module__.startswith("sklearn."):
         return True
     try:
@@ -124,7 +127,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         by_name = context.columns_by_name
         spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_name, frames_only=context.frames_only)
         spec = replace(spec, integers_as_f64=context.integers_as_f64, absent_is_missing=context.absent_is_missing)
-        spec = replace(spec, sparse=spec.sparse and not context.rejects_sparse)
+        rejects_sparse = context.rejects_sparse or (context.rounds_sparse and any(node.op.jumps for node in graph.nodes))
+        spec = replace(spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan)
         return spec, current, graph
 
 

@@ -159,6 +159,8 @@ def walk() -> Iterator[_Context]:
 def convert(model: Any, x: Node | Frame) -> Outputs:
     """All methods of one estimator. Raises UnsupportedOperatorError or NotFittedError."""
     context = _context.get()
+    rounds_sparse: bool = False
+    rejects_sparse_nan: bool = False
     path = ".".join(context.path)
     name = public_name(type(model))
     load_converters(name.partition(".")[0])
@@ -278,6 +280,17 @@ def _stand_in(model: Any) -> Outputs:
 
 
 def _unknown(cls: type, name: str, path: str) -> Culprit:
+def sparse_values_round_otherwise() -> None:
+    """Called by converters of estimators that compute a sparse matrix of the model's input in another order than a dense one: where
+    a decision follows, sparse matrices are rejected."""
+    _context.get().rounds_sparse = True
+
+
+def missing_values_cannot_be_sparse() -> None:
+    """Called by converters of estimators that take NaN in the model's own input, but not in a sparse matrix."""
+    _context.get().rejects_sparse_nan = True
+
+
     parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in CONVERTERS]
     reason = "no converter is registered for this class."
     if parents:

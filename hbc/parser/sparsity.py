@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hbc.ir.graph import Node
+from hbc.ir.graph import Input, Node
 from hbc.ops.checks import Check
 from hbc.ops.tensor import Concat
 from hbc.parser.frame import Frame
@@ -54,3 +54,15 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
     if getattr(m, "dense_output", False):
         return False
     return sparse and (library != "sklearn" or rest.startswith(KEEPING))
+
+
+def may_be_sparse(x: Node, missing: bool = False) -> bool:
+    """Whether x is sparse where the model's own input is. `missing`: and holds what is NaN there."""
+    if missing and (x.op.removes_missing or not x.type.is_float):
+        return False
+    if isinstance(x.op, Input):
+        return True
+    made = maker(x)
+    if made is not None and not gives_sparse(made[0], True):
+        return False
+    return any(may_be_sparse(source, missing) for source in x.inputs)

@@ -20,6 +20,7 @@ RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
     "or array.reshape(1, -1) if it contains a single sample."
 )
+EVEN = "Give every row a value for every column (None where it is missing)."
 _CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
 
@@ -96,12 +97,17 @@ class Intake:
         """A sparse matrix as the source takes it."""
         if not self.spec.sparse:
             advice = (
-                "The source library rejects sparse matrices here, or takes what they leave out for missing values (XGBoost behind "
-                "another estimator), which hbc does not follow: pass X.toarray() if zeros are meant."
+                "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
+                "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "
+                "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
             )
             raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
         if not self.spec.absent_is_missing or X.ndim != 2:
-            return np.asarray(X.toarray())
+            dense = np.asarray(X.toarray())
+            if not self.spec.sparse_nan and dense.dtype.kind == "f" and np.isnan(dense).any():
+                advice = "scikit-learn's trees take missing values in dense matrices only: pass X.toarray()."
+                raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
+            return dense
         entries = X.tocsr().tocoo()  # tocsr adds up entries of one place
         dense = np.full(X.shape, np.nan, np.result_type(X.dtype, np.float32))
         dense[entries.row, entries.col] = entries.data
@@ -161,11 +167,10 @@ class Intake:
             return array
         expected = f"a matrix with a row for every sample and {_columns(n)}"
         if array.ndim != 2:
-            advice = RESHAPE if array.ndim == 1 else ""
+            advice = RESHAPE if array.ndim == 1 else "Reshape it: X.reshape(len(X), -1)."
             raise InvalidInputError(found=_found(array, X), expected=expected, advice=advice)
         if array.shape[1] != n:
-            advice = "" if self.spec.feature_names is None else f"The model was fitted on {_listed(self.spec.feature_names)}."
-            raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=advice)
+            raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=self._fitted_on())
         return array
 
     # --- frames --------------------------------------------------------------------------------------------------------
@@ -220,7 +225,7 @@ class Intake:
         names = table.string_names()
         if fitted is None or (names is None and not self.spec.by_name):
             if len(table.names) != n:
-                raise InvalidInputError(found=_columns(len(table.names)), expected=_columns(n))
+                raise InvalidInputError(found=_columns(len(table.names)), expected=_columns(n), advice=self._fitted_on())
             return list(range(n))
         if names == fitted:
             return list(range(n))
@@ -233,6 +238,7 @@ class Intake:
                 raise InvalidInputError(
                     found=f"a frame without the columns {_listed(missing)}",
                     expected=f"the fitted columns {_listed(sorted(read))}",
+                    advice="Add them, or rename the columns that hold them.",
                 )
             place = {name: i for i, name in enumerate(names or ())}
             return [place.get(name, -1) for name in fitted]
@@ -261,6 +267,10 @@ class Intake:
                 block[:, j] = _converted(columns[i], dtype)
             arrays.append(block)
         return arrays
+
+    def _fitted_on(self) -> str:
+        names = self.spec.feature_names
+        return f"Pass the columns that the model was fitted on{'' if names is None else f', {_listed(names)}'}, in their order."
 
     def _where(self, column: int) -> str:
         return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
@@ -310,12 +320,12 @@ def _from_sequence(X: Any, mixed: bool) -> Array:
         found = f"a {type(X).__name__} that is no array ({error})"
         if isinstance(X, (list, tuple)) and len({len(row) if hasattr(row, "__len__") else -1 for row in X}) > 1:
             found = f"a {type(X).__name__} of rows of different lengths"
-        raise InvalidInputError(found=found, expected="rows of equal length") from error
+        raise InvalidInputError(found=found, expected="rows of equal length", advice=EVEN) from error
     if array.ndim == 0:
         _reject_kind(X)
     if array.ndim == 1 and array.dtype.kind == "O" and len({_length(row) for row in array}) > 1:
         found = f"a {type(X).__name__} of rows of different lengths"
-        raise InvalidInputError(found=found, expected="rows of equal length")
+        raise InvalidInputError(found=found, expected="rows of equal length", advice=EVEN)
     return array
 
 
@@ -325,7 +335,10 @@ def _length(row: Any) -> int:
 
 def _from_dlpack(X: Any) -> Array:
     """A tensor's own memory, where the host can read it."""
-    kind = int(X.__dlpack_device__()[0])
+    try:
+        kind = int(X.__dlpack_device__()[0])
+    except (BufferError, RuntimeError, ValueError):  # a device that DLPack has no number for, such as PyTorch's "meta"
+        kind = -1
     if kind not in _CPU:
         raise InvalidInputError(
             found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice="Copy it: X.cpu()."
@@ -350,7 +363,8 @@ def strings(values: Array, where: str) -> Array:
     if values.dtype.kind != "O":
         if values.dtype.kind == "f" and np.isnan(values).all():
             return values.astype(object)  # a column of nothing but missing values has no better dtype
-        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where)
+        advice = "The model was fitted on strings there: convert the column with astype(str)."
+        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where, advice=advice)
     items = values.tolist()
     others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
     if not others:
@@ -368,7 +382,7 @@ def strings(values: Array, where: str) -> Array:
 
 def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
     raise InvalidInputError(
-        found=f"{item!r:.60} (a {type(item).__name__}) in row {row}",
+        found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
         expected="strings, None or NaN",
         where=where,
         advice="The model was fitted on strings there: convert the column with astype(str).",
@@ -393,7 +407,10 @@ def floats(values: Array, where: str) -> Array:
             if isinstance(item, str):
                 _reject_strings(where, item, row)
             raise InvalidInputError(
-                found=f"{item!r:.60} (a {type(item).__name__}) in row {row}", expected="numbers", where=where
+                found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
+                expected="numbers that float64 can hold",
+                where=where,
+                advice="Convert the column to numbers first.",
             ) from None
     return values.astype(np.float64)
 
@@ -439,7 +456,7 @@ def _reject_dtype(dtype: np.dtype[Any], where: str) -> NoReturn:
 
 
 def _reject_kind(X: Any) -> NoReturn:
-    text = "None" if X is None else f"a {type(X).__name__}"
+    text = "None" if X is None else f"an object of type {type(X).__name__}"
     expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
     advice = "Pass pandas.DataFrame(X)." if isinstance(X, Mapping) else RESHAPE if np.isscalar(X) else ""
     raise InvalidInputError(found=text, expected=expected, advice=advice)

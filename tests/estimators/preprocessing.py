@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -14,6 +15,7 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
     Normalizer,
+    OneHotEncoder,
     PolynomialFeatures,
     RobustScaler,
     StandardScaler,
@@ -160,6 +162,18 @@ CHAINS = [
         "log1p before KBinsDiscretizer",
         lambda: _fit(make_pipeline(FunctionTransformer(np.log1p), KBinsDiscretizer(20)), POSITIVE),
     ),
+    *[
+        _bits(
+            f"{type(scaler).__name__} of a sparse matrix of OneHotEncoder's, times its reciprocal scale",
+            lambda s=scaler: _fit(
+                make_pipeline(
+                    ColumnTransformer([("x", "passthrough", [0, 1, 2]), ("c", OneHotEncoder(), [3])], sparse_threshold=1), s
+                ),
+                np.column_stack([X[:, :3], np.arange(len(X)) % 7]),
+            ),
+        )
+        for scaler in (StandardScaler(with_mean=False), MaxAbsScaler(), RobustScaler(with_centering=False))
+    ],
     Case(
         "StandardScaler before a forest, whose limit is on scaled numbers",
         lambda: _before_a_model(StandardScaler(), RandomForestClassifier(5, random_state=0), data=X * 1e30),

@@ -14,16 +14,29 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Function, Normalize, OneHot, Polynomial, Standardize
 from hbc.parser.frame import Frame, Refusal, as_matrix
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import Result, converts, sparse_values_round_otherwise
 from hbc.parser.sklearn.common import as_float, checked
+from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
 """The largest float64 that rounds to a finite float32."""
 
 
+def _scaled_sparsely(x: Node, scale: Array | None) -> Node | None:
+    """x · (1 / scale), as the source scales a sparse matrix; None where x is dense, unless the model's own input is sparse."""
+    if is_sparse(x):
+        return x if scale is None else Affine(1.0 / scale, np.zeros(len(scale), NUMPY_DTYPES[x.type.dtype]))(x)
+    if may_be_sparse(x):
+        sparse_values_round_otherwise()
+    return None
+
+
 @converts("sklearn.preprocessing.StandardScaler")
 def standard_scaler(m: Any, x: Node) -> Result:
     x = as_float(checked(m, x, allow_nan=True))
+    sparse = _scaled_sparsely(x, m.scale_ if m.with_std else None)
+    if sparse is not None:
+        return sparse
     dtype = NUMPY_DTYPES[x.type.dtype]  # the source casts its parameters to the dtype of X
     mean = np.asarray(m.mean_, dtype) if m.with_mean else None
     scale = np.asarray(m.scale_, dtype) if m.with_std else None
@@ -33,6 +46,9 @@ def standard_scaler(m: Any, x: Node) -> Result:
 @converts("sklearn.preprocessing.RobustScaler")
 def robust_scaler(m: Any, x: Node) -> Result:
     x = as_float(checked(m, x, allow_nan=True))
+    sparse = _scaled_sparsely(x, m.scale_ if m.with_scaling else None)
+    if sparse is not None:
+        return sparse
     return Standardize(m.center_ if m.with_centering else None, m.scale_ if m.with_scaling else None)(x)
 
 
@@ -45,12 +61,16 @@ def min_max_scaler(m: Any, x: Node) -> Result:
 
 @converts("sklearn.preprocessing.MaxAbsScaler")
 def max_abs_scaler(m: Any, x: Node) -> Result:
-    y = Standardize(None, m.scale_)(as_float(checked(m, x, allow_nan=True)))
+    x = as_float(checked(m, x, allow_nan=True))
+    y = _scaled_sparsely(x, m.scale_)
+    y = Standardize(None, m.scale_)(x) if y is None else y
     return Clip(-1.0, 1.0)(y) if m.clip else y
 
 
 @converts("sklearn.preprocessing.Normalizer")
 def normalizer(m: Any, x: Node) -> Result:
+    if may_be_sparse(x):
+        sparse_values_round_otherwise()
     return Normalize(m.norm)(as_float(checked(m, x)))
 
 
@@ -97,6 +117,8 @@ def polynomial_features(m: Any, x: Node) -> Result:
     terms = [*chain.from_iterable(choose(range(x.type.columns), degree) for degree in degrees)]
     if m.include_bias:
         terms.insert(0, ())
+    if may_be_sparse(x):
+        sparse_values_round_otherwise()
     table = np.full((len(terms), max(1, *map(len, terms), 1)), -1, np.int64)
     for row, term in zip(table, terms, strict=True):
         row[len(row) - len(term) :] = term
