@@ -10,7 +10,7 @@ from hbc.compiler.tvm.targets import machine
 from hbc.ir.graph import Graph, Operator
 from hbc.ops.tree import TreeEnsemble
 
-WORTH_A_SCAN = 1000
+WORTH_A_SCAN = 500
 """Splits of an ensemble from which on scanning it saves more than its longer compilation costs (1.2 s against 0.4)."""
 
 
