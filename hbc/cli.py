@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import hbc
-from hbc.errors import HbcError
+from hbc.errors import ArtifactError, HbcError
 
 app = typer.Typer(
     name="hbc",
@@ -61,10 +61,16 @@ def convert(
     """Compile a fitted model and write it to a file.
 
     Example: `hbc convert model.joblib --trust -o model.hbc`, then in Python `hbc.load("model.hbc").predict(X)`.
+
+    A LightGBM or XGBoost file holds a Booster: `predict` returns what `Booster.predict` does, also where a classifier wrote it.
     """
-    from hbc.parser.files import read_model
+    from hbc.parser.files import READERS, read_model
 
     suffix = output.suffix.lower()
+    if suffix in READERS:  # it may well be the model itself
+        raise ArtifactError(
+            path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=".hbc, .onnx, .pt or .so"
+        )
     if backend is None:
         backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
@@ -79,13 +85,10 @@ def convert(
 def explain(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
     backend: Annotated[str | None, typer.Option(help="Explain it for another backend than it was saved with.")] = None,
-    graph: Annotated[bool, typer.Option("--graph", help="Print the whole graph too.")] = False,
 ) -> None:
-    """Print what a compiled model consists of: its operators, the passes that fired, the strategy of every tree ensemble."""
-    compiled = hbc.load(model, backend=backend)
-    typer.echo(compiled.explain())
-    if graph:
-        typer.echo(f"\n{compiled.graph}")
+    """Print what a compiled model consists of: its input, the passes that fired, the strategy of every tree ensemble, and its
+    operators before and after the passes."""
+    typer.echo(hbc.load(model, backend=backend).explain(), nl=False)
 
 
 @app.command()
@@ -145,8 +148,9 @@ def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; an error of hbc's is one line on stderr and exit status 1, never a traceback."""
     try:
         return app(arguments, standalone_mode=True)
-    except (HbcError, FileNotFoundError, ValueError) as error:
-        print(f"hbc: {error}", file=sys.stderr)
+    except (HbcError, OSError, ValueError) as error:
+        system = isinstance(error, OSError) and error.filename is not None
+        print(f"hbc: {error.filename}: {error.strerror}" if system else f"hbc: {error}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -46,7 +46,6 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
     expected = pickle.loads(pickled.read_bytes()).predict_proba(X)
     np.testing.assert_allclose(hbc.load(output).predict_proba(X), expected, rtol=1e-7)
     assert "Linear" in run("explain", output)
-    assert "def graph" in run("explain", output, "--graph")
 
 
 @pytest.mark.parametrize(
@@ -58,11 +57,17 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "{model}", "--trust", "-o", "{out}/nowhere/x.hbc"], "no such folder"),
         (["convert", "{out}/model.xyz", "-o", "{out}/x.hbc"], "suffix"),
         (["convert", "{out}/broken.json", "-o", "{out}/x.hbc"], "cannot read"),
+        (["convert", "{out}", "-o", "{out}/x.hbc"], "suffix"),
+        (["convert", "{out}/folder.json", "-o", "{out}/x.hbc"], "found a folder"),
+        (["convert", "{model}", "--trust", "-o", "{out}/x.joblib"], "found the suffix '.joblib'"),
+        (["convert", "{out}/x.hbc", "-o", "{out}/y.hbc"], "no such file"),
         (["explain", "{model}"], "saved by hbc"),
+        (["explain", "{out}/nothing.hbc"], "nothing.hbc: No such file"),
     ],
 )
 def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "model.xyz").write_text("")
+    (tmp_path / "folder.json").mkdir()
     (tmp_path / "broken.json").write_text("{")
     said = run(*(a.format(model=pickled, out=tmp_path) for a in arguments), ok=False)
     assert message in said
@@ -82,3 +87,28 @@ def test_help_is_worth_reading(command: list[str]) -> None:
     said = run(*command, "--help")
     assert "Usage" in said
     assert len(said) > 200
+
+
+@pytest.mark.parametrize("name", ["model.txt", "model.json", "model.ubj"])
+def test_models_of_boosting_libraries(tmp_path: Path, name: str) -> None:
+    """Their own files, read by their own library, hold a Booster."""
+    X, y = load_breast_cancer(return_X_y=True)
+    if name.endswith(".txt"):
+        lightgbm = pytest.importorskip("lightgbm")
+        booster = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, y).booster_
+        expected = booster.predict(X)
+    else:
+        xgboost = pytest.importorskip("xgboost")
+        booster = xgboost.XGBClassifier(n_estimators=5).fit(X, y).get_booster()
+        expected = booster.inplace_predict(X)
+    model, output = tmp_path / name, tmp_path / "model.hbc"
+    booster.save_model(model)
+    run("convert", model, "-o", output, "--backend", "numpy")
+    np.testing.assert_allclose(hbc.load(output).predict(X), expected, rtol=1e-6)
+
+    whole = model.read_bytes()
+    model.write_bytes(whole[: len(whole) // 2])
+    said = run("convert", model, "-o", output, ok=False)
+    assert "cannot read" in said
+    assert "Stack trace" not in said
+    assert "suffix" in run("convert", model, "-o", model, ok=False)

@@ -32,7 +32,11 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
         raise FileNotFoundError(f"{path}: no such file")
     module = READERS.get(path.suffix.lower())
     if module is None:
-        raise ArtifactError(path=str(path), found=f"the suffix {path.suffix!r}", expected=f"one of {', '.join(READERS)}")
+        advice = "A model saved by hbc is ready: hbc.load reads it, `hbc explain` prints it." if path.suffix == ".hbc" else ""
+        expected = f"one of {', '.join(READERS)}"
+        raise ArtifactError(path=str(path), found=f"the suffix {path.suffix!r}", expected=expected, advice=advice)
+    if not path.is_file():
+        raise ArtifactError(path=str(path), found="a folder", expected="a file with a fitted model")
     if path.suffix.lower() in PICKLES and not trust:
         raise ArtifactError(
             path=str(path),
@@ -46,5 +50,6 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
         advice = "Install the library that the model was trained with."
         raise ArtifactError(path=str(path), found=str(error), expected="the model's library", advice=advice) from error
     except Exception as error:  # whatever a library raises for a broken file
-        found = f"a file that its library cannot read ({type(error).__name__}: {error})"
+        reason = (str(error) or "no reason given").splitlines()[0]  # XGBoost's stack trace follows
+        found = f"a file that its library cannot read ({type(error).__name__}: {reason})"
         raise ArtifactError(path=str(path), found=found, expected="a fitted model") from error

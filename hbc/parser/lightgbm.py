@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,17 @@ CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of decision_type; the two above them ar
 MISSING_ZERO, MISSING_NAN = 1, 2
 
 ESTIMATORS = ("lightgbm.LGBMClassifier", "lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
+
+
+def read_file(path: Path) -> Any:
+    """The Booster in a text model (`Booster.save_model`)."""
+    import lightgbm
+
+    text = path.read_text()
+    if text.startswith("tree\nversion=v4") and "\nend of trees\n" not in text:
+        # LightGBM would read on behind its end, in whatever memory is there.
+        raise ValueError("the file is cut off: it has no 'end of trees'")
+    return lightgbm.Booster(model_file=path)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     Raises UnsupportedOperatorError (every culprit at once), NotFittedError, InvalidInputError.
     """
     name = registry.public_name(type(model))
-    registry.load_converters(name.partition(".")[0])
+    registry.load_converters(name)
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
     for dtype in UNIFORM:
@@ -128,7 +128,9 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_name, frames_only=context.frames_only)
         spec = replace(spec, integers_as_f64=context.integers_as_f64, absent_is_missing=context.absent_is_missing)
         rejects_sparse = context.rejects_sparse or (context.rounds_sparse and any(node.op.jumps for node in graph.nodes))
-        spec = replace(spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan)
+        spec = replace(
+            spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan
+        )
         return spec, current, graph
 
 

@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -96,13 +97,37 @@ def describes(*names: str) -> Callable[[Callable[[Any], Described]], Callable[[A
     return register
 
 
-def load_converters(library: str) -> None:
-    """Import the converters of one library (a top-level package name), and all of the entry-point group `hbc.converters`."""
+def load_converters(name: str) -> None:
+    """Import the converters of the library that a class (by its public name) comes from. Where there is none for the class, those
+    of the entry-point group `hbc.converters`: to look for them takes 2 to 6 ms, which was most of the time of a small model."""
+    load_library(name.partition(".")[0])
+    if name not in CONVERTERS:
+        load_plugins()
+
+
+def load_library(library: str) -> None:
+    """Import hbc's own converters of one library (a top-level package name)."""
     for module in MODULES.get(library, ()):
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
+
+
+def load_plugins() -> int:
+    """Import what the entry-point group `hbc.converters` names, and say how many modules these are. What cannot be imported is
+    a warning: it may be of no concern here."""
+    loaded = 0
     for point in importlib.metadata.entry_points(group="hbc.converters"):
-        point.load()
+        try:
+            point.load()
+            loaded += 1
+        except Exception as error:  # whatever a third party's module does
+            warnings.warn(
+                f"the entry point {point.name!r} = {point.value!r} of the group 'hbc.converters' cannot be loaded "
+                f"({type(error).__name__}: {error}): its classes do not convert. Repair or uninstall its package.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return loaded
 
 
 def public_name(cls: type) -> str:
@@ -134,6 +159,8 @@ class _Context:
     integers_as_f64: bool = False
     absent_is_missing: bool = False
     rejects_sparse: bool = False
+    rounds_sparse: bool = False
+    rejects_sparse_nan: bool = False
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
 
 
@@ -159,11 +186,9 @@ def walk() -> Iterator[_Context]:
 def convert(model: Any, x: Node | Frame) -> Outputs:
     """All methods of one estimator. Raises UnsupportedOperatorError or NotFittedError."""
     context = _context.get()
-    rounds_sparse: bool = False
-    rejects_sparse_nan: bool = False
     path = ".".join(context.path)
     name = public_name(type(model))
-    load_converters(name.partition(".")[0])
+    load_converters(name)
     require_convertible(model)
     entry = CONVERTERS[name]
     try:
@@ -207,7 +232,7 @@ def note_unconvertible(model: Any, place: str) -> Iterator[None]:
     context = _context.get()
     context.path.append(place)
     name = public_name(type(model))
-    load_converters(name.partition(".")[0])
+    load_converters(name)
     if name not in CONVERTERS:
         context.culprits.append(_unknown(type(model), name, ".".join(context.path)))
     try:
@@ -255,6 +280,17 @@ def absent_values_are_missing() -> None:
         context.rejects_sparse = True
 
 
+def sparse_values_round_otherwise() -> None:
+    """Called by converters of estimators that compute a sparse matrix of the model's input in another order than a dense one: where
+    a decision follows, sparse matrices are rejected."""
+    _context.get().rounds_sparse = True
+
+
+def missing_values_cannot_be_sparse() -> None:
+    """Called by converters of estimators that take NaN in the model's own input, but not in a sparse matrix."""
+    _context.get().rejects_sparse_nan = True
+
+
 def _stand_in(model: Any) -> Outputs:
     """Values of the right shapes for an estimator that was refused; they never reach a graph, since the refusal is raised."""
 
@@ -280,17 +316,6 @@ def _stand_in(model: Any) -> Outputs:
 
 
 def _unknown(cls: type, name: str, path: str) -> Culprit:
-def sparse_values_round_otherwise() -> None:
-    """Called by converters of estimators that compute a sparse matrix of the model's input in another order than a dense one: where
-    a decision follows, sparse matrices are rejected."""
-    _context.get().rounds_sparse = True
-
-
-def missing_values_cannot_be_sparse() -> None:
-    """Called by converters of estimators that take NaN in the model's own input, but not in a sparse matrix."""
-    _context.get().rejects_sparse_nan = True
-
-
     parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in CONVERTERS]
     reason = "no converter is registered for this class."
     if parents:

@@ -11,6 +11,7 @@ import itertools
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,13 @@ IDENTITY = (
     "rank:pairwise",
 )
 MULTICLASS = ("multi:softmax", "multi:softprob")
+
+
+def read_file(path: Path) -> Any:
+    """The Booster in a JSON or UBJSON model (`save_model` of a Booster or of a scikit-learn class)."""
+    import xgboost
+
+    return xgboost.Booster(model_file=path)
 
 
 @dataclass(frozen=True)

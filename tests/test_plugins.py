@@ -1,0 +1,129 @@
+"""What third parties add: converters by decorator (the README's example, as printed) and by entry point, and backends."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import hbc
+from hbc.parser import registry
+
+X = np.random.default_rng(0).normal(size=(40, 3)) * 5
+README = Path(__file__).parent.parent / "README.md"
+
+SCALER = """
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+class MyScaler(TransformerMixin, BaseEstimator):
+    def fit(self, X, y=None):
+        self.scale_ = np.std(X, axis=0)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def transform(self, X):
+        return np.asarray(X, np.float64) / self.scale_
+"""
+
+BACKEND = """
+from hbc.compiler.numpy import NumpyCompiler
+
+class Compiler(NumpyCompiler):
+    name = "tiny"
+
+COMPILER = Compiler()
+"""
+
+
+@pytest.fixture
+def mypackage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package `mypackage` with MyScaler; `entry_points` writes what it registers."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package, information = tmp_path / "mypackage", tmp_path / "mypackage-1.0.dist-info"
+    package.mkdir()
+    information.mkdir()
+    (package / "__init__.py").write_text(SCALER)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    importlib.invalidate_caches()
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
+        del sys.modules[name]
+    registry.CONVERTERS.pop("mypackage.MyScaler", None)
+
+
+def entry_points(folder: Path, text: str) -> None:
+    (folder / "mypackage-1.0.dist-info" / "entry_points.txt").write_text(text)
+    importlib.invalidate_caches()
+
+
+def readme_example() -> str:
+    return README.read_text().partition("### Your own estimators")[2].partition("```python\n")[2].partition("```")[0]
+
+
+def fitted() -> tuple[object, object]:
+    from mypackage import MyScaler  # type: ignore[import-not-found]
+
+    scaler = MyScaler().fit(X)
+    return scaler, make_pipeline(scaler, LogisticRegression()).fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize("backend", hbc.backends())
+def test_the_readmes_example_works_as_printed(mypackage: Path, backend: str) -> None:
+    exec(readme_example(), {"hbc": hbc})
+    scaler, pipeline = fitted()
+    for x in (X, X.astype(np.float32), X.astype(np.int64)):
+        expected = scaler.transform(x)  # type: ignore[attr-defined]
+        found = hbc.convert(scaler, backend).transform(x)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        found = hbc.convert(pipeline, backend).predict_proba(x)
+        np.testing.assert_allclose(found, pipeline.predict_proba(x), rtol=1e-6)  # type: ignore[attr-defined]
+
+
+def test_an_unregistered_class_says_what_to_register(mypackage: Path) -> None:
+    _, pipeline = fitted()
+    with pytest.raises(
+        hbc.UnsupportedOperatorError, match=r"model\.steps\[0\] 'myscaler'.*@hbc\.converts\(\"mypackage\.MyScaler\"\)"
+    ):
+        hbc.convert(pipeline, "numpy")
+
+
+def test_entry_points(mypackage: Path) -> None:
+    """An installed package adds a converter and a backend, whose name may be written in any case."""
+    (mypackage / "mypackage" / "converters.py").write_text("import hbc\n" + readme_example())
+    (mypackage / "mypackage" / "backend.py").write_text(BACKEND)
+    entry_points(mypackage, "[hbc.converters]\nmine = mypackage.converters\n[hbc.backends]\nTiny = mypackage.backend\n")
+    _, pipeline = fitted()
+    assert hbc.backends()["tiny"]
+    assert "mypackage.MyScaler" in hbc.supported_operators()
+    model = hbc.convert(pipeline, "TINY")
+    assert model.backend == "tiny"
+    model.save(mypackage / "model.hbc")
+    expected = pipeline.predict_proba(X)  # type: ignore[attr-defined]
+    for again in (model, hbc.load(mypackage / "model.hbc"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_allclose(again.predict_proba(X), expected, rtol=1e-12)
+
+
+def test_broken_entry_points_name_themselves(mypackage: Path) -> None:
+    """They are in nobody's way who does not need them."""
+    entry_points(mypackage, "[hbc.converters]\nmine = mypackage.nowhere\n[hbc.backends]\nmine = mypackage.nowhere\n")
+    linear = LogisticRegression().fit(X, X[:, 0] > 0)
+    assert hbc.convert(linear, "numpy").predict(X).shape == (40,)
+    with pytest.raises(
+        hbc.BackendUnavailableError, match=r"backend 'mine' is not available: No module named 'mypackage\.nowhere'"
+    ):
+        hbc.convert(linear, "mine")
+    scaler, _ = fitted()
+    with (
+        pytest.warns(RuntimeWarning, match=r"'mine' = 'mypackage\.nowhere'.*cannot be loaded"),
+        pytest.raises(hbc.UnsupportedOperatorError, match="no converter is registered"),
+    ):
+        hbc.convert(scaler, "numpy")
