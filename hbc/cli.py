@@ -148,10 +148,12 @@ def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; an error of hbc's is one line on stderr and exit status 1, never a traceback."""
     try:
         return app(arguments, standalone_mode=True)
-    except (HbcError, OSError, ValueError) as error:
-        system = isinstance(error, OSError) and error.filename is not None
-        print(f"hbc: {error.filename}: {error.strerror}" if system else f"hbc: {error}", file=sys.stderr)
-        sys.exit(1)
+    except OSError as error:
+        message = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+    except (HbcError, ValueError) as error:
+        message = str(error)
+    print(f"hbc: {message}", file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

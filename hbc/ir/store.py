@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -123,6 +124,13 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise ArtifactError(
+                path=str(path),
+                found=f"a place that cannot be written to ({error.strerror or error})",
+                expected="one with space and permission for a new file",
+            ) from error
         raise

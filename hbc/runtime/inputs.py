@@ -456,7 +456,8 @@ def _reject_dtype(dtype: np.dtype[Any], where: str) -> NoReturn:
 
 
 def _reject_kind(X: Any) -> NoReturn:
-    text = "None" if X is None else f"an object of type {type(X).__name__}"
+    name = type(X).__name__
+    text = "None" if X is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
     advice = "Pass pandas.DataFrame(X)." if isinstance(X, Mapping) else RESHAPE if np.isscalar(X) else ""
     raise InvalidInputError(found=text, expected=expected, advice=advice)
