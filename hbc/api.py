@@ -64,7 +64,7 @@ def convert(
 ) -> CompiledModel:
     """Compile a fitted model.
 
-    model: a fitted scikit-learn, LightGBM or XGBoost model, or an ONNX ModelProto with ai.onnx.ml operators.
+    model: a fitted scikit-learn, LightGBM or XGBoost model (`hbc.supported_operators()` lists the classes).
     backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
     X: a sample of the input, needed only where the model does not know its own columns' names or dtypes.
     device: "cpu", "cuda" or "cuda:1".
@@ -320,6 +320,6 @@ def _require_model(model: Any) -> None:
         return
     advice = "Pass the fitted estimator itself."
     if isinstance(model, (str, os.PathLike)):
-        advice = "Load it first: hbc.load(path) for a model saved by hbc, onnx.load(path) for an ONNX file."
+        advice = "Load it first: hbc.load(path) for a model saved by hbc, its own library for another."
     culprit = Culprit(name, "model", "it is not a model: it has neither predict nor transform.", advice)
     raise UnsupportedOperatorError(culprits=[culprit])

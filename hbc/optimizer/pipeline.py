@@ -46,7 +46,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         Lower(compiler),
         FoldConstants(),  # last: lowering makes constants out of parameters
     )
-    debug = int(os.environ.get("HBC_DEBUG", "0") or 0)
+    debug = _debug_level()
     records = []
     graph.verify()
     for step in passes:
@@ -63,6 +63,15 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         graph = after
         _trace(debug, records[-1], graph)
     return Optimized(graph, tuple(records))
+
+
+def _debug_level() -> int:
+    text = os.environ.get("HBC_DEBUG", "") or "0"
+    if not text.isdecimal():
+        raise ValueError(
+            f"HBC_DEBUG={text!r}: expected 0 (nothing), 1 (passes), 2 (choices), 3 (graphs) or 4 (generated source)"
+        )
+    return int(text)
 
 
 def _trace(debug: int, record: PassRecord, graph: Graph) -> None:

@@ -1,0 +1,47 @@
+"""HBC_DEBUG, the one dial: 1 passes and times, 2 choices and why, 3 the graph after each pass, 4 generated source; on stderr."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+import hbc
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+SHOWN = {
+    "1": ("hbc: pass Lower",),
+    "2": ("hbc: pass Lower", "TreeEnsemble of 3 trees"),
+    "3": ("hbc: pass Lower", "TreeEnsemble of 3 trees", "def graph("),
+    "4": ("hbc: pass Lower", "TreeEnsemble of 3 trees", "def graph(", "@T.prim_func"),
+}
+
+
+@pytest.fixture(scope="module")
+def forest() -> RandomForestClassifier:
+    return RandomForestClassifier(3, max_depth=2, random_state=0).fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize("level", SHOWN)
+def test_each_level_shows_more(
+    forest: RandomForestClassifier, level: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tvm")
+    monkeypatch.setenv("HBC_DEBUG", level)
+    hbc.convert(forest, "tvm").predict(X)
+    output = capfd.readouterr()
+    shown = [text for text in SHOWN["4"] if text in output.err]
+    assert tuple(shown) == SHOWN[level]
+    assert not output.out
+
+
+def test_nothing_is_shown_without_it(
+    forest: RandomForestClassifier, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for level in ("", "0"):
+        monkeypatch.setenv("HBC_DEBUG", level)
+        hbc.convert(forest, "numpy")
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setenv("HBC_DEBUG", "yes")
+    with pytest.raises(ValueError, match=r"HBC_DEBUG='yes': expected 0 \(nothing\), 1"):
+        hbc.convert(forest, "numpy")
