@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import hbc
@@ -485,3 +485,25 @@ def test_missing_values_in_sparse_matrices():
     model = make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)).fit(data, y)
     with pytest.raises(hbc.InvalidInputError, match="sparse"):  # the second step is the one that takes no sparse matrix
         hbc.convert(model, "numpy").predict(sparse)
+
+
+def test_functions_that_compute_in_the_dtype_of_the_input():
+    """numpy squares int32 in int32 and takes the exponential of int8 in float16: such columns are rejected, not widened."""
+    frame = pd.DataFrame({"a": [1, 2, 70000], "b": [0.5, 1.5, 2.5]})
+    model = ColumnTransformer([("f", FunctionTransformer(np.square), ["a"]), ("g", FunctionTransformer(np.exp), ["b"])]).fit(
+        frame
+    )
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.transform(frame), model.transform(frame))
+    for column, dtype in (("a", np.int32), ("b", np.float16), ("b", np.int8), ("b", bool)):
+        with pytest.raises(hbc.InvalidInputError, match=f"column . \\('{column}'\\): found {np.dtype(dtype)}"):
+            compiled.transform(frame.astype({column: dtype}))
+    exponential = frame.astype({"b": np.int32})
+    np.testing.assert_array_equal(compiled.transform(exponential), model.transform(exponential))
+
+
+def test_functions_of_columns_of_two_dtypes():
+    """Of a frame, numpy computes each column in its own dtype."""
+    frame = pd.DataFrame({"a": np.linspace(0, 1, 50).astype(np.float32), "b": np.linspace(1, 2, 50)})
+    model = ColumnTransformer([("f", FunctionTransformer(np.exp), ["a", "b"])]).fit(frame)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy", frame).transform(frame), model.transform(frame))

@@ -22,6 +22,8 @@ class InputSpec:
     and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `sparse`: whether it takes sparse matrices,
     `sparse_nan`: with NaN in them;
     `absent_is_missing`: what they leave out is NaN to it, not 0.
+    `integer_bits`: of the columns that are computed with in their own dtype, the least width at which integers are computed as
+    int64 are (0 for other columns; empty: there is none).
     `ndim` is 1 for label encoders.
     """
 
@@ -36,6 +38,7 @@ class InputSpec:
     sparse_nan: bool = True
     absent_is_missing: bool = False
     ndim: int = 2
+    integer_bits: tuple[int, ...] = ()
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

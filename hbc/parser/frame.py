@@ -12,6 +12,7 @@ from hbc.ir.graph import Input, Node
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, DType, N, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 
 
@@ -113,6 +114,23 @@ def as_frame(x: Node | Frame) -> Frame:
 
 def as_matrix(x: Node | Frame) -> Node:
     return x.matrix() if isinstance(x, Frame) else x
+
+
+def untouched(x: Node | Frame) -> list[tuple[Node, int] | None]:
+    """For every column of x, the graph input and its column there; None where something has been computed."""
+    if isinstance(x, Frame):
+        return [untouched(column.node)[column.index] for column in x.columns]
+    match x.op:
+        case Input():
+            return [(x, i) for i in range(x.type.columns if len(x.type.shape) == 2 else 1)]
+        case Check():
+            return untouched(x.inputs[0])
+        case SelectColumns(indices):
+            source = untouched(x.inputs[0])
+            return [source[i] for i in indices]
+        case t.Concat():
+            return [column for source in x.inputs for column in untouched(source)]
+    return [None] * (x.type.columns if len(x.type.shape) == 2 else 1)
 
 
 def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node | Frame]:

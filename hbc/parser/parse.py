@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.parser import registry
-from hbc.parser.frame import StringsNeeded, source_frame
+from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
 from hbc.parser.sparsity import gives_sparse
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
@@ -131,7 +132,25 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         spec = replace(
             spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan
         )
+        bits = _integer_bits(context.integer_bits, inputs, current)
+        spec = replace(spec, integer_bits=tuple(map(max, bits, spec.integer_bits or bits)) if any(bits) else spec.integer_bits)
         return spec, current, graph
+
+
+def _integer_bits(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
+    """InputSpec.integer_bits, of what the converters said about values."""
+    origin = {
+        (node, i): column
+        for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)
+        for i, column in enumerate(columns)
+    }
+    bits = [0] * len(kinds)
+    for x, least in needs:
+        for place in untouched(x):
+            column = None if place is None else origin.get(place)
+            if column is not None:
+                bits[column] = max(bits[column], least)
+    return bits
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:

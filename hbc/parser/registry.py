@@ -159,6 +159,7 @@ class _Context:
     integers_as_f64: bool = False
     absent_is_missing: bool = False
     rejects_sparse: bool = False
+    integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     rounds_sparse: bool = False
     rejects_sparse_nan: bool = False
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
@@ -278,6 +279,12 @@ def absent_values_are_missing() -> None:
         context.absent_is_missing = True
     else:
         context.rejects_sparse = True
+
+
+def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
+    """Called by converters of estimators that compute in their input's own dtype, float16 included. Where x is the model's input,
+    floats must be float32 or float64, and integers must have `integer_bits` to give what int64 gives."""
+    _context.get().integer_bits.append((x, integer_bits))
 
 
 def sparse_values_round_otherwise() -> None:

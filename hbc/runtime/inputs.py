@@ -71,6 +71,7 @@ class Intake:
         kinds = [{variant[i] for variant in self.variants} for i in range(spec.n_features)]
         self.texts = [i for i, found in enumerate(kinds) if "str" in found]
         self.numbers = [i for i, found in enumerate(kinds) if found - {"str", "unread"}]
+        self._own_dtype = [i for i, bits in enumerate(spec.integer_bits) if bits]
         self.uniform: dict[DType, Kinds] = {}
         for variant in self.variants:
             dtypes = set(variant) - {"str", "unread"}
@@ -147,6 +148,8 @@ class Intake:
                 where=self._where(self.texts[0]),
                 advice="The model was fitted on strings there.",
             )
+        for i in self._own_dtype:
+            self._require_width(i, array.dtype)
         kinds = self.uniform[variant_dtype(array.dtype)]
         arrays = []
         for dtype, pick, _ in self._layouts[kinds]:
@@ -173,6 +176,13 @@ class Intake:
             raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=self._fitted_on())
         return array
 
+    def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:
+        bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
+        if dtype.itemsize * 8 < bits or dtype.kind == "b" or (dtype.kind == "u" and bits == 64):
+            wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
+            advice = "The source library would compute in that dtype there, with its rounding and overflow; hbc does not: cast the column."
+            raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
+
     # --- frames --------------------------------------------------------------------------------------------------------
 
     def _from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
@@ -192,6 +202,8 @@ class Intake:
             values = table.column(place[i])
             if values.dtype.kind not in "fiub":
                 values = floats(values, self._where(i))
+            if i in self._own_dtype:
+                self._require_width(i, values.dtype)
             columns[i] = values
         kinds = self._choose({i: columns[i].dtype for i in self.numbers})
         return kinds, self._assembled(kinds, columns, table.rows)

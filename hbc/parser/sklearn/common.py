@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, DType, dtype_name
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.parser.frame import Refusal
@@ -28,8 +28,6 @@ def as_float(x: Node) -> Node:
 
 def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
     """x and parameters in numpy's common dtype, as `x @ parameter` computes."""
-    from hbc.ir.types import NUMPY_DTYPES
-
     common = np.result_type(NUMPY_DTYPES[x.type.dtype], *(p.dtype for p in parameters))
     dtype: DType = dtype_name(common if common.kind == "f" else np.float64)
     return t.cast(x, dtype), [np.asarray(p, NUMPY_DTYPES[dtype]) for p in parameters]
@@ -48,3 +46,18 @@ def labels(classes: Array, index: Node) -> Node:
     if classes.dtype == np.float16:
         classes = classes.astype(np.float32)
     return t.take(classes, index, axis=0)
+
+
+def hstack(blocks: list[Node]) -> Node:
+    """numpy.hstack of matrices; blocks without columns count for the dtype only."""
+    kinds = {block.type.dtype for block in blocks}
+    if kinds == {"str"}:
+        return t.concat(blocks)
+    if "str" in kinds:
+        raise Refusal(
+            "its output has columns of strings beside numbers.",
+            "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
+        )
+    common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
+    filled = [block for block in blocks if block.type.columns] or blocks[:1]
+    return t.concat([t.cast(block, common) for block in filled])

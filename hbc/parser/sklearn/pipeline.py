@@ -29,6 +29,7 @@ from hbc.parser.registry import (
     returns_without_rows,
     transform_child,
 )
+from hbc.parser.sklearn.common import hstack
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",
@@ -169,21 +170,6 @@ def _weighted(block: Node, weight: Any) -> Node:
         raise Refusal("transformer_weights multiply a column of strings.")
     dtype = dtype_name(np.result_type(NUMPY_DTYPES[block.type.dtype], weight))
     return t.mul(t.cast(block, dtype), np.asarray(weight, NUMPY_DTYPES[dtype]))
-
-
-def hstack(blocks: list[Node]) -> Node:
-    """numpy.hstack of matrices; blocks without columns count for the dtype only."""
-    kinds = {block.type.dtype for block in blocks}
-    if kinds == {"str"}:
-        return t.concat(blocks)
-    if "str" in kinds:
-        raise Refusal(
-            "its output has columns of strings beside numbers.",
-            "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
-        )
-    common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
-    filled = [block for block in blocks if block.type.columns] or blocks[:1]
-    return t.concat([t.cast(block, common) for block in filled])
 
 
 @converts(*SEARCHES, frame=True)

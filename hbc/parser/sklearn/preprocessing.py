@@ -14,8 +14,8 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Function, Normalize, OneHot, Polynomial, Standardize
 from hbc.parser.frame import Frame, Refusal, as_matrix
-from hbc.parser.registry import Result, converts, sparse_values_round_otherwise
-from hbc.parser.sklearn.common import as_float, checked
+from hbc.parser.registry import Result, computed_in_own_dtype, converts, sparse_values_round_otherwise
+from hbc.parser.sklearn.common import as_float, checked, hstack
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
@@ -156,6 +156,14 @@ FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
 }
 """What a FunctionTransformer may hold. The key is the function itself, so nothing else of the same name passes for it."""
 
+OWN_DTYPE: dict[Any, int] = {
+    **dict.fromkeys(
+        (np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.tanh), 32
+    ),  # numpy computes int8 in float16, int16 in float32
+    **dict.fromkeys((np.negative, np.square, np.absolute), 64),  # and these in the integers' own dtype, where they overflow
+}
+"""The functions to which the dtype of the model's input matters, and the least width of integers that are computed as int64 are."""
+
 
 @converts("sklearn.preprocessing.FunctionTransformer", frame=True)
 def function_transformer(m: Any, x: Node | Frame) -> Result:
@@ -172,6 +180,11 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         raise Refusal(f"its function {name} is called with the arguments {dict(m.kw_args)}.", advice)
     if m.func is None and not m.validate and isinstance(x, Frame):
         return x.matrix(strings=True)
+    if m.func in OWN_DTYPE:
+        computed_in_own_dtype(x, OWN_DTYPE[m.func])
+    if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
+        parts = [function(x.column(i)) for i in range(len(x))]  # of a frame, numpy computes each column in its own dtype
+        return hstack(parts)
     x = as_matrix(x)
     if x.type.dtype == "bool" and m.func not in (None, np.absolute, np.floor, np.isnan):
         raise Refusal(

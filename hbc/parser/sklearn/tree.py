@@ -14,7 +14,7 @@ from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.registry import Result, converts, missing_values_cannot_be_sparse
 from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sparsity import may_be_sparse
+from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
 """The largest float64 that a cast to float32 does not round to infinity; check_array(dtype=float32) rejects anything beyond."""
@@ -23,6 +23,7 @@ LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
 def single(m: Any, x: Node, *, allow_nan: bool, allow_inf: bool = False) -> Node:
     """x as trees read it: `validate_data(dtype=float32)`."""
     limit = float("inf") if allow_inf else LARGEST
+    allow_nan = allow_nan and not is_sparse(x)
     if allow_nan and may_be_sparse(x, missing=True):
         missing_values_cannot_be_sparse()
     return t.cast(checked(m, x, allow_nan=allow_nan, allow_inf=allow_inf, limit=limit), "f32")
