@@ -229,7 +229,7 @@ def _look_up(f: Function, node: Node) -> None:
     table, indices = node.inputs
     array = f.plan.constants[table]
     count = len(indices.type.shape) - 1
-    with f.grid(node.type.shape[1:]) as index, f.each_row() as row:
+    with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
         place = tirx.Cast("int64", f.read(indices, index[:count], row))
         position = place * int(np.prod(array.shape[1:], dtype=np.int64)) + flatten(index[count:], array.shape[1:])
         value = f.constant(array, node.type.dtype, position)
@@ -238,7 +238,7 @@ def _look_up(f: Function, node: Node) -> None:
 
 def _take_along(f: Function, node: Node) -> None:
     x, indices = node.inputs
-    with f.grid(node.type.shape[1:]) as index, f.each_row() as row:
+    with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
         place = tirx.Cast("int64", f.read(indices, index, row))
         f.store(node, index[0], row, f.read(x, [place], row))
 
@@ -264,7 +264,7 @@ def _rank(f: Function, node: Node) -> None:
     padded = np.full((width, (1 << levels) - 1), np.inf, op.edges.dtype)
     padded[:, :count] = op.edges
     edges = f.own(padded, dtype)
-    with f.grid([width]) as (column,), f.each_row() as row:
+    with f.each_row() as row, f.grid([width]) as (column,):
         value, place = f.scratch(1, dtype), f.scratch(1, "i64")
         T.buffer_store(value, f.read(x, [column], row), [0])
         T.buffer_store(place, tirx.const(0, "int64"), [0])

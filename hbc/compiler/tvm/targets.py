@@ -112,7 +112,8 @@ def _tuning(feature: str) -> bool:
 
 def host_machine() -> Machine:
     cpu = tvm.target.codegen.llvm_get_system_cpu()
-    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu}
+    # What gains from vectors is vectorised here; LLVM's attempts at the rest double the time of compilation.
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
     if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
         # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
         options["mattr"] = ("+prefer-no-gather",)
