@@ -127,3 +127,21 @@ def test_broken_entry_points_name_themselves(mypackage: Path) -> None:
         pytest.raises(hbc.UnsupportedOperatorError, match="no converter is registered"),
     ):
         hbc.convert(scaler, "numpy")
+
+
+@pytest.mark.parametrize(
+    ("converter", "error", "message"),
+    [
+        (lambda m, x: None, TypeError, "mypackage.MyScaler at model returned NoneType for 'transform', expected a Node"),
+        (lambda m, x: np.zeros(3), TypeError, "returned ndarray"),
+        (lambda m, x: {"two words": x}, TypeError, "'two words'"),
+        (lambda m, x: {"_hidden": x}, TypeError, "'_hidden'"),
+        (lambda m, x: {"save": x}, ValueError, "found the methods save"),
+    ],
+)
+def test_what_a_converter_may_return(
+    mypackage: Path, converter: registry.Converter, error: type[Exception], message: str
+) -> None:
+    hbc.converts("mypackage.MyScaler")(converter)
+    with pytest.raises(error, match=message):
+        hbc.convert(fitted()[0], "numpy")

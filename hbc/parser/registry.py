@@ -198,7 +198,15 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
     outputs = result if isinstance(result, Mapping) else {"transform": result}
-    return {method: node if isinstance(node, tuple) else (node,) for method, node in outputs.items()}
+    values = {method: node if isinstance(node, tuple) else (node,) for method, node in outputs.items()}
+    for method, nodes in values.items():
+        if not str(method).isidentifier() or str(method).startswith("_") or not all(isinstance(node, Node) for node in nodes):
+            kinds = ", ".join(type(node).__name__ for node in nodes)
+            raise TypeError(
+                f"the converter of {name} at {path} returned {kinds} for {method!r}, expected a Node (hbc.ops.tensor makes them), "
+                "or a dict from public method names to Nodes."
+            )
+    return values
 
 
 def require_convertible(model: Any) -> None:

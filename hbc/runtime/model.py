@@ -170,6 +170,11 @@ class CompiledModel:
             self._fast = {dtype: variant for dtype, variant in uniform.items() if len(set(variant.kinds)) == 1}
         for name, value in info.attributes.items():
             setattr(self, name, copy.deepcopy(value))
+        taken = [method for method in self.graph.outputs if hasattr(CompiledModel, method)]
+        if taken:
+            raise ValueError(
+                f"{info.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
+            )
         self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs))
 
     @property
