@@ -17,7 +17,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
@@ -507,3 +507,26 @@ def test_functions_of_columns_of_two_dtypes():
     frame = pd.DataFrame({"a": np.linspace(0, 1, 50).astype(np.float32), "b": np.linspace(1, 2, 50)})
     model = ColumnTransformer([("f", FunctionTransformer(np.exp), ["a", "b"])]).fit(frame)
     np.testing.assert_array_equal(hbc.convert(model, "numpy", frame).transform(frame), model.transform(frame))
+
+
+@pytest.mark.parametrize("other", [StandardScaler(), "passthrough"])
+def test_frames_for_a_union_of_columns_by_name_and_by_position(other):
+    """Beside a ColumnTransformer, which takes columns by name, something takes them in order: only that order is accepted."""
+    frame = pd.DataFrame(X, columns=list("abc"))
+    named = ColumnTransformer([("x", StandardScaler(), ["b"])])
+    model = FeatureUnion([("named", named), ("other", other)]).fit(frame)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.transform(frame), model.transform(frame))
+    for wrong in (frame[["c", "a", "b"]], frame.assign(z=1.0)):
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.transform(wrong)
+    both = hbc.convert(FeatureUnion([("one", named), ("two", named)]).fit(frame), "numpy")
+    np.testing.assert_array_equal(both.transform(frame[["c", "a", "b"]]), both.transform(frame))
+
+
+def test_none_is_not_nan_to_an_encoder():
+    data = np.array([[1.0], [2.0], [np.nan]])
+    compiled = hbc.convert(OneHotEncoder(handle_unknown="ignore").fit(data), "numpy")
+    np.testing.assert_array_equal(compiled.transform(data.astype(object)), np.eye(3))
+    with pytest.raises(hbc.InvalidInputError, match="None"):
+        compiled.transform(np.array([[1.0], [None]], dtype=object))

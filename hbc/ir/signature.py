@@ -24,7 +24,7 @@ class InputSpec:
     `absent_is_missing`: what they leave out is NaN to it, not 0.
     `integer_bits`: of the columns that are computed with in their own dtype, the least width at which integers are computed as
     int64 are (0 for other columns; empty: there is none).
-    `ndim` is 1 for label encoders.
+    `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
 
     n_features: int
@@ -39,6 +39,7 @@ class InputSpec:
     absent_is_missing: bool = False
     ndim: int = 2
     integer_bits: tuple[int, ...] = ()
+    none_apart: tuple[int, ...] = ()
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

@@ -125,20 +125,23 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
             if unread:
                 continue
         found = tuple(sorted(strings | {i for i, kind in enumerate(current) if kind == "str"}))
-        by_name = context.columns_by_name
-        spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_name, frames_only=context.frames_only)
+        by_name = context.columns_by_name and not context.columns_in_order
+        by_column = context.columns_by_name
+        spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_column, frames_only=context.frames_only)
         spec = replace(spec, integers_as_f64=context.integers_as_f64, absent_is_missing=context.absent_is_missing)
         rejects_sparse = context.rejects_sparse or (context.rounds_sparse and any(node.op.jumps for node in graph.nodes))
         spec = replace(
             spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan
         )
-        bits = _integer_bits(context.integer_bits, inputs, current)
+        apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
+        spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
+        bits = _by_column(context.integer_bits, inputs, current)
         spec = replace(spec, integer_bits=tuple(map(max, bits, spec.integer_bits or bits)) if any(bits) else spec.integer_bits)
         return spec, current, graph
 
 
-def _integer_bits(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
-    """InputSpec.integer_bits, of what the converters said about values."""
+def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
+    """The largest number that converters gave to values in which an input column stands untouched; 0 for other columns."""
     origin = {
         (node, i): column
         for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)

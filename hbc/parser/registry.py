@@ -155,10 +155,12 @@ class _Context:
     path: list[str] = field(default_factory=lambda: ["model"])
     culprits: list[Culprit] = field(default_factory=list)
     columns_by_name: bool = False
+    columns_in_order: bool = False
     frames_only: bool = False
     integers_as_f64: bool = False
     absent_is_missing: bool = False
     rejects_sparse: bool = False
+    none_apart: list[Node | Frame] = field(default_factory=list)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     rounds_sparse: bool = False
     rejects_sparse_nan: bool = False
@@ -259,6 +261,12 @@ def columns_by_name(*, frames_only: bool = False) -> None:
     context.frames_only = context.frames_only or frames_only
 
 
+def columns_in_order() -> None:
+    """Called by converters of estimators that give the model's own input to some that pick columns by name and to others: a frame
+    must then have the fitted columns in their order, as the others ask for."""
+    _context.get().columns_in_order = True
+
+
 def integers_of_frames_are_f64() -> None:
     """Called by converters of estimators that take the integers of a frame for float64, but those of an array for something else.
     It counts where the estimator is given the model's own input."""
@@ -287,6 +295,11 @@ def absent_values_are_missing() -> None:
         context.absent_is_missing = True
     else:
         context.rejects_sparse = True
+
+
+def none_is_not_nan(x: Node | Frame) -> None:
+    """Called by converters of estimators that tell None from NaN among Python objects: None is rejected where x is the model's input."""
+    _context.get().none_apart.append(x)
 
 
 def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:

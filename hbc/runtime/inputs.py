@@ -135,7 +135,7 @@ class Intake:
         for i in self.texts:
             columns[i] = strings(matrix[:, i], self._where(i))
         for i in self.numbers:
-            columns[i] = floats(matrix[:, i], self._where(i))
+            columns[i] = self._floats(i, matrix[:, i])
         kinds = self.uniform["f64"]
         return kinds, self._assembled(kinds, columns, len(matrix))
 
@@ -176,6 +176,14 @@ class Intake:
             raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=self._fitted_on())
         return array
 
+    def _floats(self, column: int, values: Array) -> Array:
+        if column in self.spec.none_apart and values.dtype.kind == "O" and None in values.tolist():
+            advice = (
+                "The encoder tells None from NaN, which was a category when it was fitted. Convert the column: X.astype(float)."
+            )
+            raise InvalidInputError(found="None", expected="numbers or NaN", where=self._where(column), advice=advice)
+        return floats(values, self._where(column))
+
     def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:
         bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
         if dtype.itemsize * 8 < bits or dtype.kind == "b" or (dtype.kind == "u" and bits == 64):
@@ -201,7 +209,7 @@ class Intake:
         for i in self.numbers:
             values = table.column(place[i])
             if values.dtype.kind not in "fiub":
-                values = floats(values, self._where(i))
+                values = self._floats(i, values)
             if i in self._own_dtype:
                 self._require_width(i, values.dtype)
             columns[i] = values

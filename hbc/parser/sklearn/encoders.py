@@ -27,6 +27,7 @@ from hbc.parser.registry import (
     WithoutRows,
     converts,
     describes,
+    none_is_not_nan,
     public_name,
     returns_without_rows,
 )
@@ -108,6 +109,8 @@ class Encoder:
             compared = np.result_type(NUMPY_DTYPES[kind], categories.values.dtype)  # the dtype in which the source compares
             kinds.setdefault((kind, dtype_name(compared)), []).append(i)
         for (kind, common), columns in kinds.items():
+            if kind != "str":
+                none_is_not_nan(frame.select([i for i in columns if self.categories[i].nan >= 0]))
             x = frame.select(columns).matrix(strings=True)
             x = checked(self.m, x, allow_nan=True, allow_inf=kind == "str")
             x = x if common == "str" else t.cast(x, common)

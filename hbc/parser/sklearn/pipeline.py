@@ -12,7 +12,7 @@ from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
 from hbc.parser.registry import (
     DESCRIPTIONS,
     WITHOUT_ROWS,
@@ -22,6 +22,7 @@ from hbc.parser.registry import (
     WithoutRows,
     child,
     columns_by_name,
+    columns_in_order,
     converts,
     describes,
     note_unconvertible,
@@ -104,7 +105,22 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
         for place, name, member in _named("transformer_list", m.transformer_list)
         if not (isinstance(member, str) and member == "drop")
     ]
+    named = [_picks_by_name(member) for _, _, member, _ in jobs]
+    if any(named) and not all(named) and all(place is not None for place in untouched(as_frame(x))):
+        columns_in_order()
     return _stacked(jobs, m.transformer_weights)
+
+
+def _picks_by_name(m: Any) -> bool:
+    """Whether everything that m gives its input to is a ColumnTransformer."""
+    name = public_name(type(m))
+    if name == PIPELINE:
+        return next((_picks_by_name(step) for _, step in m.steps if not is_identity(step)), False)
+    if name == UNION:
+        return all(
+            _picks_by_name(member) for _, member in m.transformer_list if not (isinstance(member, str) and member == "drop")
+        )
+    return name == COLUMNS
 
 
 def _plain(columns: Any) -> Any:
