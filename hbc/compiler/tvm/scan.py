@@ -32,7 +32,7 @@ from hbc.ops.tree import TreeEnsemble
 
 CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
-FEW_ROWS = 16  # below, 64 trees in the lanes of a vector are faster than 64 rows
+FEW_ROWS = 16  # below, 64 trees in the lanes of a vector, or walks, are faster than 64 rows
 MOST_THRESHOLDS = 8191  # of a feature: three levels of the search tree
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
@@ -211,8 +211,7 @@ def tree_scan(f: Function, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
     # The rest: chunks of 64 rows, the last of them partly filled unless only a few rows are left.
-    spare = CHUNK - 1 if few is None else CHUNK - FEW_ROWS
-    end = T.Bind((f.rows + spare) // CHUNK)
+    end = T.Bind((f.rows + (CHUNK - FEW_ROWS)) // CHUNK)
     with T.serial(pairs * CHUNKS, end) as chunk:
         scan.run(T.Bind(chunk * CHUNK), 1)
 
