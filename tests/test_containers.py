@@ -10,7 +10,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import hbc
 
@@ -114,3 +114,13 @@ def test_sample_in_another_order_with_other_columns() -> None:
     given = frame[["d", "b", "a"]].assign(more="text")
     compiled = hbc.convert(model, "numpy", given)
     np.testing.assert_array_equal(compiled.transform(given), model.transform(given), strict=True)
+
+
+def test_a_block_without_columns_still_rejects():
+    """An encoder that drops its only category gives no column, but unseen ones are an error to it."""
+    data = np.column_stack([np.zeros(20), np.arange(20.0)])
+    model = ColumnTransformer([("c", OneHotEncoder(drop="first"), [0]), ("x", StandardScaler(), [1])]).fit(data)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.transform(data), model.transform(data))
+    with pytest.raises(hbc.InvalidInputError, match="categories"):
+        compiled.transform(data + 1.0)

@@ -89,6 +89,9 @@ PICTURES = [
         lambda x: select(x, 2, 0, 1),
     ),
     Picture("joined parts are x", MergeColumns(), lambda x: t.concat([select(x, 0), select(x, 1, 2)]), lambda x: x),
+    Picture(
+        "parts without columns go", MergeColumns(), lambda x: t.concat([SelectColumns(np.array([], int))(x), t.neg(x)]), t.neg
+    ),
     Picture("selections of two values stay", MergeColumns(), lambda x: t.concat([select(x, 0), select(t.neg(x), 1)]), None),
     Picture(
         "functions before trees stay on the host",

@@ -41,7 +41,7 @@ class MergeColumns:
     """Chosen columns are chosen once:
 
     `SelectColumns(SelectColumns(x, a), b)` → `SelectColumns(x, a[b])`; a selection of all columns in order → `x`;
-    `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`.
+    `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`; parts without columns are left out.
     """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -56,6 +56,9 @@ class MergeColumns:
             if np.array_equal(node.op.indices, np.arange(x.type.columns)):
                 return x
         if isinstance(node.op, Concat) and node.op.axis == 1 and len(node.type.shape) == 2:
+            parts = [part for part in node.inputs if part.type.columns] or [node.inputs[0]]
+            if len(parts) < len(node.inputs):
+                return parts[0] if len(parts) == 1 else Concat(1)(*parts)
             return _merge_neighbours(node)
         return None
 

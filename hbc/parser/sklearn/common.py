@@ -49,7 +49,7 @@ def labels(classes: Array, index: Node) -> Node:
 
 
 def hstack(blocks: list[Node]) -> Node:
-    """numpy.hstack of matrices; blocks without columns count for the dtype only."""
+    """numpy.hstack of matrices; blocks without columns count for the dtype too."""
     kinds = {block.type.dtype for block in blocks}
     if kinds == {"str"}:
         return t.concat(blocks)
@@ -59,5 +59,4 @@ def hstack(blocks: list[Node]) -> Node:
             "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
         )
     common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
-    filled = [block for block in blocks if block.type.columns] or blocks[:1]
-    return t.concat([t.cast(block, common) for block in filled])
+    return t.concat([t.cast(block, common) for block in blocks])  # those without columns may have checks
