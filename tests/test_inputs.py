@@ -530,3 +530,17 @@ def test_none_is_not_nan_to_an_encoder():
     np.testing.assert_array_equal(compiled.transform(data.astype(object)), np.eye(3))
     with pytest.raises(hbc.InvalidInputError, match="None"):
         compiled.transform(np.array([[1.0], [None]], dtype=object))
+
+
+def test_float16_is_rejected_where_the_source_would_compute_in_it():
+    """A scaler's result has the dtype of X: float16 differs in the third digit. Trees and linear models read float16 exactly."""
+    data = np.random.default_rng(0).normal(size=(50, 3))
+    labels = data[:, 0] > 0
+    scaled = make_pipeline(StandardScaler(), LogisticRegression()).fit(data, labels)
+    with pytest.raises(hbc.InvalidInputError, match="float16"):
+        hbc.convert(scaled, "numpy").predict(data.astype(np.float16))
+    plain = LogisticRegression().fit(data, labels)
+    half = data.astype(np.float16)
+    np.testing.assert_allclose(hbc.convert(plain, "numpy").predict_proba(half), plain.predict_proba(half), rtol=1e-7)
+    flags = data > 0
+    np.testing.assert_allclose(hbc.convert(scaled, "numpy").predict_proba(flags), scaled.predict_proba(flags), rtol=1e-7)

@@ -302,6 +302,10 @@ def none_is_not_nan(x: Node | Frame) -> None:
     _context.get().none_apart.append(x)
 
 
+ANY_INTEGER = 1
+"""bits of `computed_in_own_dtype`: integers and bool of any width become float64 there, as int64 does."""
+
+
 def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
     """Called by converters of estimators that compute in their input's own dtype, float16 included. Where x is the model's input,
     floats must be float32 or float64, and integers must have `integer_bits` to give what int64 gives."""

@@ -186,7 +186,7 @@ class Intake:
 
     def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:
         bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
-        if dtype.itemsize * 8 < bits or dtype.kind == "b" or (dtype.kind == "u" and bits == 64):
+        if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or (dtype.kind == "u" and bits == 64):
             wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
             advice = "The source library would compute in that dtype there, with its rounding and overflow; hbc does not: cast the column."
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)

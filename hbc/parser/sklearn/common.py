@@ -11,7 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import public_name
+from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, public_name
 
 
 def checked(
@@ -24,6 +24,12 @@ def checked(
 def as_float(x: Node) -> Node:
     """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64."""
     return x if x.type.is_float else t.cast(x, "f64")
+
+
+def own_float(x: Node) -> Node:
+    """As `as_float`, for estimators whose result has the dtype of X: float16 they would compute in float16, so it is rejected."""
+    computed_in_own_dtype(x, ANY_INTEGER)
+    return as_float(x)
 
 
 def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:

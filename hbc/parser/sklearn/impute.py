@@ -15,7 +15,7 @@ from hbc.ops.checks import CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, select_columns
 from hbc.parser.registry import Result, converts, public_name
-from hbc.parser.sklearn.common import as_float, checked
+from hbc.parser.sklearn.common import as_float, checked, own_float
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m._fit_dtype.kind == "O":
         return _impute_strings(m, as_frame(x), missing, statistics, kept)
     if m.strategy not in ("most_frequent", "constant"):
-        x = as_float(as_matrix(x))
+        x = own_float(as_matrix(x))
     x = as_matrix(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na

@@ -15,7 +15,7 @@ from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Function, Normalize, OneHot, Polynomial, Standardize
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.registry import Result, computed_in_own_dtype, converts, sparse_values_round_otherwise
-from hbc.parser.sklearn.common import as_float, checked, hstack
+from hbc.parser.sklearn.common import as_float, checked, hstack, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
@@ -33,7 +33,7 @@ def _scaled_sparsely(x: Node, scale: Array | None) -> Node | None:
 
 @converts("sklearn.preprocessing.StandardScaler")
 def standard_scaler(m: Any, x: Node) -> Result:
-    x = as_float(checked(m, x, allow_nan=True))
+    x = own_float(checked(m, x, allow_nan=True))
     sparse = _scaled_sparsely(x, m.scale_ if m.with_std else None)
     if sparse is not None:
         return sparse
@@ -45,7 +45,7 @@ def standard_scaler(m: Any, x: Node) -> Result:
 
 @converts("sklearn.preprocessing.RobustScaler")
 def robust_scaler(m: Any, x: Node) -> Result:
-    x = as_float(checked(m, x, allow_nan=True))
+    x = own_float(checked(m, x, allow_nan=True))
     sparse = _scaled_sparsely(x, m.scale_ if m.with_scaling else None)
     if sparse is not None:
         return sparse
@@ -54,14 +54,14 @@ def robust_scaler(m: Any, x: Node) -> Result:
 
 @converts("sklearn.preprocessing.MinMaxScaler")
 def min_max_scaler(m: Any, x: Node) -> Result:
-    y = Affine(m.scale_, m.min_)(as_float(checked(m, x, allow_nan=True)))
+    y = Affine(m.scale_, m.min_)(own_float(checked(m, x, allow_nan=True)))
     low, high = m.feature_range
     return Clip(float(low), float(high))(y) if m.clip else y
 
 
 @converts("sklearn.preprocessing.MaxAbsScaler")
 def max_abs_scaler(m: Any, x: Node) -> Result:
-    x = as_float(checked(m, x, allow_nan=True))
+    x = own_float(checked(m, x, allow_nan=True))
     y = _scaled_sparsely(x, m.scale_)
     y = Standardize(None, m.scale_)(x) if y is None else y
     return Clip(-1.0, 1.0)(y) if m.clip else y
@@ -71,7 +71,7 @@ def max_abs_scaler(m: Any, x: Node) -> Result:
 def normalizer(m: Any, x: Node) -> Result:
     if may_be_sparse(x):
         sparse_values_round_otherwise()
-    return Normalize(m.norm)(as_float(checked(m, x)))
+    return Normalize(m.norm)(own_float(checked(m, x)))
 
 
 @converts("sklearn.preprocessing.Binarizer")
@@ -122,7 +122,7 @@ def polynomial_features(m: Any, x: Node) -> Result:
     table = np.full((len(terms), max(1, *map(len, terms), 1)), -1, np.int64)
     for row, term in zip(table, terms, strict=True):
         row[len(row) - len(term) :] = term
-    return Polynomial(table)(as_float(checked(m, x)))
+    return Polynomial(table)(own_float(checked(m, x)))
 
 
 def _square(x: Node) -> Node:
