@@ -170,7 +170,7 @@ class TvmExecutable:
         return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
 
     def _show(self, method: str, kernel: Kernel, module: Any) -> None:
-        if os.environ.get("HBC_DEBUG", "0") >= "4":
+        if os.environ.get("HBC_DEBUG") == "4":
             print(kernel.function.script(), file=sys.stderr)
             if self.machine.cuda:
                 print(cuda_source(module), file=sys.stderr)
