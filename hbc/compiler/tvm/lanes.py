@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function
 from hbc.compiler.tvm.expressions import Expr
-from hbc.compiler.tvm.ranks import RankedTrees
+from hbc.compiler.tvm.ranks import RankedTrees, lockstep
 from hbc.compiler.tvm.vectors import permute, store, vector
 from hbc.ir.types import Array
 
@@ -51,34 +51,11 @@ class PackedLanes:
 
 
 def pack_lanes(ranked: RankedTrees) -> PackedLanes:
-    """Vectorized over all splits."""
-    counts = np.diff(ranked.starts)
-    order = np.argsort(-counts, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    vectors = min(MOST_VECTORS, max(1, -(-len(order) // LANES)))
-    width = LANES * vectors
-    groups = -(-len(order) // width)
-    longest = np.zeros(groups * width, np.int64)
-    longest[: len(order)] = counts[order]
-    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(groups, width).max(axis=1))])
-    tree = np.repeat(np.arange(len(counts)), counts)
-    step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // width]
-    at = (step, place[tree] % width)
-
-    def filled(values: Array) -> Array:
-        table = np.zeros((int(group_starts[-1]), width), np.uint8)
-        table[at] = values
-        return table
-
-    return PackedLanes(
-        vectors,
-        group_starts.astype(np.int64),
-        filled(ranked.split_plane),
-        filled(ranked.split_rank),
-        filled(ranked.split_lo),
-        filled(ranked.split_mid),
-    )
+    """The splits of `lockstep` groups as wide as the vectors."""
+    vectors = min(MOST_VECTORS, max(1, -(-len(ranked.leaf_counts) // LANES)))
+    steps = lockstep(ranked, LANES * vectors)
+    splits = (ranked.split_plane, ranked.split_rank, ranked.split_lo, ranked.split_mid)
+    return PackedLanes(vectors, steps.group_starts, *(steps.table(values, np.uint8) for values in splits))
 
 
 class Lanes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -41,6 +42,44 @@ class RankedTrees:
     @property
     def most_thresholds(self) -> int:
         return max((len(thresholds) for thresholds in self.thresholds), default=0)
+
+
+@dataclass(frozen=True)
+class Lockstep:
+    """Trees in groups of `width` that are scanned together, largest first: at each step of a group one split of each tree.
+
+    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split.
+    """
+
+    width: int
+    place: Array
+    group_starts: Array
+    at: tuple[Array, Array]
+
+    @property
+    def groups(self) -> int:
+        return len(self.group_starts) - 1
+
+    def table(self, values: Array, dtype: npt.DTypeLike) -> Array:
+        """values of all splits, [steps, width]. Shorter trees are padded with zeros: a split of [0, …) at 0 changes nothing."""
+        table = np.zeros((int(self.group_starts[-1]), self.width), dtype)
+        table[self.at] = values
+        return table
+
+
+def lockstep(ranked: RankedTrees, width: int) -> Lockstep:
+    """Vectorized over all splits."""
+    counts = np.diff(ranked.starts)
+    order = np.argsort(-counts, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    groups = -(-len(order) // width)
+    longest = np.zeros(groups * width, np.int64)
+    longest[: len(order)] = counts[order]
+    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(groups, width).max(axis=1))]).astype(np.int64)
+    tree = np.repeat(np.arange(len(counts)), counts)
+    step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // width]
+    return Lockstep(width, place, group_starts, (step, place[tree] % width))
 
 
 def rank_encode(op: TreeEnsemble) -> RankedTrees:

@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
 from hbc.compiler.tvm.lanes import Lanes, PackedLanes, fits_lanes, pack_lanes
-from hbc.compiler.tvm.ranks import RankedTrees, rank_encode
+from hbc.compiler.tvm.ranks import RankedTrees, lockstep, rank_encode
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import broadcast, many, permute, store, vector
 from hbc.ir.graph import Node
@@ -153,38 +153,22 @@ def pack(op: TreeEnsemble) -> Packed:
 
 
 def _pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, width: int) -> Packed:
-    """Vectorized over all splits."""
-    counts = np.diff(ranked.starts)
-    order = np.argsort(-counts, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    groups = -(-len(order) // TREES)
-    longest = np.zeros(groups * TREES, np.int64)
-    longest[: len(order)] = counts[order]
-    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(groups, TREES).max(axis=1))])
-    tree = np.repeat(np.arange(len(counts)), counts)
-    step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // TREES]
-    at = (step, place[tree] % TREES)
+    """Vectorized over all splits and leaves."""
+    steps = lockstep(ranked, TREES)
     ranks = np.uint8 if ranked.most_thresholds <= 255 else np.uint16
     leaf = np.uint8 if width <= 256 else np.uint16
-
-    def filled(values: Array, dtype: Any) -> Array:
-        table = np.zeros((int(group_starts[-1]), TREES), dtype)
-        table[at] = values
-        return table
-
-    leaf_tree = np.repeat(np.arange(len(counts)), ranked.leaf_counts)
-    leaf_place = np.arange(len(leaf_tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
-    integers = np.zeros((groups * TREES, op.values.shape[1], width), np.int64)
-    integers[place[leaf_tree], :, leaf_place] = fixed.integers(op.values)[ranked.leaves]
-    target = np.zeros(groups * TREES, np.int64)
-    target[place] = op.target
+    tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
+    leaf_place = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
+    integers = np.zeros((steps.groups * TREES, op.values.shape[1], width), np.int64)
+    integers[steps.place[tree], :, leaf_place] = fixed.integers(op.values)[ranked.leaves]
+    target = np.zeros(steps.groups * TREES, np.int64)
+    target[steps.place] = op.target
     return Packed(
-        group_starts=group_starts.astype(np.int64),
-        plane=filled(ranked.split_plane, np.int32),
-        rank=filled(ranked.split_rank, ranks),
-        lo=filled(ranked.split_lo, leaf),
-        mid=filled(ranked.split_mid, leaf),
+        group_starts=steps.group_starts,
+        plane=steps.table(ranked.split_plane, np.int32),
+        rank=steps.table(ranked.split_rank, ranks),
+        lo=steps.table(ranked.split_lo, leaf),
+        mid=steps.table(ranked.split_mid, leaf),
         integers=integers,
         target=target,
     )
