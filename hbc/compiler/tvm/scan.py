@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
 from hbc.compiler.tvm.lanes import Lanes, PackedLanes, fits_lanes, pack_lanes
-from hbc.compiler.tvm.ranks import RankedTrees, lockstep, rank_encode
+from hbc.compiler.tvm.ranks import PLANE, RankedTrees, lockstep, rank_encode
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import broadcast, many, permute, store, vector
 from hbc.ir.graph import Node
@@ -33,7 +33,8 @@ from hbc.ops.tree import TreeEnsemble
 CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
 FEW_ROWS = 16  # below, 64 trees in the lanes of a vector, or walks, are faster than 64 rows
-MOST_THRESHOLDS = 8191  # of a feature: three levels of the search tree
+MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
+MOST_PLANES = 1024  # whose bytes, of 128 rows, stay in the L2 cache
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
 
@@ -155,7 +156,6 @@ def pack(op: TreeEnsemble) -> Packed:
 def _pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, width: int) -> Packed:
     """Vectorized over all splits and leaves."""
     steps = lockstep(ranked, TREES)
-    ranks = np.uint8 if ranked.most_thresholds <= 255 else np.uint16
     leaf = np.uint8 if width <= 256 else np.uint16
     tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
     leaf_place = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
@@ -166,7 +166,7 @@ def _pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, width: int) 
     return Packed(
         group_starts=steps.group_starts,
         plane=steps.table(ranked.split_plane, np.int32),
-        rank=steps.table(ranked.split_rank, ranks),
+        rank=steps.table(ranked.split_rank, np.uint8),
         lo=steps.table(ranked.split_lo, leaf),
         mid=steps.table(ranked.split_mid, leaf),
         integers=integers,
@@ -275,41 +275,61 @@ class Result:
 
 
 def rank_planes(f: Function, x: Node, ranked: RankedTrees) -> Any:
-    """The ranks of all values that splits compare, plane after plane: a buffer [planes · block].
-
-    A search tree of 16 branches: the number of pivots below x says in which line of 16 thresholds to count. Two compares of 16 lanes
-    and two population counts a value, three for more than 255 thresholds.
-    """
-    dtype = x.type.dtype
-    planes = len(ranked.plane_feature)
-    wide = ranked.most_thresholds > 255
-    result = T.alloc_buffer((max(planes, 1) * f.block,), "uint16" if wide else "uint8")
+    """The bytes that splits compare, plane after plane: a buffer [planes · block]."""
+    planes = len(ranked.plane_column)
+    result = T.alloc_buffer((max(planes, 1) * f.block,), "uint8")
     if not planes:
         return result
-    capacity = 8192 if wide else 256
-    thresholds = np.full((planes, capacity), np.inf, ranked.thresholds[0].dtype)
-    for plane, values in enumerate(ranked.thresholds):
-        thresholds[plane, : len(values)] = values
-    lines = f.own(thresholds, dtype)
-    levels = []
-    # A pivot is the last threshold of its line; the last line needs none, and +inf is never below x.
-    for size, count in ((256, 32), (16, 16)) if wide else ((16, 16),):
-        pivots = thresholds[:, size - 1 :: size].reshape(planes, -1, count).copy()
-        pivots[:, :, -1] = np.inf
-        levels.append((f.own(pivots, dtype), count, pivots.shape[1]))
-    identity = np.array_equal(ranked.plane_feature, np.arange(planes))
-    features = f.own(ranked.plane_feature, "i64")
-    missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
-    with T.serial(tirx.const(0, "int64"), f.rows) as row, f.repeat(planes) as plane:
-        value = T.Bind(f.read(x, [plane if identity else T.Bind(f.constant(features, "i64", plane))], Row(row)))
-        at: Expr = tirx.const(0, "int64")
-        for pivots, count, blocks in levels:
-            at = T.Bind(at * count + below(f, pivots, dtype, (plane * blocks + at) * count, count, value))
-        rank = at * 16 + below(f, lines, dtype, (plane * (capacity // 16) + at) * 16, 16, value)
-        if missing is not None:
-            rank = tirx.Select(is_nan(value), f.constant(missing, "i64", plane), rank)
-        T.buffer_store(result, tirx.Cast(result.dtype, rank), [plane * f.block + row])
+    if ranked.most_thresholds <= PLANE:
+        _rank(f, x, ranked, result, 1)
+        return result
+    ranks = T.alloc_buffer((len(ranked.column_feature) * f.block,), "uint16")
+    _rank(f, x, ranked, ranks, 2 if ranked.most_thresholds < 8192 else 3)
+    columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
+    chunks = T.Bind((f.rows + (CHUNK - 1)) // CHUNK)
+    with f.repeat(planes) as plane:
+        start = T.Bind(f.constant(columns, "i64", plane) * f.block)
+        first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), CHUNK))
+        with T.serial(tirx.const(0, "int64"), chunks) as chunk:
+            rank = tirx.Max(vector(ranks, start + chunk * CHUNK, CHUNK), first)
+            above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), CHUNK))
+            store(result, tirx.Cast(many("uint8", CHUNK), above), plane * f.block + chunk * CHUNK, CHUNK)
     return result
+
+
+def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, levels: int) -> None:
+    """The number of thresholds below each value, of each column.
+
+    A search tree: the number of pivots below x says in which line of 16 thresholds to count. Two compares of 16 lanes and two
+    population counts a value; one more of 32 for more than 255 thresholds, and another of 16 for more than 8,191.
+    """
+    dtype, columns = x.type.dtype, len(ranked.column_feature)
+    widths = {1: [16], 2: [32, 16], 3: [16, 32, 16]}[levels]
+    capacity = 16 * int(np.prod(widths))
+    thresholds = np.full((columns, capacity), np.inf, ranked.thresholds[0].dtype)
+    for column, values in enumerate(ranked.thresholds):
+        thresholds[column, : len(values)] = values
+    lines = f.own(thresholds, dtype)
+    pivots = []
+    size = capacity
+    for count in widths:
+        # A pivot is the last threshold of its part; the last part needs none, and +inf is never below x.
+        size //= count
+        last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
+        last[:, :, -1] = np.inf
+        pivots.append((f.own(last, dtype), count, last.shape[1]))
+    identity = np.array_equal(ranked.column_feature, np.arange(columns))
+    features = f.own(ranked.column_feature, "i64")
+    missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
+    with T.serial(tirx.const(0, "int64"), f.rows) as row, f.repeat(columns) as column:
+        value = T.Bind(f.read(x, [column if identity else T.Bind(f.constant(features, "i64", column))], Row(row)))
+        at: Expr = tirx.const(0, "int64")
+        for last, count, parts in pivots:
+            at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
+        rank = at * 16 + below(f, lines, dtype, (column * (capacity // 16) + at) * 16, 16, value)
+        if missing is not None:
+            rank = tirx.Select(is_nan(value), f.constant(missing, "i64", column), rank)
+        T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
 
 
 def below(f: Function, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
@@ -327,9 +347,8 @@ class Scan:
         self.groups = len(packed.group_starts) - 1
         self.starts = f.own(packed.group_starts, "i64")
         self.plane = f.own(packed.plane, "i32")
-        self.rank_dtype = "u8" if packed.rank.dtype == np.uint8 else "u16"
         self.leaf_dtype = "u8" if packed.lo.dtype == np.uint8 else "u16"
-        self.rank = f.own(packed.rank, self.rank_dtype)
+        self.rank = f.own(packed.rank, "u8")
         self.lo, self.mid = f.own(packed.lo, self.leaf_dtype), f.own(packed.mid, self.leaf_dtype)
 
     def run(self, first: Expr, chunks: int) -> None:
@@ -360,7 +379,7 @@ class Scan:
             return T.Bind(tirx.Broadcast(f.constant(array, dtype, at), CHUNK))
 
         plane = T.Bind(tirx.Cast("int64", f.constant(self.plane, "i32", at)) * f.block)
-        rank = everywhere(self.rank, self.rank_dtype)
+        rank = everywhere(self.rank, "u8")
         lo, mid = everywhere(self.lo, self.leaf_dtype), everywhere(self.mid, self.leaf_dtype)
         for chunk in range(chunks):
             slot = (tree * chunks + chunk) * CHUNK
