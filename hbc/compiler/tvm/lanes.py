@@ -27,10 +27,7 @@ MOST_PLANES = 128
 
 def fits_lanes(ranked: RankedTrees) -> bool:
     """Whether ranks, planes and leaves are bytes."""
-    return (
-        len(ranked.plane_column) <= MOST_PLANES
-        and int(ranked.leaf_counts.max(initial=1)) <= 256
-    )
+    return ranked.planes <= MOST_PLANES and not ranked.tests_sets and int(ranked.leaf_counts.max(initial=1)) <= 256
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Lanes:
         outputs: int,
     ) -> None:
         self.f, self.ranks, self.outputs = f, ranks, outputs
-        self.planes, self.trees = len(ranked.plane_column), len(ranked.leaf_counts)
+        self.planes, self.trees = ranked.planes, len(ranked.leaf_counts)
         self.vectors = packed.vectors
         self.groups = len(packed.group_starts) - 1
         self.starts = f.own(packed.group_starts, "i64")

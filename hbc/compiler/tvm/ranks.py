@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hbc.compiler.tvm.categories import n_features
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -31,6 +32,7 @@ class RankedTrees:
     split_plane, split_rank, split_lo, split_mid i32[J]: at a split the leaves [lo, …) are reached; those from mid on are to
     the right, where a row goes whose byte is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
     leaf_counts i32[T]; leaves i32[L]: the ensemble's leaf numbers tree by tree, each from left to right; leaf_starts i32[T + 1].
+    A split that tests category set s has the plane P + s, where a row's byte is not 0 if it goes right.
     """
 
     column_feature: Array
@@ -46,6 +48,14 @@ class RankedTrees:
     leaf_counts: Array
     leaves: Array
     leaf_starts: Array
+
+    @property
+    def planes(self) -> int:
+        return len(self.plane_column)
+
+    @property
+    def tests_sets(self) -> bool:
+        return bool(self.split_plane.max(initial=-1) >= self.planes)
 
     @property
     def most_thresholds(self) -> int:
@@ -107,11 +117,17 @@ def rank_encode(op: TreeEnsemble) -> RankedTrees:
         splits.append(inner)
     split = np.concatenate(splits)
     split = split[np.argsort(tree_of[split], kind="stable")]  # tree by tree; within a tree still level by level
-    column, column_feature = _columns(op, split)
-    rank, thresholds, missing_rank = _ranks(op, split, column, len(column_feature))
+    width = n_features(op)
+    compares = np.full(len(split), True) if width is None else op.feature[split] < width
+    column, column_feature = _columns(op, split[compares])
+    rank, thresholds, missing_rank = _ranks(op, split[compares], column, len(column_feature))
     planes = np.array([-(-len(values) // PLANE) for values in thresholds], np.int64)
     plane_column = np.repeat(np.arange(len(planes)), planes)
     first_plane = np.cumsum(planes) - planes
+    split_plane = op.feature[split] - (width or 0) + len(plane_column)
+    split_plane[compares] = first_plane[column] + rank // PLANE
+    split_rank = np.zeros(len(split), np.int32)
+    split_rank[compares] = rank % PLANE
     reached = np.concatenate(levels)
     leaf_nodes = reached[op.feature[reached] < 0]
     leaf_nodes = leaf_nodes[np.lexsort((first_leaf[leaf_nodes], tree_of[leaf_nodes]))]
@@ -122,8 +138,8 @@ def rank_encode(op: TreeEnsemble) -> RankedTrees:
         thresholds=thresholds,
         plane_column=plane_column.astype(np.int32),
         plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * PLANE).astype(np.int32),
-        split_plane=(first_plane[column] + rank // PLANE).astype(np.int32),
-        split_rank=rank % PLANE,
+        split_plane=split_plane.astype(np.int32),
+        split_rank=split_rank,
         split_lo=first_leaf[split].astype(np.int32),
         split_mid=first_leaf[op.right[split]].astype(np.int32),
         starts=np.concatenate([[0], np.cumsum(counts - 1)]).astype(np.int32),

@@ -20,10 +20,11 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.categories import Codes, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
 from hbc.compiler.tvm.lanes import Lanes, PackedLanes, fits_lanes, pack_lanes
-from hbc.compiler.tvm.ranks import PLANE, RankedTrees, lockstep, rank_encode
+from hbc.compiler.tvm.ranks import PLANE, Lockstep, RankedTrees, lockstep, rank_encode
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import broadcast, many, permute, store, vector
 from hbc.ir.graph import Node
@@ -34,7 +35,6 @@ CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
 FEW_ROWS = 16  # below, 64 trees in the lanes of a vector, or walks, are faster than 64 rows
 MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
-MOST_PLANES = 1024  # whose bytes, of 128 rows, stay in the L2 cache
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
 
@@ -42,9 +42,9 @@ def scannable(op: TreeEnsemble) -> bool:
     """Whether `tree_scan` can run an ensemble within the numerical contract."""
     if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
         return False
-    if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES or _most_thresholds(op) > MOST_THRESHOLDS:
+    if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
         return False
-    return fixed_point(op) is not None
+    return _most_thresholds(op) <= MOST_THRESHOLDS and fixed_point(op) is not None
 
 
 def _most_thresholds(op: TreeEnsemble) -> int:
@@ -119,8 +119,10 @@ def _tree_of_leaf(op: TreeEnsemble) -> Array:
 class Packed:
     """Trees in groups of TREES, largest first; the splits of a group step by step, padded with splits that change nothing.
 
-    group_starts i64[G + 1]: the steps of a group. plane, rank, lo, mid [steps, TREES]. integers i64[G · TREES, V, width]: the leaf values,
-    padded to `width` leaves; bytes u8[G · TREES, V, 4 or 6, width]: the same byte by byte; target i64[G · TREES].
+    group_starts i64[G + 1]: the steps of a group. plane, rank, lo, mid [steps, TREES]. integers i64[G · TREES, V, width]: the leaf
+    values, padded to `width` leaves; bytes u8[G · TREES, V, 4 or 6, width]: the same byte by byte; target i64[G · TREES].
+    sets i64: the category sets that each group tests, those of group g at set_starts i64[G + 1]; the planes after the ensemble's
+    are filled with them anew for every group.
     """
 
     group_starts: Array
@@ -130,6 +132,8 @@ class Packed:
     mid: Array
     integers: Array
     target: Array
+    sets: Array
+    set_starts: Array
     bytes: Array | None = None
 
 
@@ -163,15 +167,30 @@ def _pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, width: int) 
     integers[steps.place[tree], :, leaf_place] = fixed.integers(op.values)[ranked.leaves]
     target = np.zeros(steps.groups * TREES, np.int64)
     target[steps.place] = op.target
+    plane, sets, set_starts = _set_planes(ranked, steps)
     return Packed(
         group_starts=steps.group_starts,
-        plane=steps.table(ranked.split_plane, np.int32),
+        plane=steps.table(plane, np.int32),
         rank=steps.table(ranked.split_rank, np.uint8),
         lo=steps.table(ranked.split_lo, leaf),
         mid=steps.table(ranked.split_mid, leaf),
         integers=integers,
         target=target,
+        sets=sets,
+        set_starts=set_starts,
     )
+
+
+def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
+    """The planes of all splits, where every group of trees has its own planes of sets; `Packed.sets`, `Packed.set_starts`."""
+    plane = ranked.split_plane.astype(np.int64)
+    tested = np.flatnonzero(plane >= ranked.planes)
+    group = np.searchsorted(steps.group_starts, steps.at[0][tested], side="right") - 1
+    each = int(plane.max(initial=0)) + 1
+    pairs, pair = np.unique(group * each + plane[tested], return_inverse=True)
+    starts = np.searchsorted(pairs // each, np.arange(steps.groups + 1))
+    plane[tested] = ranked.planes + pair - starts[group]
+    return plane, pairs % each - ranked.planes, starts.astype(np.int64)
 
 
 # --- the code --------------------------------------------------------------------------------------------------------
@@ -183,11 +202,15 @@ def tree_scan(f: Function, node: Node) -> None:
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(rank_encode, op), f.once(fixed_point, op)
     assert fixed is not None
-    ranks = rank_planes(f, x, ranked)
     packed = f.once(pack_permuted if f.dialect.byte_permute else pack, op)
+    ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)))
+    sets = None
+    if len(packed.sets):
+        sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
+        sets.fill()
     leaves: LeafTables | LeafGather = LeafGather(f, packed, op) if packed.bytes is None else LeafTables(f, packed, op)
     leaves.start()
-    scan = Scan(f, packed, ranks, leaves)
+    scan = Scan(f, packed, ranks, leaves, sets)
     few = None
     if f.dialect.byte_permute and fits_lanes(ranked):
         few = Lanes(f, ranked, f.once(pack_lanes_of, op), ranks, f.own(packed.integers, "i64"), packed.target, op.n_outputs)
@@ -274,10 +297,10 @@ class Result:
             store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
 
 
-def rank_planes(f: Function, x: Node, ranked: RankedTrees) -> Any:
-    """The bytes that splits compare, plane after plane: a buffer [planes · block]."""
-    planes = len(ranked.plane_column)
-    result = T.alloc_buffer((max(planes, 1) * f.block,), "uint8")
+def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int) -> Any:
+    """The bytes that splits compare, plane after plane: a buffer [(planes + more) · block]."""
+    planes = ranked.planes
+    result = T.alloc_buffer((max(planes + more, 1) * f.block,), "uint8")
     if not planes:
         return result
     if ranked.most_thresholds <= PLANE:
@@ -342,8 +365,10 @@ def below(f: Function, table: Array, dtype: str, start: Expr, count: int, value:
 class Scan:
     """The loops over the splits, for some chunks of rows."""
 
-    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: LeafTables | LeafGather) -> None:
-        self.f, self.ranks, self.leaves = f, ranks, leaves
+    def __init__(
+        self, f: Function, packed: Packed, ranks: Any, leaves: LeafTables | LeafGather, sets: SetPlanes | None
+    ) -> None:
+        self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.groups = len(packed.group_starts) - 1
         self.starts = f.own(packed.group_starts, "i64")
         self.plane = f.own(packed.plane, "i32")
@@ -358,6 +383,8 @@ class Scan:
         reached = T.alloc_buffer((TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         with f.repeat(self.groups) as group:
+            if self.sets is not None:
+                self.sets.run(group, first, chunks)
             for slot in range(TREES * chunks):
                 store(candidates, zero, slot * CHUNK, CHUNK)
             start = T.Bind(f.constant(self.starts, "i64", group))
@@ -387,6 +414,44 @@ class Scan:
             leaf = vector(candidates, slot, CHUNK)
             onward = tirx.Select(tirx.LT(rank, value), mid, lo)
             store(candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
+
+
+class SetPlanes:
+    """The planes of the category sets that a group of trees tests."""
+
+    def __init__(self, f: Function, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
+        self.f, self.ranks, self.planes = f, ranks, planes
+        self.codes = Codes(f, op, x)
+        own = f.once(pack_sets, op)
+        self.size = own.bytes.shape[1]
+        self.starts = f.own(packed.set_starts, "i64")
+        self.columns = f.own(own.set_column[packed.sets], "i64")
+        # In the order of use, and as long as the registers that they are loaded into.
+        padding = np.zeros(2 * CHUNK, np.uint8)
+        self.bytes = f.own(np.concatenate([own.bytes[packed.sets].reshape(-1), padding]), "u8")
+
+    def fill(self) -> None:
+        """The codes of all rows of the block."""
+        with T.serial(tirx.const(0, "int64"), self.f.rows) as row:
+            self.codes.fill(row)
+
+    def run(self, group: Expr, first: Expr, chunks: int) -> None:
+        """The planes of a group, for rows first … first + 64 · chunks."""
+        f = self.f
+        start = T.Bind(f.constant(self.starts, "i64", group))
+        count = T.Bind(f.constant(self.starts, "i64", group + 1) - start)
+        with T.serial(tirx.const(0, "int64"), count) as slot:
+            column = T.Bind(f.constant(self.columns, "i64", start + slot))
+            set_ = T.Bind((start + slot) * self.size)
+            plane = T.Bind((slot + self.planes) * f.block + first)
+            if f.dialect.byte_permute:
+                for chunk in range(chunks):
+                    at = chunk * CHUNK
+                    store(self.ranks, self.codes.test_many(self.bytes, set_, self.size, column, first + at), plane + at, CHUNK)
+            else:
+                with f.repeat(CHUNK * chunks) as row:
+                    test = self.codes.test(self.bytes, set_, column, first + row)
+                    T.buffer_store(self.ranks, test, [plane + row])
 
 
 def _interleave(lanes: int, width: int, high: int) -> list[int]:

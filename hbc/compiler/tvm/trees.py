@@ -15,6 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row, aligned
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, let
 from hbc.ir.graph import Node
@@ -91,7 +92,7 @@ class Walk:
     """The code of walks over one packed ensemble."""
 
     def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, dtype: str) -> None:
-        self.f, self.packed, self.dtype = f, packed, dtype
+        self.f, self.op, self.packed, self.dtype = f, op, packed, dtype
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.words = packed.words
         self.planes: Any = None
@@ -99,6 +100,8 @@ class Walk:
     def prepare(self, x: Node) -> None:
         """Memory for the columns that nodes compare."""
         f, self.x = self.f, x
+        if n_features(self.op) is not None:
+            self.codes = Codes(f, self.op, x)
         scope = "local" if f.cuda else "global"
         self.planes = T.alloc_buffer(((len(self.packed.planes) + 1) * f.block,), DTYPES[self.dtype], scope=scope)
         self.features = f.own(np.array([feature for feature, _ in self.packed.planes], np.int64), "i64")
@@ -120,10 +123,22 @@ class Walk:
 
     def fill_row(self, row: Expr) -> None:
         """The columns that nodes compare, from one row."""
-        planes = len(self.packed.planes)
-        with self.f.repeat(planes) as plane:
+        f, planes = self.f, len(self.packed.planes)
+        width = n_features(self.op)
+        numbers = planes if width is None else sum(feature < width for feature, _ in self.packed.planes)
+        with f.repeat(numbers) as plane:
             self._put(plane, Row(row))
-        T.buffer_store(self.planes, self.lowest, [row + planes * self.f.block])
+        if numbers < planes:
+            assert width is not None
+            packed = f.once(pack_sets, self.op)
+            self.codes.fill(row)
+            bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
+            with f.repeat(planes - numbers) as i:
+                tested = T.Bind(f.constant(self.features, "i64", i + numbers) - width)
+                test = self.codes.test(bytes_, tested * packed.bytes.shape[1], f.constant(columns, "i64", tested), row)
+                value = tirx.Cast(DTYPES[self.dtype], tirx.LT(tirx.const(0, "uint8"), test))
+                T.buffer_store(self.planes, value, [(i + numbers) * f.block + row])
+        T.buffer_store(self.planes, self.lowest, [row + planes * f.block])
 
     @property
     def lowest(self) -> Expr:
