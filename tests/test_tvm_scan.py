@@ -14,8 +14,8 @@ from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
-from hbc.compiler.tvm.categories import CategoricalTrees  # noqa: E402
-from hbc.compiler.tvm.ranks import rank_encode  # noqa: E402
+from hbc.compiler.tvm.categories import CategoricalTrees
+from hbc.compiler.tvm.ranks import rank_encode
 
 
 def random_tree(

@@ -7,7 +7,6 @@ bytes and an `and` test 64 rows at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -35,12 +34,16 @@ class CategoricalTrees(TreeEnsemble):
     sets: CategoryPlanes | None = None
 
     def infer(self, x: TensorType) -> TensorType:
-        assert self.sets is not None
-        return super().infer(TensorType(x.dtype, (x.shape[0], x.columns + len(self.sets.columns))))
+        return super().infer(TensorType(x.dtype, (x.shape[0], x.columns + len(sets_of(self).columns))))
 
     def evaluate(self, x: Array) -> Array:
-        assert self.sets is not None
-        return super().evaluate(np.concatenate([x, self.sets.evaluate(x)], axis=1))
+        return super().evaluate(np.concatenate([x, sets_of(self).evaluate(x)], axis=1))
+
+
+def sets_of(op: TreeEnsemble) -> CategoryPlanes:
+    assert isinstance(op, CategoricalTrees)
+    assert op.sets is not None
+    return op.sets
 
 
 def n_features(op: TreeEnsemble) -> int | None:
@@ -63,7 +66,7 @@ def _joined(node: Node) -> Node | None:
         return None
     sets = rest[0].op
     tested = op.threshold[op.feature >= x.type.columns]
-    if len(tested) and not (0 <= tested.min() and tested.max() < 1) or not _fits(sets):
+    if tested.min(initial=0) < 0 or tested.max(initial=0) >= 1 or not _fits(sets):
         return None
     fields = {name: getattr(op, name) for name in TreeEnsemble.__dataclass_fields__}
     return CategoricalTrees(**fields, width=x.type.columns, sets=sets)(x)
@@ -97,8 +100,7 @@ class PackedSets:
 
 
 def pack_sets(op: TreeEnsemble) -> PackedSets:
-    assert isinstance(op, CategoricalTrees) and op.sets is not None
-    sets = op.sets
+    sets = sets_of(op)
     columns, known = _known(sets)
     sizes = np.array([int(categories.max(initial=-1)) + 2 for categories in known], np.int64)
     starts = np.cumsum(sizes + 2) - (sizes + 2)
@@ -125,8 +127,7 @@ class Codes:
     """The code to test sets with: `fill(row)` finds the bits of a row of x, `test` and `test_many` look at those of a set."""
 
     def __init__(self, f: Function, op: TreeEnsemble, x: Node) -> None:
-        assert isinstance(op, CategoricalTrees) and op.sets is not None
-        self.f, self.x, self.sets = f, x, op.sets
+        self.f, self.x, self.sets = f, x, sets_of(op)
         packed = f.once(pack_sets, op)
         self.columns, self.starts, self.sizes = (f.own(a, "i64") for a in (packed.columns, packed.starts, packed.sizes))
         self.bits = f.own(packed.bits, "u16")
