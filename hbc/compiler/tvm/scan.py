@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.categories import Codes, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
-from hbc.compiler.tvm.lanes import Lanes, PackedLanes, fits_lanes, pack_lanes
+from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.ranks import PLANE, Lockstep, RankedTrees, lockstep, rank_encode
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import broadcast, many, permute, store, vector
@@ -213,7 +213,7 @@ def tree_scan(f: Function, node: Node) -> None:
     scan = Scan(f, packed, ranks, leaves, sets)
     few = None
     if f.dialect.byte_permute and fits_lanes(ranked):
-        few = Lanes(f, ranked, f.once(pack_lanes_of, op), ranks, f.own(packed.integers, "i64"), packed.target, op.n_outputs)
+        few = Lanes(f, f.once(pack_lanes_of, op), ranked.planes, ranks, op.n_outputs)
     pairs = T.Bind(f.rows // (CHUNK * CHUNKS))
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
@@ -228,11 +228,17 @@ def tree_scan(f: Function, node: Node) -> None:
     scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
     with T.serial(tirx.const(0, "int64"), (scanned + 3) // 4) as four:
         result.write(T.Bind(four * 4), 4, leaves.totals)
-    with T.serial(scanned, f.rows) as row:
-        if few is not None:
-            few.run(row)
-            result.write(row, 1, lambda column, _: few.sums[column])
-        else:
+    if few is not None:
+        # One row alone costs less than half of four; of a last four, some may not be there.
+        fours = T.Bind((f.rows - scanned + (ROWS - 2)) // ROWS)
+        with T.serial(tirx.const(0, "int64"), fours) as four:
+            few.run(T.Bind(scanned + four * ROWS), ROWS)
+            result.write(T.Bind(scanned + four * ROWS), ROWS, few.totals(ROWS))
+        with T.serial(scanned + fours * ROWS, f.rows) as row:
+            few.run(row, 1)
+            result.write(row, 1, few.totals(1))
+    else:
+        with T.serial(scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
     if again is not None:
         # One copy of this long code serves near ties and, without lanes, the last few rows.
@@ -244,7 +250,9 @@ def tree_scan(f: Function, node: Node) -> None:
 
 def pack_lanes_of(op: TreeEnsemble) -> PackedLanes:
     """The same trees for lanes.py."""
-    return pack_lanes(rank_encode(op))
+    fixed = fixed_point(op)
+    assert fixed is not None
+    return pack_lanes(rank_encode(op), fixed.integers(op.values), fixed.bytes, op.target)
 
 
 def may_tie(op: TreeEnsemble, fixed: FixedPoint) -> bool:
@@ -270,6 +278,7 @@ class Result:
         magnitude = fixed.bound + float(np.abs(op.base).max(initial=0.0))
         error = 2.0**-fixed.exponent + magnitude * float(np.finfo(op.values.dtype).eps)
         self.close = error * (op.n_trees + 1)
+        self.top = {lanes: T.alloc_buffer((2 * lanes,), "float64") for lanes in (1, 4)}  # the two largest sums
 
     def write(self, row: Expr, lanes: int, integers: Callable[[Expr, Expr], Expr]) -> None:
         """Store the sums of `lanes` rows from `row` on, given integers(column, row). Where the two largest nearly tie, mark
@@ -280,7 +289,7 @@ class Result:
             return broadcast(tirx.const(value, "float64"), lanes)
 
         # The sign of a single output decides a label, as if there were a second one of 0.
-        top = T.alloc_buffer((2 * lanes,), "float64", scope="local")
+        top = self.top[lanes]
         for i, start in enumerate((0.0 if self.outputs == 1 else -np.inf, -np.inf)):
             store(top, everywhere(start), i * lanes, lanes)
         with f.grid([self.outputs]) as (column,):
