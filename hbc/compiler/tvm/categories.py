@@ -131,13 +131,14 @@ class Codes:
         packed = f.once(pack_sets, op)
         self.columns, self.starts, self.sizes = (f.own(a, "i64") for a in (packed.columns, packed.starts, packed.sizes))
         self.bits = f.own(packed.bits, "u16")
-        count = len(packed.columns)
+        self.count = f.size(len(packed.columns))
+        count = 1 << (len(packed.columns) - 1).bit_length()
         self.place = T.alloc_buffer((count * f.block,), "uint8")
         self.bit = T.alloc_buffer((count * f.block,), "uint8")
 
     def fill(self, row: Expr) -> None:
         f, sets, dtype = self.f, self.sets, self.x.type.dtype
-        with f.repeat(len(self.columns)) as column:
+        with f.repeat(self.count) as column:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.columns, "i64", column))], Row(row)))
             lower = tirx.LT(number(-1, dtype), value) if sets.truncate_negative else tirx.LE(number(0, dtype), value)
             valid = tirx.And(lower, tirx.LT(value, number(sets.limit, dtype)))
@@ -154,8 +155,8 @@ class Codes:
         byte = self.f.constant(bytes_, "u8", start + tirx.Cast("int64", self.place[at]))
         return tirx.bitwise_and(byte, self.bit[at])
 
-    def test_many(self, bytes_: Array, start: Expr, size: int, column: Expr, first: Expr) -> Expr:
-        """The same for 64 rows from `first` on. bytes_ has 64 or 128 bytes from every set's start on."""
+    def test_many(self, bytes_: Array, start: Expr, registers: int, column: Expr, first: Expr) -> Expr:
+        """The same for 64 rows from `first` on, of a set whose bytes fill one or two registers."""
         at = T.Bind(column * self.f.block + first)
-        table = [self.f.constants(bytes_, "u8", start + offset, ROWS) for offset in range(0, size, ROWS)]
+        table = [self.f.constants(bytes_, "u8", start + offset, ROWS) for offset in range(0, registers * ROWS, ROWS)]
         return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS)), vector(self.bit, at, ROWS))

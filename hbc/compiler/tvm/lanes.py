@@ -34,11 +34,7 @@ WORD = 8  # bytes loaded to read a leaf's integer, of which the last ones count
 
 def fits_lanes(ranked: RankedTrees) -> bool:
     """Whether ranks, planes and leaves are bytes."""
-    return (
-        ranked.planes <= MOST_PLANES
-        and not ranked.tests_sets
-        and int(ranked.leaf_counts.max(initial=1)) <= 256
-    )
+    return ranked.planes <= MOST_PLANES and not ranked.tests_sets and int(ranked.leaf_counts.max(initial=1)) <= 256
 
 
 @dataclass(frozen=True)
@@ -128,9 +124,9 @@ class Lanes:
         self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
         self.total = T.alloc_buffer((1,), "int64")
 
-    def totals(self, rows: int) -> Callable[[Expr, Expr], Expr]:
+    def totals(self, rows: int) -> Callable[[Expr], Expr]:
         """The sums of an output for all rows, i64, as a vector."""
-        return lambda output, _: vector(self.sums, output * rows, rows)
+        return lambda output: vector(self.sums, output * rows, rows)
 
     def run(self, row: Expr, rows: int) -> None:
         f, packed, together = self.f, self.packed, self.packed.together

@@ -64,19 +64,22 @@ class RankedTrees:
 
 @dataclass(frozen=True)
 class Lockstep:
-    """Trees in groups of `width` that are scanned together, largest first: at each step of a group one split of each tree.
+    """Trees in groups of `width` that are scanned together, at each step of a group one split of each. The trees of a group have the
+    same target; the largest trees of a target come first, and some places of its last group may be empty.
 
-    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split.
+    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split;
+    targets i64[groups].
     """
 
     width: int
     place: Array
     group_starts: Array
     at: tuple[Array, Array]
+    targets: Array
 
     @property
     def groups(self) -> int:
-        return len(self.group_starts) - 1
+        return len(self.targets)
 
     def table(self, values: Array, dtype: npt.DTypeLike) -> Array:
         """values of all splits, [steps, width]. Shorter trees are padded with zeros: a split of [0, …) at 0 changes nothing."""
@@ -85,19 +88,21 @@ class Lockstep:
         return table
 
 
-def lockstep(ranked: RankedTrees, width: int) -> Lockstep:
+def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
     """Vectorized over all splits."""
     counts = np.diff(ranked.starts)
-    order = np.argsort(-counts, kind="stable")
+    order = np.lexsort((-counts, targets))
+    outputs, first, size = np.unique(targets[order], return_index=True, return_counts=True)
+    groups = -(-size // width)
+    empty_before = np.cumsum(groups) * width - groups * width - first
     place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    groups = -(-len(order) // width)
-    longest = np.zeros(groups * width, np.int64)
-    longest[: len(order)] = counts[order]
-    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(groups, width).max(axis=1))]).astype(np.int64)
+    place[order] = np.arange(len(order)) + np.repeat(empty_before, size)
+    longest = np.zeros(int(groups.sum()) * width, np.int64)
+    longest[place] = counts
+    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(-1, width).max(axis=1))]).astype(np.int64)
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // width]
-    return Lockstep(width, place, group_starts, (step, place[tree] % width))
+    return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(outputs, groups))
 
 
 def rank_encode(op: TreeEnsemble) -> RankedTrees:
