@@ -32,7 +32,8 @@ from hbc.ops.tree import TreeEnsemble
 
 CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
-FEW_ROWS = 16  # below, 64 trees in the lanes of a vector, or walks, are faster than 64 rows
+FEW_ROWS = 16  # below, walks are faster than 64 rows
+FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; with trees of more than 128 leaves
 MOST_THRESHOLDS = 8191  # of a feature: three levels of the search tree
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
@@ -195,7 +196,8 @@ def tree_scan(f: Function, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
     # The rest: chunks of 64 rows, the last of them partly filled unless only a few rows are left.
-    end = T.Bind((f.rows + (CHUNK - FEW_ROWS)) // CHUNK)
+    few_rows = FEW_ROWS if few is None else FEW_ROWS_IN_LANES[int(ranked.leaf_counts.max(initial=1)) > 128]
+    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     with T.serial(pairs * CHUNKS, end) as chunk:
         scan.run(T.Bind(chunk * CHUNK), 1)
 
@@ -206,8 +208,8 @@ def tree_scan(f: Function, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), (scanned + 3) // 4) as four:
         result.write(T.Bind(four * 4), 4, leaves.totals)
     if few is not None:
-        # One row alone costs less than half of four; of a last four, some may not be there.
-        fours = T.Bind((f.rows - scanned + (ROWS - 2)) // ROWS)
+        # One row alone takes less time than four, two do not. Of the last four, some may not be there.
+        fours = T.Bind((f.rows - scanned + 2) // ROWS)
         with T.serial(tirx.const(0, "int64"), fours) as four:
             few.run(T.Bind(scanned + four * ROWS), ROWS)
             result.write(T.Bind(scanned + four * ROWS), ROWS, few.totals(ROWS))
