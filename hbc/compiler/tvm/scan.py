@@ -33,7 +33,7 @@ from hbc.ops.tree import TreeEnsemble
 CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
 FEW_ROWS = 16  # below, walks are faster than 64 rows
-FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; with trees of more than 128 leaves
+FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
 MOST_THRESHOLDS = 8191  # of a feature: three levels of the search tree
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
@@ -196,7 +196,7 @@ def tree_scan(f: Function, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
     # The rest: chunks of 64 rows, the last of them partly filled unless only a few rows are left.
-    few_rows = FEW_ROWS if few is None else FEW_ROWS_IN_LANES[int(ranked.leaf_counts.max(initial=1)) > 128]
+    few_rows = FEW_ROWS if few is None else FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)]
     end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     with T.serial(pairs * CHUNKS, end) as chunk:
         scan.run(T.Bind(chunk * CHUNK), 1)
