@@ -69,8 +69,11 @@ CASES = {  # trees, most leaves, features, dtype of thresholds and of values, ou
     "leaves of 16 bits": (20, 400, 3, "f8", "f4", 2, True, True),
     "single leaf": (1, 1, 1, "f4", "f8", 1, False, False),
     "planes in two registers": (40, 60, 100, "f4", "f8", 1, False, False),
+    "planes in four registers, NaN both ways": (70, 60, 100, "f8", "f8", 1, False, True),
+    "several groups of lanes": (330, 40, 9, "f4", "f4", 1, False, True),
+    "several groups of lanes, classes by tree": (150, 31, 9, "f4", "f8", 3, False, False),
 }
-BATCHES = (333, 128, 64, 17, 15, 5, 1, 0)
+BATCHES = (333, 128, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -25,7 +25,7 @@ from hbc.compiler.tvm.vectors import permute, store, vector
 from hbc.ir.types import Array
 
 LANES = 64  # trees in a vector
-TOGETHER = 4  # vectors of trees in flight: independent chains that hide each other's latency
+TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
 ROWS = 4  # that share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
@@ -119,9 +119,10 @@ class Lanes:
         self.sums = T.alloc_buffer((outputs * ROWS,), "int64")
         self.row_ranks = T.alloc_buffer((ROWS * self.registers * LANES,), "uint8")
         self.reached = T.alloc_buffer((ROWS * packed.together * LANES,), "uint8")
-        self.places = T.alloc_buffer((ROWS * packed.together * LANES,), "int32")
+        self.places = T.alloc_buffer((packed.together * LANES,), "int32")
         # Buffers of one vector each, on the stack: LLVM makes them registers.
         self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
+        self.right = T.alloc_buffer((LANES,), "uint8")
         self.total = T.alloc_buffer((1,), "int64")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
@@ -136,7 +137,7 @@ class Lanes:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
                 T.buffer_store(self.row_ranks, rank, [plane + r * self.registers * LANES])
-        zero = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
+        zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
         with f.repeat(len(packed.ends)) as group, f.repeat(1) as origin:
             for candidate in self.candidates[: rows * together]:
@@ -146,18 +147,20 @@ class Lanes:
                 start = T.Bind(f.constant(self.starts, "i64", group * together + phase))
                 first = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase))
                 end = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase + 1))
+                store(self.right, tirx.Broadcast(tirx.Cast("uint8", first + 1), LANES), origin, LANES)
                 with T.serial(first, end) as step:
                     for member in range(active):
-                        self._split(member, rows, step, (start + step * active + member) * (FIELDS * LANES), origin)
+                        self._split(member, rows, (start + step * active + member) * (FIELDS * LANES), origin)
+                    store(self.right, tirx.Add(vector(self.right, origin, LANES), one), origin, LANES)
             for slot, candidate in enumerate(self.candidates[: rows * together]):
                 store(self.reached, vector(candidate, origin, LANES), origin + slot * LANES, LANES)
             self._add(group, rows)
 
-    def _split(self, member: int, rows: int, step: Expr, at: Expr, origin: Expr) -> None:
+    def _split(self, member: int, rows: int, at: Expr, origin: Expr) -> None:
         """One step of 64 trees for all rows."""
         f = self.f
         plane, split, lo = (f.constants(self.splits, "u8", at + field * LANES, LANES) for field in range(FIELDS))
-        right = tirx.Broadcast(tirx.Cast("uint8", step + 1), LANES)
+        right = vector(self.right, origin, LANES)  # counted: LLVM would broadcast a number for every use
         for r in range(rows):
             first = origin + r * self.registers * LANES
             table = [vector(self.row_ranks, first + i * LANES, LANES) for i in range(self.registers)]
@@ -178,19 +181,17 @@ class Lanes:
             with T.serial(tirx.const(0, "int64"), left // 16) as part:
                 leaf = tirx.Cast("int32x16", vector(self.reached, start + part * 16, 16))
                 place = tirx.Add(f.constants(self.first, "i32", trees + part * 16, 16), tirx.Mul(leaf, size))
-                store(self.places, place, start + part * 16, 16)
-        for row in range(rows):
-            start = row * together * LANES
+                store(self.places, place, part * 16, 16)
             with f.repeat(packed.width) as column:
                 if self.target is None:
                     T.buffer_store(self.total, self.sums[column * rows + row], [0])
                     with T.serial(tirx.const(0, "int64"), left) as tree:
-                        T.buffer_store(self.total, tirx.Add(self.total[0], self._integer(start + tree, column)), [0])
+                        T.buffer_store(self.total, tirx.Add(self.total[0], self._integer(tree, column)), [0])
                     T.buffer_store(self.sums, self.total[0], [column * rows + row])
                 else:
                     with T.serial(tirx.const(0, "int64"), left) as tree:
                         at = T.Bind((f.constant(self.target, "i64", trees + tree) + column) * rows + row)
-                        T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(start + tree, column)), [at])
+                        T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(tree, column)), [at])
 
     def _integer(self, tree: Expr, column: Expr) -> Expr:
         at = tirx.Cast("int64", self.places[tree]) + column * self.packed.bytes

@@ -35,7 +35,8 @@ from hbc.ops.tree import TreeEnsemble
 CHUNK = 64  # rows of a vector of candidate leaves
 CHUNKS, TREES = 2, 4  # chunks of rows and trees in lockstep: eight independent chains hide the latency of each other's compares
 WRITTEN = 8  # rows whose results are written at once
-FEW_ROWS = 16  # below, 64 trees in the lanes of a vector, or walks, are faster than 64 rows
+FEW_ROWS = 16  # below, walks are faster than 64 rows
+FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
 MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
 MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
 
@@ -164,7 +165,8 @@ def tree_scan(f: Function, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
     # The rest: chunks of 64 rows, the last of them partly filled unless only a few rows are left.
-    end = T.Bind((f.rows + (CHUNK - FEW_ROWS)) // CHUNK)
+    few_rows = FEW_ROWS if few is None else FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)]
+    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     with T.serial(pairs * CHUNKS, end) as chunk:
         scan.run(T.Bind(chunk * CHUNK), 1)
 
@@ -175,8 +177,8 @@ def tree_scan(f: Function, node: Node) -> None:
         row = T.Bind(part * WRITTEN)
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if few is not None:
-        # One row alone costs less than half of four; of a last four, some may not be there.
-        fours = T.Bind((f.rows - scanned + (ROWS - 2)) // ROWS)
+        # One row alone takes less time than four, two do not. Of the last four, some may not be there.
+        fours = T.Bind((f.rows - scanned + 2) // ROWS)
         with T.serial(tirx.const(0, "int64"), fours) as four:
             few.run(T.Bind(scanned + four * ROWS), ROWS)
             result.write(T.Bind(scanned + four * ROWS), ROWS, few.totals(ROWS))
