@@ -46,7 +46,7 @@ class FixedPoint:
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     """The coarsest fixed point that is exact enough, or None where none is.
 
-    Its error is below 1e-9 of the leaves (1e-7 in float32: a tenth of the source's own), or absolutely below that where they are
+    Its error is below 1e-10 of the leaves (1e-7 in float32: a tenth of the source's own), or absolutely below that where they are
     smaller than 1. An ensemble with a few huge leaves among small ones can have sums that this would spoil.
     """
     values = op.values.astype(np.float64)
@@ -61,7 +61,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
         exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
         # The rounding errors of T leaves are independent: six standard deviations of their sum.
         error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
-        if error <= (1e-7 if op.values.dtype == np.float32 else 1e-9) * scale:
+        if error <= (1e-7 if op.values.dtype == np.float32 else 1e-10) * scale:
             break
     else:
         return None
