@@ -46,8 +46,8 @@ class FixedPoint:
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     """The coarsest fixed point that is exact enough, or None where none is.
 
-    Its error is below 1e-10 of the leaves (1e-7 in float32: a tenth of the source's own), or absolutely below that where they are
-    smaller than 1. An ensemble with a few huge leaves among small ones can have sums that this would spoil.
+    Its error is below 1e-10 (1e-7 in float32: a tenth of the source's own) of what sums of leaves of random signs are, or absolutely
+    below that where they are smaller than 1. An ensemble with a few huge leaves among small ones can have sums that this would spoil.
     """
     values = op.values.astype(np.float64)
     limits = np.finfo(op.values.dtype)
@@ -56,7 +56,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     used = values if total is None else values[:, :-1]
     span = max(float((_each(np.maximum, used, tree, trees) - _each(np.minimum, used, tree, trees)).max(initial=0)), 2.0**-900)
     means = _each(np.add, np.abs(values), tree, trees) / np.maximum(op.leaf_counts[:, None], 1)
-    scale = max(1.0, float(_by_output(op, means).min(initial=np.inf)))
+    scale = max(1.0, float(np.sqrt(_by_output(op, means**2)).min(initial=np.inf)))
     for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
         exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
         # The rounding errors of T leaves are independent: six standard deviations of their sum.
