@@ -99,3 +99,14 @@ def test_base_score_at_the_ends(score: str) -> None:
     expected = model.predict(xgb.DMatrix(X), output_margin=True)
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(hbc.convert(model, "numpy").raw_score(X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_children_apart_are_refused() -> None:
+    """XGBoost looks for the right child behind the left one, and does not look at right_children where a value is there."""
+    X, y = data()
+    model = xgb.train({"max_depth": 1, "base_score": 0.5, "nthread": 1}, xgb.DMatrix(X, y), 1)
+    document = json.loads(model.save_raw("json"))
+    (tree,) = document["learner"]["gradient_booster"]["model"]["trees"]
+    tree["left_children"][0], tree["right_children"][0] = 2, 1
+    with pytest.raises(hbc.UnsupportedOperatorError, match="side by side"):
+        hbc.convert(xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8")), "numpy")

@@ -197,6 +197,8 @@ def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
 def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: PlaneTable) -> Tree:
     left, right = document["left_children"], document["right_children"]
     leaf = left < 0
+    if np.any(right[~leaf] != left[~leaf] + 1):  # all that XGBoost grows; it takes left + 1 whatever the document says
+        raise Refusal("a node has children that are not side by side.")
     condition = document["split_conditions"]
     feature = document["split_indices"].astype(np.int64)
     default_left = document["default_left"].astype(bool)
