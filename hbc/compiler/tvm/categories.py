@@ -87,16 +87,21 @@ def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:
 
 @dataclass(frozen=True)
 class PackedSets:
-    """columns i64[C]: the features with categories; starts, sizes i64[C]: their parts of `bits` u16: the byte's place · 256 + the byte
-    with the bit of every category 0…size − 1 (the last: all others), then of an invalid one, then of NaN.
+    """columns i64[C]: the features with categories; starts, sizes i64[C]: their parts of `bits` u16: the number of the bit
+    of every category 0…size − 1 (the last: all others), then of an invalid one, then of NaN; counts i64[C]: how many bits there are.
     set_column i64[S]; bytes u8[S, B]: the bits of the rows that go right."""
 
     columns: Array
     starts: Array
     sizes: Array
     bits: Array
+    counts: Array
     set_column: Array
     bytes: Array
+
+    def goes_right(self, sets: Array) -> Array:
+        """bool[sets, bits]."""
+        return np.unpackbits(self.bytes[sets], axis=1, bitorder="little").astype(bool)
 
 
 def pack_sets(op: TreeEnsemble) -> PackedSets:
@@ -120,7 +125,8 @@ def pack_sets(op: TreeEnsemble) -> PackedSets:
     every = np.arange(len(place))
     right[every, counts + 1], right[every, counts + 2] = sets.invalid, sets.missing
     packed = np.packbits(right, axis=1, bitorder="little")
-    return PackedSets(columns, starts, sizes, (bit // 8 * 256 + (1 << bit % 8)).astype(np.uint16), place, packed)
+    bits_of = np.array([len(categories) + 3 for categories in known])
+    return PackedSets(columns, starts, sizes, bit.astype(np.uint16), bits_of, place, packed)
 
 
 class Codes:
@@ -133,6 +139,7 @@ class Codes:
         self.bits = f.own(packed.bits, "u16")
         self.count = f.size(len(packed.columns))
         count = 1 << (len(packed.columns) - 1).bit_length()
+        self.number = T.alloc_buffer((count * f.block,), "uint16")
         self.place = T.alloc_buffer((count * f.block,), "uint8")
         self.bit = T.alloc_buffer((count * f.block,), "uint8")
 
@@ -145,9 +152,12 @@ class Codes:
             whole = tirx.Cast("int64", tirx.Select(valid, value, number(0, dtype)))
             size = T.Bind(f.constant(self.sizes, "i64", column))
             entry = tirx.Select(valid, tirx.Min(whole, size - 1), tirx.Select(is_nan(value), size + 1, size))
-            bits = T.Bind(f.constant(self.bits, "u16", f.constant(self.starts, "i64", column) + entry))
-            T.buffer_store(self.place, tirx.Cast("uint8", bits >> tirx.const(8, "uint16")), [column * f.block + row])
-            T.buffer_store(self.bit, tirx.Cast("uint8", bits), [column * f.block + row])
+            bit = T.Bind(f.constant(self.bits, "u16", f.constant(self.starts, "i64", column) + entry))
+            at = T.Bind(column * f.block + row)
+            T.buffer_store(self.number, bit, [at])
+            T.buffer_store(self.place, tirx.Cast("uint8", tirx.shift_right(bit, tirx.const(3, "uint16"))), [at])
+            bit_in_byte = tirx.bitwise_and(bit, tirx.const(7, "uint16"))
+            T.buffer_store(self.bit, tirx.Cast("uint8", tirx.shift_left(tirx.const(1, "uint16"), bit_in_byte)), [at])
 
     def test(self, bytes_: Array, start: Expr, column: Expr, row: Expr) -> Expr:
         """Not 0 if a row goes right, u8; the set's bytes are bytes_[start …]."""

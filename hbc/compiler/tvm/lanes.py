@@ -18,9 +18,11 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.categories import Codes, PackedSets
 from hbc.compiler.tvm.codegen import Function
 from hbc.compiler.tvm.expressions import Expr
 from hbc.compiler.tvm.ranks import RankedTrees
+from hbc.compiler.tvm.tables import few_sizes
 from hbc.compiler.tvm.vectors import permute, store, vector
 from hbc.ir.types import Array
 
@@ -29,12 +31,15 @@ TOGETHER = 2  # vectors of trees in flight: independent chains that hide each ot
 ROWS = 4  # that share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
+MOST_MASK_BYTES = 4 << 20  # of what category sets decide: beyond, they would not stay in the cache
 WORD = 8  # bytes loaded to read a leaf's integer, of which the last ones count
 
 
-def fits_lanes(ranked: RankedTrees) -> bool:
+def fits_lanes(ranked: RankedTrees, sets: PackedSets | None) -> bool:
     """Whether ranks, planes and leaves are bytes."""
-    return ranked.planes <= MOST_PLANES and not ranked.tests_sets and int(ranked.leaf_counts.max(initial=1)) <= 256
+    if ranked.planes > MOST_PLANES or int(ranked.leaf_counts.max(initial=1)) > 256:
+        return False
+    return sets is None or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-LANES].sum()) * 8 <= MOST_MASK_BYTES
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class PackedLanes:
     where in `splits` the phase's vectors would stand at step 0; splits u8[vectors and steps, 3, 64]: plane, rank, lo.
     first i32[64 · vectors]: where in `integers` the leaves of a tree begin (of lanes without a tree: at zeros); integers u8: leaf after
     leaf its `width` integers of `bytes` bytes, each the last bytes of the WORD that ends with it; target i64[64 · vectors].
+    masks u8[B, M]: for every bit of a column's categories (those of column c begin at mask_starts[c]), the bits of the splits, vector
+    and step one after the other, where a row with that bit goes right; M is a multiple of 64.
     """
 
     together: int
@@ -57,13 +64,15 @@ class PackedLanes:
     first: Array
     integers: Array
     target: Array
+    masks: Array
+    mask_starts: Array
 
     @property
     def vectors(self) -> int:
         return len(self.first) // LANES
 
 
-def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array) -> PackedLanes:
+def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, sets: PackedSets | None) -> PackedLanes:
     """integers i64[L, width], of `size` bytes, by the ensemble's numbers of leaves; the target of each tree. Vectorized."""
     counts = np.diff(ranked.starts).astype(np.int64)
     vectors = -(-len(counts) // LANES)
@@ -91,8 +100,16 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array) -
     phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
     block = starts[group, phase] + step * active[phase] + member
     lo = number[ranked.leaf_starts[tree] + ranked.split_lo]
-    for field, values in enumerate((ranked.split_plane, ranked.split_rank, lo)):
-        splits[block, field, place[tree] % LANES] = values
+    tests_set = ranked.split_plane >= ranked.planes
+    plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
+    lanes = place[tree] % LANES
+    for field, values in enumerate((plane, rank, lo)):
+        splits[block, field, lanes] = values
+    masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
+    if sets is not None:
+        masks, mask_starts = _masks(
+            sets, len(splits), ranked.split_plane[tests_set] - ranked.planes, block[tests_set], lanes[tests_set]
+        )
 
     width = integers.shape[1]
     renumbered = np.empty(len(ranked.leaves), np.int64)
@@ -103,14 +120,29 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array) -
     first[place] = len(zeros) + ranked.leaf_starts[:-1] * (width * size) + size - WORD
     targets = np.zeros(vectors * LANES, np.int64)
     targets[place] = target
-    return PackedLanes(together, ends, starts, splits, size, width, first, np.concatenate([zeros, little]), targets)
+    return PackedLanes(
+        together, ends, starts, splits, size, width, first, np.concatenate([zeros, little]), targets, masks, mask_starts
+    )
+
+
+def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
+    """`PackedLanes.masks`, `mask_starts`: split i, at a step and in a lane, tests set tested[i]."""
+    starts = np.cumsum(sets.counts) - sets.counts
+    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * LANES), np.uint8)
+    for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
+        mine = sets.set_column[tested] == column
+        right = sets.goes_right(tested[mine])[:, :count]
+        bits = (right << (lane[mine, None] % 8)).astype(np.uint8)
+        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (LANES // 8) + lane[mine] // 8, bits)
+    return masks, starts.astype(np.int64)
 
 
 class Lanes:
     """The code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
 
-    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, outputs: int) -> None:
-        self.f, self.packed, self.ranks, self.outputs, self.planes = f, packed, ranks, outputs, planes
+    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, outputs: int, codes: Codes | None) -> None:
+        self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, outputs, codes
+        self.planes, self.groups, self.vectors = f.size(planes), f.size(len(packed.ends)), f.size(packed.vectors * LANES)
         self.registers = next(count for count in (1, 2, 4) if planes <= count * LANES)
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
@@ -124,22 +156,31 @@ class Lanes:
         self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
         self.right = T.alloc_buffer((LANES,), "uint8")
         self.total = T.alloc_buffer((1,), "int64")
+        if codes is not None:
+            self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
+            self.mask_size = f.size(packed.masks.shape[1])
+            self.row_mask_size = few_sizes(packed.masks.shape[1]) + LANES
+            self.row_masks = T.alloc_buffer((ROWS * self.row_mask_size,), "uint8")
+            lane = np.arange(LANES)
+            self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
         """The sums of an output for all rows, i64, as a vector."""
         return lambda output: vector(self.sums, output * rows, rows)
 
     def run(self, row: Expr, rows: int) -> None:
-        f, packed, together = self.f, self.packed, self.packed.together
+        f, together = self.f, self.packed.together
         with f.repeat(self.outputs * rows) as i:
             T.buffer_store(self.sums, tirx.const(0, "int64"), [i])
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
                 T.buffer_store(self.row_ranks, rank, [plane + r * self.registers * LANES])
+        if self.codes is not None:
+            self._decide(self.codes, row, rows)
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
-        with f.repeat(len(packed.ends)) as group, f.repeat(1) as origin:
+        with f.repeat(self.groups) as group, f.repeat(1) as origin:
             for candidate in self.candidates[: rows * together]:
                 store(candidate, zero, origin, LANES)
             for phase in range(together):
@@ -150,15 +191,30 @@ class Lanes:
                 store(self.right, tirx.Broadcast(tirx.Cast("uint8", first + 1), LANES), origin, LANES)
                 with T.serial(first, end) as step:
                     for member in range(active):
-                        self._split(member, rows, (start + step * active + member) * (FIELDS * LANES), origin)
+                        self._split(member, rows, start + step * active + member, origin)
                     store(self.right, tirx.Add(vector(self.right, origin, LANES), one), origin, LANES)
             for slot, candidate in enumerate(self.candidates[: rows * together]):
                 store(self.reached, vector(candidate, origin, LANES), origin + slot * LANES, LANES)
             self._add(group, rows)
 
-    def _split(self, member: int, rows: int, at: Expr, origin: Expr) -> None:
-        """One step of 64 trees for all rows."""
+    def _decide(self, codes: Codes, row: Expr, rows: int) -> None:
+        """What the category sets of all splits decide about some rows: the masks of a row's categories, one of each column, joined."""
         f = self.f
+        vectors = T.Bind(self.mask_size // LANES)
+        for r in range(rows):
+            with f.repeat(vectors) as i:
+                store(self.row_masks, tirx.Broadcast(tirx.const(0, "uint8"), LANES), r * self.row_mask_size + i * LANES, LANES)
+            with f.repeat(codes.count) as column:
+                bit = tirx.Cast("int64", codes.number[column * f.block + row + r])
+                start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
+                with f.repeat(vectors) as i:
+                    at = r * self.row_mask_size + i * LANES
+                    mask = f.constants(self.masks, "u8", start + i * LANES, LANES)
+                    store(self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, LANES), mask), at, LANES)
+
+    def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
+        """One step of 64 trees for all rows."""
+        f, at = self.f, block * (FIELDS * LANES)
         plane, split, lo = (f.constants(self.splits, "u8", at + field * LANES, LANES) for field in range(FIELDS))
         right = vector(self.right, origin, LANES)  # counted: LLVM would broadcast a number for every use
         for r in range(rows):
@@ -167,6 +223,11 @@ class Lanes:
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, LANES)
             onward = tirx.Select(tirx.LT(split, permute(table, plane)), right, lo)
+            if self.codes is not None:
+                mask = vector(self.row_masks, r * self.row_mask_size + block * (LANES // 8), LANES)
+                mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, LANES))
+                mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, LANES))
+                onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), LANES), mask), right, onward)
             store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, LANES)
 
     def _add(self, group: Expr, rows: int) -> None:
@@ -175,7 +236,7 @@ class Lanes:
         trees = T.Bind(group * (together * LANES))
         size = tirx.Broadcast(tirx.const(packed.bytes * packed.width, "int32"), 16)
         # The number of vectors is one that LLVM does not know: it would unroll these loops, and gather with vector instructions.
-        left = T.Bind(tirx.Min(tirx.const(together * LANES, "int64"), tirx.const(packed.vectors * LANES, "int64") - trees))
+        left = T.Bind(tirx.Min(tirx.const(together * LANES, "int64"), self.vectors - trees))
         for row in range(rows):
             start = row * together * LANES
             with T.serial(tirx.const(0, "int64"), left // 16) as part:

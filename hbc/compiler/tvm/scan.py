@@ -26,6 +26,7 @@ from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
 from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.leaves import DIGIT, GROUPS_IN_SPAN, FixedPoint, LeafGather, LeafTables, Leaves, fixed_point
 from hbc.compiler.tvm.ranks import PLANE, Lockstep, RankedTrees, lockstep, rank_encode
+from hbc.compiler.tvm.tables import few_sizes
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import broadcast, many, store, vector
 from hbc.ir.graph import Node
@@ -159,8 +160,8 @@ def tree_scan(f: Function, node: Node) -> None:
     leaves.clear()
     scan = Scan(f, packed, ranks, leaves, sets)
     few = None
-    if f.dialect.byte_permute and fits_lanes(ranked):
-        few = Lanes(f, f.once(pack_lanes_of, op), ranked.planes, ranks, op.n_outputs)
+    if f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if sets is not None else None):
+        few = Lanes(f, f.once(pack_lanes_of, op), ranked.planes, ranks, op.n_outputs, sets.codes if sets is not None else None)
     pairs = T.Bind(f.rows // (CHUNK * CHUNKS))
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
@@ -198,10 +199,11 @@ def tree_scan(f: Function, node: Node) -> None:
 
 def pack_lanes_of(op: TreeEnsemble) -> PackedLanes:
     """The same trees for lanes.py."""
-    fixed = fixed_point(op)
+    ranked, fixed = rank_encode(op), fixed_point(op)
     assert fixed is not None
     # Lanes read integers with a sign.
-    return pack_lanes(rank_encode(op), fixed.integers, fixed.digits * DIGIT // 8 + 1, op.target)
+    size = fixed.digits * DIGIT // 8 + 1
+    return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
 
 
 class Result:
@@ -244,11 +246,6 @@ class Result:
             gap = tirx.Sub(vector(memory, largest, lanes), vector(memory, second, lanes))
             near = tirx.LE(gap, broadcast(self.close, lanes))
             store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
-
-
-def few_sizes(size: int) -> int:
-    """The least power of two from 32 on that is not less, so that models of many sizes share code."""
-    return 1 << max(5, (size - 1).bit_length())
 
 
 def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int) -> Any:

@@ -27,6 +27,11 @@ def aligned(size: int, dtype: str) -> Array:
     return memory[start : start + size * kind.itemsize].view(kind)
 
 
+def few_sizes(size: int) -> int:
+    """The least power of two from 32 on that is not less, so that models of many sizes share code."""
+    return 1 << max(5, (size - 1).bit_length())
+
+
 class Tables:
     """The constant arrays of a function, one table a dtype. Where an array stands in its table is a number in the code: the
     fewest instructions for pipelines of small operators. Arrays are known by their identity: whoever adds one keeps it alive."""
