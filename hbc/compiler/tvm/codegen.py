@@ -280,8 +280,9 @@ class Function:
         return self.block if self.plan.slots[node].shared else self.lanes
 
     def scratch(self, size: int, dtype: str) -> Any:
-        """A few values that stay in registers: all indices must be constants or vector lanes."""
-        return T.alloc_buffer((size,), DTYPES[dtype], scope="local")
+        """A few values that stay in registers: all indices must be constants or vector lanes. (On a CPU, TVM puts up to 1 KiB of
+        scope "global" on the stack; "local" it takes from a pool, with a call each time, and then it stays in memory.)"""
+        return T.alloc_buffer((size,), DTYPES[dtype], scope="local" if self.cuda else "global")
 
 
 def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -155,19 +154,18 @@ class Walk:
     def run(self, rows: list[Expr], roots: list[Expr], use: Callable[[int, Expr], None]) -> None:
         """Walk from roots[i] with rows[i], all at once; then `use(i, place of the leaf's values)`."""
         f = self.f
-        at = f.scratch(len(rows), "i64")
-        going = T.alloc_buffer((1,), self.unsigned, scope="local")
+        at, going = f.scratch(len(rows), "i64"), f.scratch(1, self.word)
         for i, root in enumerate(roots):
             T.buffer_store(at, root, [i])
-        T.buffer_store(going, tirx.const(1, self.unsigned), [0])
-        with T.While(tirx.NE(going[0], tirx.const(0, self.unsigned))):
+        T.buffer_store(going, tirx.const(1, DTYPES[self.word]), [0])
+        with T.While(tirx.NE(going[0], tirx.const(0, DTYPES[self.word]))):
             for _ in range(LEVELS):
                 for i, row in enumerate(rows):
                     T.buffer_store(at, self._step(at[i], row), [i])
             columns = self._column(self._link(at[0]))
             for i in range(1, len(rows)):
                 columns = tirx.bitwise_or(columns, self._column(self._link(at[i])))
-            T.buffer_store(going, columns, [0])
+            T.buffer_store(going, tirx.Cast(DTYPES[self.word], columns), [0])
         for i in range(len(rows)):
             use(i, tirx.Cast("int64", f.constant(self.packed.words, self.word, at[i] * 2)))
 
