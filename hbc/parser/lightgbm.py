@@ -291,10 +291,16 @@ def link(objective: str, raw: Node) -> Node:
 
 @dataclass(frozen=True)
 class Scores:
-    """raw[N, K]: the sums of leaves; output[N, K]: what Booster.predict returns."""
+    """raw[N, K]: the sums of leaves; output[N, K]: what Booster.predict returns; leaves i32[N, T]."""
 
     raw: Node
     output: Node
+    leaves: Node
+
+    @property
+    def options(self) -> dict[str, Node]:
+        """What `predict` returns with raw_score=True, and with pred_leaf=True."""
+        return {"raw_score": flat(self.raw), "apply": self.leaves}
 
 
 def as_read(x: Node) -> Node:
@@ -344,7 +350,7 @@ def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
-    return Scores(raw, link(model.header.get("objective", ""), mean))
+    return Scores(raw, link(model.header.get("objective", ""), mean), t.cast(leaf_numbers(trees)(read), "i32"))
 
 
 def flat(scores: Node) -> Node:
@@ -365,12 +371,13 @@ def _model_columns(m: Any) -> Described:
 
 @converts("lightgbm.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
-    return {"predict": flat(scores(m, x, public_name(type(m)), min_rows=0).output)}
+    result = scores(m, x, public_name(type(m)), min_rows=0)
+    return {"predict": flat(result.output), **result.options}
 
 
 @returns_without_rows("lightgbm.Booster")
 def _no_predictions(m: Any) -> WithoutRows:
-    return {"predict": ("<f8", (0,))}
+    return {"predict": ("<f8", (0,)), "raw_score": ("<f8", (0,))}
 
 
 def _scores(m: Any, x: Node | Frame) -> Scores:
@@ -381,13 +388,14 @@ def _scores(m: Any, x: Node | Frame) -> Scores:
 
 @converts("lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel", frame=True)
 def lgbm_regressor(m: Any, x: Node | Frame) -> Result:
-    return {"predict": flat(_scores(m, x).output)}
+    result = _scores(m, x)
+    return {"predict": flat(result.output), **result.options}
 
 
 @converts("lightgbm.LGBMClassifier", frame=True)
 def lgbm_classifier(m: Any, x: Node | Frame) -> Result:
     result = _scores(m, x)
-    outputs = {"decision_function": flat(result.raw)} if hasattr(m, "decision_function") else {}
+    outputs = {**({"decision_function": flat(result.raw)} if hasattr(m, "decision_function") else {}), **result.options}
     if callable(m.objective_):
         # Without a link there are neither probabilities nor labels: LightGBM returns the sums for both.
         return {"predict": flat(result.output), "predict_proba": flat(result.output), **outputs}

@@ -311,8 +311,10 @@ class Estimator:
         """What the class's own `predict` starts from, and a regressor's returns."""
         return flat(link(self.machine.learner.objective, self.margin()))
 
-    def apply(self) -> dict[str, Node]:
-        return {"apply": flat(self.machine.leaves(self.read(in_place=False)))} if self.machine.has_trees else {}
+    def others(self) -> dict[str, Node]:
+        """What `predict` returns with output_margin=True; and `apply`."""
+        leaves = {"apply": flat(self.machine.leaves(self.read(in_place=False)))} if self.machine.has_trees else {}
+        return {"raw_score": flat(self.margin()), **leaves}
 
 
 @describes("xgboost.Booster")
@@ -322,16 +324,18 @@ def _booster_columns(m: Any) -> Described:
 
 @converts("xgboost.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
-    """`predict` of a DMatrix made of X: all rounds."""
+    """`predict` of a DMatrix made of X: all rounds; also with output_margin=True, and with pred_leaf=True."""
     machine = Machine(read_model(m))
-    margin = machine.margin(_checked(m, machine.learner, x, allow_inf=False))
-    return {"predict": flat(link(machine.learner.objective, margin))}
+    x = _checked(m, machine.learner, x, allow_inf=False)
+    margin = machine.margin(x)
+    leaves = {"apply": flat(machine.leaves(x))} if machine.has_trees else {}
+    return {"predict": flat(link(machine.learner.objective, margin)), "raw_score": flat(margin), **leaves}
 
 
 @converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker", frame=True)
 def xgb_regressor(m: Any, x: Node | Frame) -> Result:
     estimator = Estimator(m, x)
-    return {"predict": estimator.output(), **estimator.apply()}
+    return {"predict": estimator.output(), **estimator.others()}
 
 
 @converts("xgboost.XGBClassifier", "xgboost.XGBRFClassifier", frame=True)
@@ -356,16 +360,16 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
         proba = t.concat([t.sub(1.0, column), column])
     else:
         raise Refusal(f"it has {n_classes} classes but {columns} outputs.")
-    return {"predict": predicted, "predict_proba": proba, **estimator.apply()}
+    return {"predict": predicted, "predict_proba": proba, **estimator.others()}
 
 
 @returns_without_rows(
     "xgboost.Booster", "xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker"
 )
 def _no_predictions(m: Any) -> WithoutRows:
-    return {"predict": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    return {"predict": ("<f4", (0,)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
 
 
 @returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
 def _no_classes(m: Any) -> WithoutRows:
-    return {"predict": ("<i8", (0,)), "predict_proba": ("<f4", (0, 2)), "apply": ("<f4", (0,))}
+    return {"predict": ("<i8", (0,)), "predict_proba": ("<f4", (0, 2)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 METHODS = (
@@ -14,8 +14,9 @@ METHODS = (
     "transform",
     "score_samples",
     "apply",
+    "raw_score",
 )
-"""The methods that a compiled model has where its source has them."""
+"""The methods that a compiled model has where its source has them, as methods or as options of another one (`Case.options`)."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Case:
     rtol, atol: for float64 outputs, and `reason` says why where they are wider than the default; float32 outputs have the
     contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
     methods: those to compare; by default all that the source has. float32: also score the matrix as float32.
+    options: calls (model, matrix) of what the source has by an option only (LightGBM's predict(pred_leaf=True) is `apply`).
     convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
     """
 
@@ -36,4 +38,5 @@ class Case:
     sample: bool = False
     methods: tuple[str, ...] | None = None
     float32: bool = True
+    options: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     convert_input: Callable[[Any], Any] | None = None

@@ -13,9 +13,20 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
-from estimators.case import Case
+from estimators import case
 
 ROWS = 600
+
+
+def _margins(model, X):
+    return model.predict(X, output_margin=True)
+
+
+def _leaves(model, X):
+    return model.predict(X, pred_leaf=True)
+
+
+Case = functools.partial(case.Case, options={"raw_score": _margins})
 
 
 def _data(missing=0.1, zeros=0.1, seed=0):
@@ -169,7 +180,7 @@ def _pruned():
     return xgb.train(parameters, xgb.DMatrix(X, target), 10), X[:200]
 
 
-_BoosterCase = functools.partial(Case, convert_input=xgb.DMatrix)
+_BoosterCase = functools.partial(case.Case, convert_input=xgb.DMatrix, options={"raw_score": _margins, "apply": _leaves})
 
 CASES = [
     Case("XGBClassifier binary", _classifier),
@@ -186,7 +197,9 @@ CASES = [
     Case("XGBClassifier forest boosted", lambda: _classifier(3, num_parallel_tree=3, subsample=0.7)),
     Case("XGBClassifier early stopping", _early_stopped),
     Case("XGBClassifier early stopping binary", lambda: _early_stopped(2, num_parallel_tree=2, subsample=0.7)),
-    Case("XGBClassifier gblinear", lambda: _classifier(3, booster="gblinear"), methods=("predict", "predict_proba")),
+    Case(
+        "XGBClassifier gblinear", lambda: _classifier(3, booster="gblinear"), methods=("predict", "predict_proba", "raw_score")
+    ),
     Case("XGBRFClassifier", lambda: _classifier(3, estimator=xgb.XGBRFClassifier)),
     Case("XGBRFClassifier binary", lambda: _classifier(estimator=xgb.XGBRFClassifier)),
     Case("XGBRFRegressor", lambda: _regressor(estimator=xgb.XGBRFRegressor)),
@@ -210,10 +223,10 @@ CASES = [
     Case("XGBRegressor base_score poisson", lambda: _regressor(base_score=2.5, objective="count:poisson")),
     Case("XGBRegressor dart", lambda: _regressor(booster="dart", rate_drop=0.5)),
     Case("XGBRegressor dart normalized", lambda: _regressor(booster="dart", rate_drop=0.5, normalize_type="forest")),
-    Case("XGBRegressor gblinear", lambda: _regressor(booster="gblinear"), methods=("predict",)),
+    Case("XGBRegressor gblinear", lambda: _regressor(booster="gblinear"), methods=("predict", "raw_score")),
     Case("XGBRegressor two outputs", lambda: _regressor(_two)),
     Case("XGBRegressor multi_output_tree", lambda: _regressor(_two, multi_strategy="multi_output_tree")),
-    Case("XGBRegressor gblinear two outputs", lambda: _regressor(_two, booster="gblinear"), methods=("predict",)),
+    Case("XGBRegressor gblinear two outputs", lambda: _regressor(_two, booster="gblinear"), methods=("predict", "raw_score")),
     Case("XGBRegressor exact", lambda: _regressor(tree_method="exact")),
     Case("XGBRegressor approx", lambda: _regressor(tree_method="approx")),
     Case("XGBRegressor lossguide", lambda: _regressor(grow_policy="lossguide", max_leaves=9, max_depth=0)),
@@ -222,23 +235,23 @@ CASES = [
     Case("XGBRegressor missing=-999", lambda: _missing(-999.0)),
     Case("XGBRegressor missing=inf", lambda: _missing(np.inf)),
     Case("XGBRegressor missing=0.1", lambda: _missing(0.1)),
-    Case("XGBRegressor missing=0 gblinear", lambda: _missing(0.0, booster="gblinear"), methods=("predict",)),
+    Case("XGBRegressor missing=0 gblinear", lambda: _missing(0.0, booster="gblinear"), methods=("predict", "raw_score")),
     Case("XGBRegressor categorical", lambda: _categorical(max_cat_to_onehot=1)),
     Case("XGBRegressor categorical one-hot", lambda: _categorical(max_cat_to_onehot=100)),
     Case("XGBRegressor frame with categories", _frame),
     Case("XGBRegressor frame with categories dart", lambda: _frame(booster="dart", max_cat_to_onehot=1)),
     Case("XGBRegressor sparse matrix", _sparse),
-    Case("XGBRegressor behind OneHotEncoder", lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"))),
-    Case(
+    case.Case("XGBRegressor behind OneHotEncoder", lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"))),
+    case.Case(
         "XGBRegressor behind sparse selection",
         lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"), SelectKBest(k=5), MaxAbsScaler()),
     ),
-    Case(
+    case.Case(
         "XGBRegressor behind dense OneHotEncoder",
         lambda: _pipeline(OneHotEncoder(handle_unknown="ignore", sparse_output=False)),
     ),
-    Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
-    Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
+    case.Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
+    case.Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
     Case("XGBModel", lambda: _regressor(estimator=xgb.XGBModel)),
     Case("XGBRanker rank:ndcg", _ranker),
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
@@ -252,7 +265,7 @@ CASES = [
         "XGBoost Booster multi:softprob", lambda: _booster(lambda y: _classes(y, 3), objective="multi:softprob", num_class=3)
     ),
     _BoosterCase("XGBoost Booster survival:aft", lambda: _booster(label=False, objective="survival:aft")),
-    _BoosterCase("XGBoost Booster gblinear", lambda: _booster(booster="gblinear")),
+    _BoosterCase("XGBoost Booster gblinear", lambda: _booster(booster="gblinear"), methods=("predict", "raw_score")),
     _BoosterCase("XGBoost Booster early stopping", _early_stopped_booster),
     _BoosterCase("XGBoost Booster from a document", lambda: _reloaded(_booster())),
     _BoosterCase("XGBoost Booster pruned", _pruned),

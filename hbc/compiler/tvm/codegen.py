@@ -19,7 +19,9 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
 from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, STORAGE, Plan, elements
-from hbc.compiler.tvm.vectors import store, vector
+from hbc.compiler.tvm.tables import ModelData, Tables
+from hbc.compiler.tvm.tables import aligned as aligned
+from hbc.compiler.tvm.vectors import store
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor
@@ -28,65 +30,6 @@ from hbc.ops.tree import TreeEnsemble
 THREADS_PER_BLOCK = 128  # of a CUDA launch
 
 Made = TypeVar("Made")
-
-LARGE = 1 << 15
-"""Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
-argument of a call costs some 20 ns."""
-
-
-class Tables:
-    """The constant arrays of a function, which the calls pass, so that code does not depend on them. They are known by their
-    identity: whoever adds one keeps it alive."""
-
-    def __init__(self) -> None:
-        self.buffers: dict[tuple[str, int], Any] = {}  # by storage dtype and number; 0 is the joined one
-        self.arrays: dict[tuple[str, int], list[Array]] = {}
-        self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # of an array: its table, and its offset there
-        self.sizes: dict[str, int] = {}
-
-    def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
-        """One element of an array of a storage dtype, or a vector of consecutive ones."""
-        key = (dtype, id(array))
-        if key not in self.places:
-            self.places[key] = self._add(array, dtype)
-        table, offset = self.places[key]
-        return vector(self.buffers[table], position + offset, lanes)
-
-    def _add(self, array: Array, dtype: str) -> tuple[tuple[str, int], int]:
-        table = (dtype, len(self.buffers) + 1 if array.nbytes >= LARGE else 0)
-        offset = 0 if table[1] else self.sizes.get(dtype, 0)
-        if table not in self.buffers:
-            length = tirx.Var("size", "int64")
-            self.buffers[table] = tirx.decl_buffer((length,), DTYPES[dtype], name=f"{dtype}_table{table[1] or ''}")
-        self.arrays.setdefault(table, []).append(array)
-        if not table[1]:
-            self.sizes[dtype] = offset + -(-array.size // ALIGNED) * ALIGNED
-        return table, offset
-
-    def joined(self) -> dict[str, Array]:
-        """The tables by name."""
-        tables = {}
-        for (dtype, number), arrays in self.arrays.items():
-            name = f"{dtype}_table{number or ''}"
-            if number:
-                tables[name] = arrays[0].reshape(-1)
-                continue
-            tables[name] = aligned(max(self.sizes[dtype], 1), dtype)
-            for array in arrays:
-                offset = self.places[dtype, id(array)][1]
-                tables[name][offset : offset + array.size] = array.reshape(-1)
-        return tables
-
-
-ALIGNED = 64  # elements: arrays begin at the boundaries of vectors and cache lines
-
-
-def aligned(size: int, dtype: str) -> Array:
-    """Zeros that begin at a cache line, as TVM demands of tables."""
-    kind = NUMPY_DTYPES[dtype]
-    memory = np.zeros(size * kind.itemsize + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size * kind.itemsize].view(kind)
 
 
 class Row(NamedTuple):
@@ -105,6 +48,8 @@ class Function:
         self.lanes = 1 if cuda else LANES
         self.block = 1 if cuda else plan.rows
         self.tables = Tables()
+        self.models: list[ModelData] = []  # one for every ensemble of trees
+        self.model: ModelData | None = None  # of the ensemble whose code is being made
         self.keep: list[Array] = []  # arrays made on the way, whose identity `tables` relies on
         self.pools: dict[tuple[str, bool], Any] = {}
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
@@ -172,9 +117,44 @@ class Function:
             ]
 
     @contextmanager
-    def repeat(self, count: int) -> Iterator[Expr]:
-        with T.serial(tirx.const(0, "int64"), tirx.const(count, "int64")) as index:
+    def repeat(self, count: Expr) -> Iterator[Expr]:
+        """A loop of so many rounds: an int, or the code's own number (`size`)."""
+        with T.serial(tirx.const(0, "int64"), tirx.const(count, "int64") if isinstance(count, int) else count) as index:
             yield index
+
+    # --- the model as data
+
+    @contextmanager
+    def ensemble(self) -> Iterator[None]:
+        """Code for an ensemble of trees, which is the same for all ensembles that the same way of computing fits.
+
+        In here `constant` and `constants` read from the ensemble's own argument, at places that the code looks up once a call;
+        `size` and `number` are looked up likewise. For two ensembles to share compiled code, whatever else depends on
+        the model must come from few classes: Python ints and floats in expressions, bounds of Python loops, the sizes of
+        `T.alloc_buffer`, `if`s. So write
+
+            with f.repeat(f.size(groups)) as group: …          # not f.repeat(groups)
+            plane * f.block + row                              # f.block is a class: a power of two
+            T.alloc_buffer((round_up(planes, 16) * f.block,))  # few sizes; an Expr would allocate at every call
+            tirx.Mul(total, f.number(scale))                   # not tirx.const(scale, "float64")
+
+        and take each `size` once, outside of loops in Python. Unroll (lanes, trees in lockstep) by constants of the schedule.
+        """
+        if self.cuda:
+            yield  # what is read before the launch would be read by the host
+            return
+        self.model = ModelData(f"trees{len(self.models) or ''}")
+        self.models.append(self.model)
+        yield
+        self.model = None
+
+    def size(self, value: int) -> Expr:
+        """A number of the model, i64: of an ensemble the code reads it, elsewhere it is a constant."""
+        return self.model.number(int(value)) if self.model is not None else tirx.const(int(value), "int64")
+
+    def number(self, value: float) -> Expr:
+        """The same for an f64."""
+        return self.model.number(float(value), "f64") if self.model is not None else tirx.const(float(value), "float64")
 
     def once(self, pack: Callable[[Any], Made], op: Operator) -> Made:
         """pack(op), made once for all methods of the graph, so that they share its arrays."""
@@ -189,18 +169,21 @@ class Function:
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
         """One element of a constant array, by its position in C order."""
         storage = STORAGE.get(dtype, dtype)
-        value = self.tables.elements(array, storage, position)
+        value = (self.model or self.tables).elements(array, storage, position)
         return convert(value, storage, "bool") if dtype == "bool" else value
 
     def constants(self, array: Array, dtype: str, start: Expr, lanes: int) -> Expr:
         """Consecutive elements of a constant array, as a vector."""
-        return self.tables.elements(array, dtype, start, lanes)
+        return (self.model or self.tables).elements(array, dtype, start, lanes)
 
     def own(self, array: Array, dtype: str) -> Array:
         """An array made by the compiler, to be read by `constant`."""
         storage = STORAGE.get(dtype, dtype)
-        copy = aligned(array.size, storage).reshape(array.shape)
-        copy[...] = array
+        if self.model is not None:
+            copy = np.ascontiguousarray(array, NUMPY_DTYPES[storage])  # it is copied to its place later
+        else:
+            copy = aligned(array.size, storage).reshape(array.shape)
+            copy[...] = array
         self.keep.append(copy)
         return copy
 
@@ -322,7 +305,9 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
 
     f = Function(plan, dialect, packed, cuda)
     rows = tirx.Var("n", "int64")
-    f.arguments = {node: _argument(f"x{i}", node.type, rows) for i, node in enumerate(plan.inputs)}
+    f.arguments = {
+        node: _argument(f"x{i}", node.type, rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
+    }
     outputs = {i: _argument(f"y{i}", node.type, rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     with IRBuilder() as builder, _blocks(f, first, end):
@@ -331,7 +316,8 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
             f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None)
         for segment in plan.segments:
             if isinstance(segment[0].op, TreeEnsemble):
-                compute(f, segment[0])
+                with f.ensemble():
+                    compute(f, segment[0])
             with f.each_chunk():
                 for node in segment:
                     if not isinstance(node.op, TreeEnsemble):
@@ -339,17 +325,32 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
                 for i, output in outputs.items():
                     if plan.outputs[i] in segment:
                         give_back(f, plan.outputs[i], output)
-    tables = f.tables.joined()
-    parameters = [*f.arguments.values(), *f.tables.buffers.values(), *outputs.values(), first, end]
-    function = tirx.PrimFunc(parameters, builder.get())
+    tables = f.tables.joined() | {model.words.name: _shared(model.packed(), packed) for model in f.models}
+    buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
+    parameters = [*f.arguments.values(), *buffers, *outputs.values(), first, end]
+    prelude = [statement for model in f.models for statement in model.prelude()]
+    function = tirx.PrimFunc(parameters, tirx.SeqStmt([*prelude, builder.get()]) if prelude else builder.get())
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)
     return Kernel(function, plan.inputs, tuple(tables.values()), tuple(tables), types, f.block, cost(plan))
 
 
-def _argument(name: str, kind: TensorType, rows: Expr) -> Any:
-    """The caller's array: numpy aligns no better than to the element."""
+def _shared(data: Array, packed: dict[Any, Any]) -> Array:
+    """An ensemble's data, or the same data of another method of the graph."""
+    known: list[Array] = packed.setdefault("data", [])
+    for other in known:
+        if np.array_equal(other, data):
+            return other
+    known.append(data)
+    return data
+
+
+def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> Any:
+    """The caller's array: numpy aligns no better than to the element. `trees`: an ensemble alone reads it, by columns that are
+    data, so that the code need not know how many there are."""
     shape = [rows if size == "N" else int(size) for size in kind.shape]
+    if trees and len(shape) == 2:
+        shape[1] = tirx.Var(f"{name}_columns", "int64")
     alignment = NUMPY_DTYPES[kind.dtype].itemsize
     return tirx.decl_buffer(shape, DTYPES[kind.dtype], name=name, data_alignment=alignment)
 

@@ -19,6 +19,7 @@ import numpy as np
 import tvm
 
 from hbc.compiler.base import CompileOptions
+from hbc.compiler.tvm.cache import compiled
 from hbc.compiler.tvm.codegen import Kernel, build
 from hbc.compiler.tvm.plan import elements, make_plan
 from hbc.compiler.tvm.targets import Machine, compile_module, nvcc
@@ -129,18 +130,18 @@ class TvmExecutable:
         with self._lock:
             if method not in self._methods:
                 kernel = self.kernel(method)
-                module = compile_module({method: kernel.function}, self.machine)
-                self._show(method, kernel, module)
-                self._methods[method] = self._bind(method, kernel, module)
+                module, call = compiled(kernel.function, self.machine)
+                self._show(kernel, module)
+                self._methods[method] = self._bind(kernel, call)
         return self._methods[method]
 
-    def _bind(self, method: str, kernel: Kernel, module: Any) -> Method:
+    def _bind(self, kernel: Kernel, call: Any) -> Method:
         tables = tuple(self._on_device(table) for table in kernel.tables)
         places = tuple(self.graph.inputs.index(node) for node in kernel.inputs)
         results = tuple((tuple(int(d) for d in kind.shape[1:]), NUMPY_DTYPES[kind.dtype]) for kind in kernel.outputs)
         filled = tuple(i for i, kind in enumerate(kernel.outputs) if elements(kind))
         many = 0.0 if self.machine.cuda else math.inf if self.threads == 1 else 2 * WORTH_A_THREAD / kernel.cost
-        return Method(kernel, module[method], places, tables, results, filled, many)
+        return Method(kernel, call, places, tables, results, filled, many)
 
     def _on_device(self, table: Array) -> Any:
         """A table as a tensor, the same for all methods that read it."""
@@ -169,7 +170,7 @@ class TvmExecutable:
         module = self.compile_all() if self._module is None else self._module
         return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
 
-    def _show(self, method: str, kernel: Kernel, module: Any) -> None:
+    def _show(self, kernel: Kernel, module: Any) -> None:
         if os.environ.get("HBC_DEBUG") == "4":
             print(kernel.function.script(), file=sys.stderr)
             if self.machine.cuda:

@@ -1,0 +1,51 @@
+"""No leaf differs from the source's own: a sample of leaf_sweep.py, and over ten million (row, tree) pairs a library in the slow tier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from leaf_sweep import LIBRARIES, WAYS, Figures, compare, subject, sweep
+
+SAMPLE = [(library, name) for library, (_, names) in LIBRARIES.items() for name in names]
+
+
+@pytest.mark.parametrize(("library", "name"), SAMPLE)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx"])
+def test_sample_of_leaves(library: str, name: str, backend: str) -> None:
+    figures = compare(subject(library, name, 0, 12), backend, "auto", "leaf", 0, 300)
+    assert figures.pairs
+    assert not figures.differing
+
+
+@pytest.mark.parametrize("way", [("tvm", "walk", "leaf"), ("tvm", "scan", "sum")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("LightGBM", "any threshold, missing type and side"),
+        ("LightGBM", "category sets"),
+        ("XGBoost", "3 classes of forests"),
+        ("XGBoost", "category sets"),
+        ("scikit-learn", "RandomForestClassifier"),
+        ("HistGradientBoosting", "HistGradientBoostingClassifier"),
+    ],
+)
+def test_sample_of_kernels(library: str, name: str, way: tuple[str, str, str]) -> None:
+    """A scan has no leaves to show, but its sums are of leaves so different that a wrong one shows."""
+    assert not compare(subject(library, name, 0, 12), *way, 0, 400).differing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_no_leaf_differs(library: str, way: tuple[str, str, str], record_property: Any) -> None:
+    """10,000 rows by numpy and tvm, 28 to 72 million pairs; a tenth of that by torch and onnx."""
+    total, differing = Figures(), []
+    for name, seed, figures in sweep(library, way, 120, 10_000 if way[0] in ("numpy", "tvm") else 1_000, range(2)):
+        total += figures
+        if figures.differing:
+            differing.append((name, seed, figures))
+    record_property("pairs", total.pairs)
+    print(f"{library} {' '.join(way)}: {total.pairs:,} pairs, {total.differing} differ")
+    assert not differing
+    assert total.pairs >= (10_000_000 if way[0] in ("numpy", "tvm") else 1_000_000)
