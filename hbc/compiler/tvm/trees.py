@@ -8,8 +8,8 @@ itself, so that a walk that has ended waits for the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from tvm import tirx
@@ -33,7 +33,7 @@ class Packed:
     planes: (feature, whether NaN stands below all numbers) of the columns that nodes compare: plane p is column p + 1 of a row's
     keys. Column 0, of zeros, is the leaves'.
     words [M, 2]: of every node the threshold's key (of a leaf, its place in `values`), and `left << shift | column`; first the roots.
-    values [D, V]: the different leaves' values; the numbers [L, 1] of the leaves where those are the output.
+    After the roots, as many leaves as make whole rounds of trees. values [D, V]: the different leaves' values; the numbers [L, 1] of the leaves where those are the output.
     """
 
     planes: tuple[tuple[int, bool], ...]
@@ -59,9 +59,21 @@ def pack(op: TreeEnsemble) -> Packed:
     words[number[inner], 1] = number[op.left[inner]] << shift | plane + 1
     words[number[leaf], 0] = place[op.left[leaf]]
     words[number[leaf], 1] = number[leaf] << shift
+    waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
+    words[waiting, 1] = waiting << shift
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
     return Packed(planes, kept, shift, values)
+
+
+def whole_rounds(trees: int) -> int:
+    """As many trees as rounds of walks take."""
+    return -(-trees // WALKS) * WALKS
+
+
+def key_columns(planes: int) -> int:
+    """The columns of a row's keys: a few sizes, and rows begin at cache lines."""
+    return -(-(planes + 1) // 16) * 16
 
 
 def ordered(x: Array) -> Array:
@@ -103,7 +115,7 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
     size = np.zeros(len(op.feature), np.int64)  # pairs below a node
     for inner in reversed(levels):
         size[inner] = np.where(shared[inner], 0, 1 + size[left[inner]] + size[right[inner]])
-    first = -(-op.n_trees // 2)
+    first = leaf_pairs = whole_rounds(op.n_trees) // 2
     if shared.any():
         pairs = place[left[left[shared]]] * values + place[left[right[shared]]]
         first += values * values
@@ -112,7 +124,7 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
     number = np.full(len(op.feature), -1, np.int64)
     number[op.roots] = np.arange(op.n_trees)
     if shared.any():
-        pair[shared] = -(-op.n_trees // 2) + pairs
+        pair[shared] = leaf_pairs + pairs
     for inner in levels:
         number[left[inner]], number[right[inner]] = 2 * pair[inner], 2 * pair[inner] + 1
         on = inner[~shared[inner]]
@@ -128,62 +140,59 @@ class Walk:
     """The code of walks over one packed ensemble."""
 
     def __init__(self, f: Function, packed: Packed, x: Node) -> None:
-        self.f, self.packed, self.x = f, packed, x
+        self.f, self.x = f, x
+        self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
+        self.link = "uint32" if self.word == "i32" else "uint64"
         self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
-        self.columns = len(packed.planes) + 1
+        self.planes = f.size(len(packed.planes))
+        self.columns = key_columns(len(packed.planes))
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
+        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
     def fill(self, row: Expr) -> None:
         """The keys of a row, NaN's below or above all others."""
-        f, bits, dtype = self.f, self.bits, self.x.type.dtype
+        f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(row * self.columns)
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
-        with f.repeat(len(self.packed.planes)) as plane:
+        with f.repeat(self.planes) as plane:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
-            pattern = T.Bind(tirx.reinterpret(f"int{bits}", tirx.Add(value, tirx.const(0, DTYPES[dtype]))))
-            sign = tirx.shift_right(pattern, tirx.const(bits - 1, f"int{bits}"))
-            lowest = tirx.const(-(2 ** (bits - 1)), f"int{bits}")
-            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, lowest))
-            missing = tirx.Cast(f"int{bits}", f.constant(self.missing, "i64", plane))
+            pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
+            sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
+            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
+            missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
             key = tirx.Select(is_nan(value), missing, key)
             T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
 
-    def run(self, rows: list[Expr], roots: list[Expr], use: Callable[[int, Expr], None]) -> None:
-        """Walk from roots[i] with rows[i], all at once; then `use(i, place of the leaf's values)`."""
-        f = self.f
-        at, going = f.scratch(len(rows), "i64"), f.scratch(1, self.word)
-        for i, root in enumerate(roots):
-            T.buffer_store(at, root, [i])
-        T.buffer_store(going, tirx.const(1, DTYPES[self.word]), [0])
-        with T.While(tirx.NE(going[0], tirx.const(0, DTYPES[self.word]))):
+    def run(self, walks: list[tuple[Expr, Expr]]) -> None:
+        """Walk all (tree, row) at once; then `places` are known."""
+        f, dtype = self.f, DTYPES[self.word]
+        at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
+        for i, (tree, _) in enumerate(walks):
+            T.buffer_store(at, tree, [i])
+        T.buffer_store(going, tirx.const(1, dtype), [0])
+        with T.While(tirx.NE(going[0], tirx.const(0, dtype))):
             for _ in range(LEVELS):
-                for i, row in enumerate(rows):
+                for i, (_, row) in enumerate(walks):
                     T.buffer_store(at, self._step(at[i], row), [i])
-            columns = self._column(self._link(at[0]))
-            for i in range(1, len(rows)):
-                columns = tirx.bitwise_or(columns, self._column(self._link(at[i])))
-            T.buffer_store(going, tirx.Cast(DTYPES[self.word], columns), [0])
-        for i in range(len(rows)):
-            use(i, tirx.Cast("int64", f.constant(self.packed.words, self.word, at[i] * 2)))
-
-    @property
-    def unsigned(self) -> str:
-        return "uint32" if self.word == "i32" else "uint64"
+            columns = [self._column(self._link(at[i])) for i in range(len(walks))]
+            T.buffer_store(going, tirx.Cast(dtype, reduce(tirx.bitwise_or, columns)), [0])
+        for i in range(len(walks)):
+            T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
 
     def _link(self, node: Expr) -> Expr:
-        return tirx.Cast(self.unsigned, self.f.constant(self.packed.words, self.word, node * 2 + 1))
+        return tirx.Cast(self.link, self.f.constant(self.words, self.word, node * 2 + 1))
 
     def _column(self, link: Expr) -> Expr:
-        return tirx.bitwise_and(link, tirx.const((1 << self.packed.shift) - 1, self.unsigned))
+        return tirx.bitwise_and(link, tirx.const((1 << self.shift) - 1, self.link))
 
     def _step(self, node: Expr, row: Expr) -> Expr:
-        threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.packed.words, self.word, node * 2))
+        threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.words, self.word, node * 2))
 
         def onward(link: Expr) -> Expr:
-            left = tirx.shift_right(link, tirx.const(self.packed.shift, self.unsigned))
+            left = tirx.shift_right(link, tirx.const(self.shift, self.link))
             key = self.keys[row * self.columns + tirx.Cast("int64", self._column(link))]
             return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
 
@@ -197,8 +206,10 @@ class Sums:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
-        self.packed = f.once(pack, op)
-        self.walk = Walk(f, self.packed, node.inputs[0])
+        packed = f.once(pack, op)
+        self.walk = Walk(f, packed, node.inputs[0])
+        self.values = packed.values
+        self.trees = f.size(op.n_trees)
         self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
 
     def start(self, row: Expr) -> None:
@@ -209,18 +220,36 @@ class Sums:
             with f.grid([op.n_outputs]) as (column,):
                 f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
 
-    def use(self, tree: Expr, number: Expr, place: Expr) -> None:
-        """Add the values of the leaf that a row has reached in a tree."""
-        f, node, row = self.f, self.node, Row(number)
-        values, dtype = self.packed.values, node.type.dtype
-        if self.op.output == "leaf":
-            f.store(node, tree, row, f.constant(values, dtype, place))
+    def add_rows(self, tree: Expr, first: Expr, count: int) -> None:
+        """Use the leaves of one tree that consecutive rows have reached."""
+        with self.f.repeat(count) as i:
+            self._add(tree, first + i, T.Bind(self.walk.places[i]))
+
+    def add_trees(self, first: Expr, row: Expr) -> None:
+        """Use the leaves of consecutive trees that one row has reached."""
+        f, node, width = self.f, self.node, self.values.shape[1]
+        count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
+        if self.op.output == "leaf" or self.target is not None:
+            with f.repeat(count) as i:
+                self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        width = values.shape[1]
+        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        with f.grid([width]) as (column,):
+            T.buffer_store(total, f.load(node, column, Row(row)), [0])
+            with f.repeat(count) as i:
+                value = f.constant(self.values, node.type.dtype, self.walk.places[i] * width + column)
+                T.buffer_store(total, tirx.Add(total[0], value), [0])
+            f.store(node, column, Row(row), total[0])
+
+    def _add(self, tree: Expr, row: Expr, place: Expr) -> None:
+        f, node, width = self.f, self.node, self.values.shape[1]
+        if self.op.output == "leaf":
+            f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
+            return
         first = 0 if self.target is None else T.Bind(f.constant(self.target, "i64", tree))
         with f.grid([width]) as (column,):
-            value = f.constant(values, dtype, place * width + column)
-            f.store(node, first + column, row, tirx.Add(f.load(node, first + column, row), value))
+            value = f.constant(self.values, node.type.dtype, place * width + column)
+            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
 
 
 class RowWalk:
@@ -228,21 +257,14 @@ class RowWalk:
 
     def __init__(self, sums: Sums) -> None:
         self.sums = sums
-        self.trees = sums.op.n_trees
+        self.rounds = sums.f.size(-(-sums.op.n_trees // WALKS))
 
     def run(self, row: Expr) -> None:
         """Walk for one row, whose keys are filled in and whose sums have begun."""
-        f, sums = self.sums.f, self.sums
-        rounds, rest = divmod(self.trees, WALKS)
-
-        def walk(first: Expr, count: int) -> None:
-            trees = [first + i for i in range(count)]
-            sums.walk.run([row] * count, trees, lambda i, place: sums.use(trees[i], row, place))
-
-        with f.repeat(rounds) as step:
-            walk(T.Bind(step * WALKS), WALKS)
-        if rest:
-            walk(tirx.const(rounds * WALKS, "int64"), rest)
+        with self.sums.f.repeat(self.rounds) as step:
+            first = T.Bind(step * WALKS)
+            self.sums.walk.run([(first + i, row) for i in range(WALKS)])
+            self.sums.add_trees(first, row)
 
     def run_alone(self, row: Expr) -> None:
         """Everything for one row."""
@@ -257,9 +279,10 @@ def tree_walk(f: Function, node: Node) -> None:
         sums.start(row)
     count = 1 if f.cuda else WALKS
     groups = T.Bind(f.rows // count)
-    with f.repeat(sums.op.n_trees) as tree, T.serial(tirx.const(0, "int64"), groups) as group:
-        rows = [group * count + i for i in range(count)]
-        sums.walk.run(rows, [tree] * count, lambda i, place: sums.use(tree, rows[i], place))
+    with f.repeat(sums.trees) as tree, T.serial(tirx.const(0, "int64"), groups) as group:
+        first = T.Bind(group * count)
+        sums.walk.run([(tree, first + i) for i in range(count)])
+        sums.add_rows(tree, first, count)
     if not f.cuda:
         single = RowWalk(sums)
         with T.serial(groups * WALKS, f.rows) as row:
