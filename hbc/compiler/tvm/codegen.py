@@ -263,8 +263,12 @@ class Function:
         return self.block if self.plan.slots[node].shared else self.lanes
 
     def scratch(self, size: int, dtype: str) -> Any:
-        """A few values that stay in registers: all indices must be constants or vector lanes. (On a CPU, TVM puts up to 1 KiB of
-        scope "global" on the stack; "local" it takes from a pool, with a call each time, and then it stays in memory.)"""
+        """A few values that stay in registers: all indices must be constants or vector lanes."""
+        return T.alloc_buffer((size,), DTYPES[dtype], scope="local")
+
+    def stack(self, size: int, dtype: str) -> Any:
+        """Up to 1 KiB on the stack, where allocating costs nothing even in loops; `scratch` is taken from a pool by a call. (The
+        vectors of a scan on the stack make LLVM's code half as fast, so there are both.)"""
         return T.alloc_buffer((size,), DTYPES[dtype], scope="local" if self.cuda else "global")
 
 

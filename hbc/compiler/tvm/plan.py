@@ -17,9 +17,7 @@ from hbc.ops.tree import TreeEnsemble
 
 LANES = 16  # rows that one vector statement computes
 MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
-WALK_ROWS = (
-    4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 µs a row, now 4)
-)
+WALK_ROWS = 4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
 WALK_BYTES = 1 << 20  # that the keys of a block may take, twice as wide as its rows where NaN goes both ways
 BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
 SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
@@ -83,7 +81,7 @@ class Plan:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node], max_rows: int | None = None) -> Plan:
+def make_plan(outputs: Sequence[Node]) -> Plan:
     """Decide for every node that the outputs need."""
     nodes = list(topological(outputs))
     constants = fold(nodes)
@@ -95,7 +93,7 @@ def make_plan(outputs: Sequence[Node], max_rows: int | None = None) -> Plan:
     slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
-    rows = max_rows or most_rows(trees)
+    rows = most_rows(trees)
     least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else LANES
     while rows > least and rows * width > BLOCK_BYTES:
         rows //= 2

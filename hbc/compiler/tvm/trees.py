@@ -152,7 +152,7 @@ class Walk:
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
-        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
+        self.places = f.stack(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
     def fill(self, row: Expr) -> None:
         """The keys of a row, NaN's below or above all others."""
@@ -171,7 +171,7 @@ class Walk:
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once; then `places` are known."""
         f, dtype = self.f, DTYPES[self.word]
-        at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
+        at, going = f.stack(len(walks), "i64"), f.stack(1, self.word)
         for i, (tree, _) in enumerate(walks):
             T.buffer_store(at, tree, [i])
         T.buffer_store(going, tirx.const(1, dtype), [0])
@@ -235,7 +235,7 @@ class Sums:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        total = f.stack(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
         with f.grid([width]) as (column,):
             T.buffer_store(total, f.load(node, column, Row(row)), [0])
             with f.repeat(count) as i:
