@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
-from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, STORAGE, Plan, elements
+from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Plan, elements
 from hbc.compiler.tvm.tables import ModelData, Tables
 from hbc.compiler.tvm.tables import aligned as aligned
 from hbc.compiler.tvm.vectors import store, vector
@@ -305,7 +305,7 @@ class Kernel:
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
     outputs: tuple[TensorType, ...]
-    rows: int  # of a block
+    rows: int  # that threads get multiples of
     cost: float  # a rough number of nanoseconds a row, to decide on threads
     bounded: bool
 
@@ -349,7 +349,7 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(body) if len(body) > 1 else body[0])
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)
-    return Kernel(function, plan.inputs, tuple(tables.values()), tuple(tables), types, f.block, cost(plan), bounded)
+    return Kernel(function, plan.inputs, tuple(tables.values()), tuple(tables), types, min(f.block, MAX_ROWS), cost(plan), bounded)
 
 
 def _shared(data: Array, packed: dict[Any, Any]) -> Array:
@@ -445,7 +445,7 @@ def cost(plan: Plan) -> float:
         if isinstance(op, LIBRARY):
             total += 8.0 * size
         elif isinstance(op, TreeEnsemble):
-            total += 0.02 * len(op.feature) if op.strategy == "scan" else 1.5 * float(op.depths.sum())
+            total += 0.02 * len(op.feature) if op.strategy == "scan" else 0.7 * float(op.depths.sum())
         elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):
             total += 0.03 * size * int(node.inputs[1].type.shape[-2])
         else:

@@ -17,6 +17,8 @@ from hbc.ops.tree import TreeEnsemble
 
 LANES = 16  # rows that one vector statement computes
 MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
+WALK_ROWS = 4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
+WALK_BYTES = 1 << 20  # that the keys of a block may take, twice as wide as its rows where NaN goes both ways
 BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
 SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
@@ -79,7 +81,7 @@ class Plan:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node], max_rows: int = MAX_ROWS) -> Plan:
+def make_plan(outputs: Sequence[Node]) -> Plan:
     """Decide for every node that the outputs need."""
     nodes = list(topological(outputs))
     constants = fold(nodes)
@@ -90,11 +92,23 @@ def make_plan(outputs: Sequence[Node], max_rows: int = MAX_ROWS) -> Plan:
     columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
     slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
-    rows = max_rows
-    least = SCAN_ROWS if any(getattr(node.op, "strategy", None) == "scan" for node in reads) else LANES
+    trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
+    rows = most_rows(trees)
+    least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else LANES
     while rows > least and rows * width > BLOCK_BYTES:
         rows //= 2
     return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows)
+
+
+def most_rows(trees: dict[Node, TreeEnsemble]) -> int:
+    """Of a block, whatever its intermediates."""
+    if not trees or any(op.strategy == "scan" for op in trees.values()):
+        return MAX_ROWS
+    width = max(2 * bytes_of(node.inputs[0].type.dtype) * node.inputs[0].type.columns for node in trees)
+    rows = WALK_ROWS
+    while rows > MAX_ROWS and rows * width > WALK_BYTES:
+        rows //= 2
+    return rows
 
 
 def bytes_of(dtype: str) -> int:

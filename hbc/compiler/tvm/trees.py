@@ -1,15 +1,15 @@
 """Tree ensembles by walking: correct for every ensemble, and the way for deep trees and for single rows.
 
-A node is two words: the threshold, and the left child's number with the column to compare; the right child follows the left.
-Leaves point to themselves, so that all walks of a tree take the same number of steps, and sixteen of them, interleaved, hide
-each other's latency: sixteen rows of one tree, or for the last rows sixteen trees of one row.
+A node is two words: the key of its threshold, and the left child's number with the column to compare; the right child follows the
+left. Keys are unsigned integers in the order of the floats, so that a step is a compare and an addition with carry. Sixteen walks,
+interleaved, hide each other's latency: sixteen rows of one tree, or for the last rows sixteen trees of one row. A leaf points to
+itself, so that a walk that has ended waits for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
 import numpy as np
 from tvm import tirx
@@ -19,165 +19,206 @@ from hbc.compiler.tvm.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row, aligned
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, let
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, DType
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.tree import TreeEnsemble
 
-WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (measured 1.6-1.9 cycles a step)
+WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
+LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
+TREES = 4  # that sixteen rows walk before the next do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
+FEW_VALUES = 8  # different leaf values up to which parents of two leaves share these
 
 
 @dataclass(frozen=True)
 class Packed:
     """An ensemble as a walk reads it.
 
-    planes: (feature, whether NaN stands below all numbers): the columns that nodes compare. A column where NaN stays NaN sends
-    it right, one where it is replaced by -inf sends it left. The last column, of -inf alone, is the leaves'.
-    words: of every node the threshold's bits (a leaf's number), and `left << shift | plane`.
+    planes: (feature, whether NaN stands below all numbers) of the columns that nodes compare: plane p is column p + 1 of a row's
+    keys. Column 0, of zeros, is the leaves'.
+    words [M, 2]: of every node the threshold's key (of a leaf, its place in `values`), and `left << shift | column`; first
+    the roots, and as many leaves as make whole rounds of trees.
+    values [D, V]: the different leaves' values; the numbers [L, 1] of the leaves where those are the output.
     """
 
     planes: tuple[tuple[int, bool], ...]
     words: Array
     shift: int
-    roots: Array
-    depths: Array
+    values: Array
 
 
 def pack(op: TreeEnsemble) -> Packed:
-    """Number the nodes of a tree level by level, brothers side by side."""
-    source, tree, left = _levels(op)
-    order = np.argsort(tree, kind="stable")
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    source, left = source[order], left[order]
-    inner = op.feature[source] >= 0
-    left = np.where(inner, number[left], np.arange(len(order)))
-    keys = op.feature[source].astype(np.int64) * 2 + op.missing_left[source]
-    used, plane = np.unique(keys[inner], return_inverse=True)
+    """Vectorized over all nodes."""
+    values, place = distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
+    number, count = _numbers(op, place, len(values))
+    reached = np.flatnonzero(number >= 0)
+    inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
+    used, plane = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
     planes = tuple((int(key) // 2, bool(key % 2)) for key in used)
-    column = np.full(len(order), len(planes), np.int64)
-    column[inner] = plane
-    single = op.threshold.dtype == np.float32
-    shift = max(len(planes).bit_length(), 1)
-    if single and len(order) < 2 ** (31 - shift):
-        words = np.empty((len(order), 2), np.int32)
-        words[:, 0] = np.where(inner, op.threshold[source].view(np.int32), op.left[source])
-    else:
-        words, shift = np.empty((len(order), 2), np.int64), 24
-        bits = op.threshold[source].view(np.int32 if single else np.int64)
-        words[:, 0] = np.where(inner, bits, op.left[source])
-    words[:, 1] = left << shift | column
-    kept = aligned(words.size, "i32" if words.dtype == np.int32 else "i64").reshape(words.shape)
-    kept[...] = words
-    return Packed(planes, kept, shift, number[: op.n_trees].copy(), op.depths.astype(np.int64))
+    shift = 8 if len(planes) < 256 else 16  # bytes and halves of words are cheap to take out
+    small = op.threshold.dtype == np.float32 and len(planes) < 65536 and count < 2 ** (32 - shift)
+    if not small:
+        shift = 32
+    words = np.zeros((count, 2), np.uint32 if small else np.uint64)
+    words[number[inner], 0] = ordered(op.threshold[inner])
+    words[number[inner], 1] = number[op.left[inner]] << shift | plane + 1
+    words[number[leaf], 0] = place[op.left[leaf]]
+    words[number[leaf], 1] = number[leaf] << shift
+    waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
+    words[waiting, 1] = waiting << shift
+    kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
+    kept[...] = words.view(kept.dtype)
+    return Packed(planes, kept, shift, values)
 
 
-def _levels(op: TreeEnsemble) -> tuple[Array, Array, Array]:
-    """All nodes of all trees, level after level: their numbers in the operator, their trees, and the places of their left
-    children in this list (0 at leaves)."""
-    nodes, trees = [op.roots.astype(np.int64)], [np.arange(op.n_trees)]
-    lefts = []
-    end = op.n_trees
-    while len(nodes[-1]):
-        level, tree = nodes[-1], trees[-1]
-        inner = op.feature[level] >= 0
-        left = np.zeros(len(level), np.int64)
-        left[inner] = end + 2 * np.arange(int(inner.sum()))
-        lefts.append(left)
-        end += 2 * int(inner.sum())
-        nodes.append(np.stack([op.left[level[inner]], op.right[level[inner]]], axis=1).reshape(-1).astype(np.int64))
-        trees.append(np.repeat(tree[inner], 2))
-    return np.concatenate(nodes), np.concatenate(trees), np.concatenate([*lefts, np.zeros(0, np.int64)])
+def whole_rounds(trees: int) -> int:
+    """As many trees as rounds of walks take."""
+    return -(-trees // WALKS) * WALKS
+
+
+def key_columns(planes: int) -> int:
+    """The columns of a row's keys: a few sizes, and rows begin at cache lines."""
+    return -(-(planes + 1) // 16) * 16
+
+
+def ordered(x: Array) -> Array:
+    """Floats as unsigned integers in the same order; -0.0 and 0.0 are one."""
+    bits = (x + x.dtype.type(0)).view(f"i{x.itemsize}")
+    return (bits ^ (bits >> (8 * x.itemsize - 1) | np.iinfo(bits.dtype).min)).view(f"u{x.itemsize}")
+
+
+def distinct(values: Array) -> tuple[Array, Array]:
+    """The different rows of a matrix, bit by bit, in the order of their first places; and which of them every row is."""
+    which = np.zeros(len(values), np.int64)
+    for column in values.view(f"i{values.itemsize}").T:
+        different, code = np.unique(column, return_inverse=True)
+        _, which = np.unique(which * len(different) + code, return_inverse=True)
+    _, first = np.unique(which, return_index=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return values[first[order]], rank[which]
+
+
+def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
+    """The number of every node (-1 if it is in no tree), and how many there are: the roots, then pairs of brothers, tree by tree.
+    A pair is followed by the children of the brother with more nodes below, since a cache line has four pairs.
+
+    Where leaves have few different values, as those of pure forests, parents of two leaves share one pair of nodes for each pair of
+    values: a third of the memory of such forests, and the steps to those hit the cache.
+    """
+    levels, nodes = [], op.roots.astype(np.int64)
+    while len(nodes):
+        inner = nodes[op.feature[nodes] >= 0]
+        levels.append(inner)
+        nodes = np.concatenate([op.left[inner], op.right[inner]]).astype(np.int64)
+    shared = np.zeros(len(op.feature), bool)
+    left, right = op.left, op.right
+    if values <= FEW_VALUES:
+        inner = np.concatenate(levels)
+        shared[inner] = (op.feature[left[inner]] < 0) & (op.feature[right[inner]] < 0)
+    size = np.zeros(len(op.feature), np.int64)  # pairs below a node
+    for inner in reversed(levels):
+        size[inner] = np.where(shared[inner], 0, 1 + size[left[inner]] + size[right[inner]])
+    first = leaf_pairs = whole_rounds(op.n_trees) // 2
+    if shared.any():
+        pairs = place[left[left[shared]]] * values + place[left[right[shared]]]
+        first += values * values
+    pair = np.zeros(len(op.feature), np.int64)  # of a node's children
+    pair[op.roots] = first + size[op.roots].cumsum() - size[op.roots]
+    number = np.full(len(op.feature), -1, np.int64)
+    number[op.roots] = np.arange(op.n_trees)
+    if shared.any():
+        pair[shared] = leaf_pairs + pairs
+    for inner in levels:
+        number[left[inner]], number[right[inner]] = 2 * pair[inner], 2 * pair[inner] + 1
+        on = inner[~shared[inner]]
+        larger = np.where(size[left[on]] < size[right[on]], right[on], left[on])
+        other = left[on] + right[on] - larger
+        for child, skipped in ((larger, 0), (other, size[larger])):
+            own = ~shared[child]
+            pair[child[own]] = (pair[on] + 1 + skipped)[own]
+    return number, 2 * (first + int(size[op.roots].sum()))
 
 
 class Walk:
     """The code of walks over one packed ensemble."""
 
-    def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, dtype: str) -> None:
-        self.f, self.op, self.packed, self.dtype = f, op, packed, dtype
+    def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
+        self.f, self.x = f, x
+        self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
-        self.words = packed.words
-        self.planes: Any = None
+        self.link = "uint32" if self.word == "i32" else "uint64"
+        self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
+        width = n_features(op)
+        numbers = len(packed.planes) if width is None else sum(feature < width for feature, _ in packed.planes)
+        self.planes, self.set_planes = f.size(numbers), f.size(len(packed.planes) - numbers)
+        self.columns = key_columns(len(packed.planes))
+        self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
+        self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
+        self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
+        self.codes: Codes | None = None
+        if width is not None:
+            sets, self.codes = f.once(pack_sets, op), Codes(f, op, x)
+            tested = np.array([feature - width for feature, _ in packed.planes[numbers:]], np.int64)
+            self.set_column, self.set_start = (
+                f.own(a, "i64") for a in (sets.set_column[tested], tested * sets.bytes.shape[1])
+            )
+            self.set_bytes = f.own(sets.bytes, "u8")
+        self.places = f.registers(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
-    def prepare(self, x: Node) -> None:
-        """Memory for the columns that nodes compare."""
-        f, self.x = self.f, x
-        if n_features(self.op) is not None:
-            self.codes = Codes(f, self.op, x)
-        scope = "local" if f.cuda else "global"
-        self.planes = T.alloc_buffer(((len(self.packed.planes) + 1) * f.block,), DTYPES[self.dtype], scope=scope)
-        self.features = f.own(np.array([feature for feature, _ in self.packed.planes], np.int64), "i64")
-        self.below = f.own(np.array([low for _, low in self.packed.planes], np.int8), "i8")
+    def fill(self, row: Expr) -> None:
+        """The keys of a row, NaN's below or above all others."""
+        f, bits, signed = self.f, self.bits, f"int{self.bits}"
+        start = T.Bind(row * self.columns)
+        T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
+        with f.repeat(self.planes) as plane:
+            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
+            pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
+            sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
+            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
+            missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
+            key = tirx.Select(is_nan(value), missing, key)
+            T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
+        if self.codes is None:
+            return
+        self.codes.fill(row)
+        no, yes = (tirx.const(int(ordered(np.array([v], NUMPY_DTYPES[self.x.type.dtype]))[0]), f"uint{bits}") for v in (0, 1))
+        with f.repeat(self.set_planes) as i:
+            column = f.constant(self.set_column, "i64", i)
+            test = self.codes.test(self.set_bytes, f.constant(self.set_start, "i64", i), column, row)
+            key = tirx.Select(tirx.EQ(test, tirx.const(0, "uint8")), no, yes)
+            T.buffer_store(self.keys, key, [start + self.planes + i + 1])
 
-    def fill(self) -> None:
-        """The columns that nodes compare, from all rows of the block."""
-        f = self.f
-        planes = len(self.packed.planes)
-        with f.each_chunk():
-            if self.x in f.plan.slots:
-                with f.repeat(planes) as plane, f.lane() as lane:
-                    self._put(plane, f.row(lane))
-            else:
-                with f.each_row() as row, f.repeat(planes) as plane:
-                    self._put(plane, row)
-            with f.lane() as lane:
-                T.buffer_store(self.planes, self.lowest, [f.start + lane + planes * f.block])
+    def run(self, walks: list[tuple[Expr, Expr]]) -> None:
+        """Walk all (tree, row) at once; then `places` are known."""
+        f, dtype = self.f, DTYPES[self.word]
+        at, going = f.registers(len(walks), "i64"), f.registers(1, self.word)
+        for i, (tree, _) in enumerate(walks):
+            T.buffer_store(at, tree, [i])
+        T.buffer_store(going, tirx.const(1, dtype), [0])
+        with T.While(tirx.NE(going[0], tirx.const(0, dtype))):
+            for _ in range(LEVELS):
+                for i, (_, row) in enumerate(walks):
+                    T.buffer_store(at, self._step(at[i], row), [i])
+            columns = [self._column(self._link(at[i])) for i in range(len(walks))]
+            T.buffer_store(going, tirx.Cast(dtype, reduce(tirx.bitwise_or, columns)), [0])
+        for i in range(len(walks)):
+            T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
 
-    def fill_row(self, row: Expr) -> None:
-        """The columns that nodes compare, from one row."""
-        f, planes = self.f, len(self.packed.planes)
-        width = n_features(self.op)
-        numbers = planes if width is None else sum(feature < width for feature, _ in self.packed.planes)
-        with f.repeat(numbers) as plane:
-            self._put(plane, Row(row))
-        if numbers < planes:
-            assert width is not None
-            packed = f.once(pack_sets, self.op)
-            self.codes.fill(row)
-            bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
-            with f.repeat(planes - numbers) as i:
-                tested = T.Bind(f.constant(self.features, "i64", i + numbers) - width)
-                test = self.codes.test(bytes_, tested * packed.bytes.shape[1], f.constant(columns, "i64", tested), row)
-                value = tirx.Cast(DTYPES[self.dtype], tirx.LT(tirx.const(0, "uint8"), test))
-                T.buffer_store(self.planes, value, [(i + numbers) * f.block + row])
-        T.buffer_store(self.planes, self.lowest, [row + planes * f.block])
+    def _link(self, node: Expr) -> Expr:
+        return tirx.Cast(self.link, self.f.constant(self.words, self.word, node * 2 + 1))
 
-    @property
-    def lowest(self) -> Expr:
-        return tirx.const(-np.inf, DTYPES[self.dtype])
-
-    def _put(self, plane: Expr, row: Row) -> None:
-        f = self.f
-        column = f.constant(self.features, "i64", plane)
-        missing = is_nan(f.read(self.x, [column], row))
-        low = f.constant(self.below, "bool", plane)
-        value = tirx.Select(tirx.And(low, missing), self.lowest, f.read(self.x, [column], row))
-        T.buffer_store(self.planes, value, [plane * f.block + row.block])
-
-    def run(self, rows: list[Expr], roots: list[Expr], depth: Expr, use: Callable[[int, Expr], None]) -> None:
-        """Walk from roots[i] with rows[i], all at once; then `use(i, number of the leaf)`."""
-        f = self.f
-        at = f.scratch(len(rows), "i64")
-        for i, root in enumerate(roots):
-            T.buffer_store(at, root, [i])
-        with T.serial(tirx.const(0, "int64"), depth):
-            for i, row in enumerate(rows):
-                T.buffer_store(at, self._step(at[i], row), [i])
-        for i in range(len(rows)):
-            use(i, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)))
+    def _column(self, link: Expr) -> Expr:
+        return tirx.bitwise_and(link, tirx.const((1 << self.shift) - 1, self.link))
 
     def _step(self, node: Expr, row: Expr) -> Expr:
-        f, word, shift = self.f, DTYPES[self.word], self.packed.shift
-        threshold = f.constant(self.words, self.word, node * 2)
-        if self.word == "i64" and self.dtype == "f32":
-            threshold = tirx.Cast("int32", threshold)
-        threshold = tirx.reinterpret(DTYPES[self.dtype], threshold)
+        threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.words, self.word, node * 2))
 
         def onward(link: Expr) -> Expr:
-            plane = tirx.Cast("int64", tirx.bitwise_and(link, tirx.const((1 << shift) - 1, word)))
-            left = tirx.Cast("int64", tirx.shift_right(link, tirx.const(shift, word)))
-            goes_left = tirx.LE(self.planes[plane * f.block + row], threshold)
-            return tirx.Add(left, tirx.Cast("int64", tirx.Not(goes_left)))
+            left = tirx.shift_right(link, tirx.const(self.shift, self.link))
+            key = self.keys[row * self.columns + tirx.Cast("int64", self._column(link))]
+            return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
 
-        return let(f.constant(self.words, self.word, node * 2 + 1), onward)
+        return let(self._link(node), onward)
 
 
 class Sums:
@@ -187,84 +228,84 @@ class Sums:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
-        self.packed = f.once(pack, op)
-        self.walk = Walk(f, op, self.packed, node.inputs[0].type.dtype)
-        self.walk.prepare(node.inputs[0])
+        packed = f.once(pack, op)
+        self.walk = Walk(f, op, packed, node.inputs[0])
+        self.values = packed.values
+        self.trees = f.size(op.n_trees)
         self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
 
-    @property
-    def outputs(self) -> int:
-        """The number of sums."""
-        return self.op.n_outputs if self.op.output == "sum" else 0
+    def start(self, row: Expr) -> None:
+        """Fill in the keys of a row, and begin its sums with base."""
+        f, op = self.f, self.op
+        self.walk.fill(row)
+        if op.output == "sum":
+            with f.grid([op.n_outputs]) as (column,):
+                f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
 
-    def start(self, column: Expr, row: Row) -> None:
-        """Begin a sum with base."""
-        value = self.f.constant(self.op.base, self.node.type.dtype, column)
-        self.f.store(self.node, column, row, value)
+    def add_rows(self, tree: Expr, first: Expr, count: int) -> None:
+        """Use the leaves of one tree that consecutive rows have reached."""
+        with self.f.repeat(count) as i:
+            self._add(tree, first + i, T.Bind(self.walk.places[i]))
 
-    def use(self, tree: Expr, number: Expr, leaf: Expr) -> None:
-        f, node, op, row = self.f, self.node, self.op, Row(number)
-        if op.output == "leaf":
-            f.store(node, tree, row, f.constant(op.leaf_ids, "i64", leaf))
+    def add_trees(self, first: Expr, row: Expr) -> None:
+        """Use the leaves of consecutive trees that one row has reached."""
+        f, node, width = self.f, self.node, self.values.shape[1]
+        count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
+        if self.op.output == "leaf" or self.target is not None:
+            with f.repeat(count) as i:
+                self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        width = op.values.shape[1]
-        first = 0 if self.target is None else f.constant(self.target, "i64", tree)
+        total = f.registers(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
         with f.grid([width]) as (column,):
-            value = f.constant(op.values, node.type.dtype, leaf * width + column)
-            f.store(node, first + column, row, tirx.Add(f.load(node, first + column, row), value))
+            T.buffer_store(total, f.load(node, column, Row(row)), [0])
+            with f.repeat(count) as i:
+                value = f.constant(self.values, node.type.dtype, self.walk.places[i] * width + column)
+                T.buffer_store(total, tirx.Add(total[0], value), [0])
+            f.store(node, column, Row(row), total[0])
+
+    def _add(self, tree: Expr, row: Expr, place: Expr) -> None:
+        f, node, width = self.f, self.node, self.values.shape[1]
+        if self.op.output == "leaf":
+            f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
+            return
+        first = 0 if self.target is None else T.Bind(f.constant(self.target, "i64", tree))
+        with f.grid([width]) as (column,):
+            value = f.constant(self.values, node.type.dtype, place * width + column)
+            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
 
 
 class RowWalk:
     """One row after the other, several trees in flight."""
 
     def __init__(self, sums: Sums) -> None:
-        f, self.sums = sums.f, sums
-        self.trees = sums.op.n_trees
-        self.together = min(WALKS, max(self.trees, 1))
-        self.rounds = -(-self.trees // self.together)
-        padded = np.zeros((2, self.rounds * self.together), np.int64)
-        padded[0, : self.trees], padded[1, : self.trees] = sums.packed.roots, sums.packed.depths
-        self.roots = f.own(padded[0], "i64")
-        self.depths = f.own(padded[1].reshape(self.rounds, self.together).max(axis=1), "i64")
+        self.sums = sums
+        self.rounds = sums.f.size(-(-sums.op.n_trees // WALKS))
 
     def run(self, row: Expr) -> None:
-        """Walk for one row, whose columns are filled in and whose sums have begun."""
-        f, together = self.sums.f, self.together
-        with f.repeat(self.rounds) as step:
-
-            def add(i: int, leaf: Expr) -> None:
-                tree = step * together + i
-                if self.trees % together and i >= self.trees % together:
-                    with T.If(tirx.LT(tree, tirx.const(self.trees, "int64"))), T.Then():
-                        self.sums.use(tree, row, leaf)
-                else:
-                    self.sums.use(tree, row, leaf)
-
-            starts = [f.constant(self.roots, "i64", step * together + i) for i in range(together)]
-            self.sums.walk.run([row] * together, starts, f.constant(self.depths, "i64", step), add)
+        """Walk for one row, whose keys are filled in and whose sums have begun."""
+        with self.sums.f.repeat(self.rounds) as step:
+            first = T.Bind(step * WALKS)
+            self.sums.walk.run([(first + i, row) for i in range(WALKS)])
+            self.sums.add_trees(first, row)
 
     def run_alone(self, row: Expr) -> None:
         """Everything for one row."""
-        self.sums.walk.fill_row(row)
-        with self.sums.f.grid([self.sums.outputs]) as (column,):
-            self.sums.start(column, Row(row))
+        self.sums.start(row)
         self.run(row)
 
 
 def tree_walk(f: Function, node: Node) -> None:
     """The sums of the leaves' values, or the leaves' numbers, of a `TreeEnsemble`."""
     sums = Sums(f, node)
-    packed, walk = sums.packed, sums.walk
-    walk.fill()
-    with f.each_chunk(), f.grid([sums.outputs]) as (column,), f.lane() as lane:
-        sums.start(column, f.row(lane))
+    with T.serial(tirx.const(0, "int64"), f.rows) as row:
+        sums.start(row)
     count = 1 if f.cuda else WALKS
-    groups = f.rows // count
-    roots, depths = f.own(packed.roots, "i64"), f.own(packed.depths, "i64")
-    with f.repeat(sums.op.n_trees) as tree, T.serial(tirx.const(0, "int64"), groups) as group:
-        rows = [group * count + i for i in range(count)]
-        starts = [f.constant(roots, "i64", tree)] * count
-        walk.run(rows, starts, f.constant(depths, "i64", tree), lambda i, leaf: sums.use(tree, rows[i], leaf))
+    groups = T.Bind(f.rows // count)
+    with f.repeat(f.size(-(-sums.op.n_trees // TREES))) as tile, T.serial(tirx.const(0, "int64"), groups) as group:
+        first, start = T.Bind(group * count), T.Bind(tile * TREES)
+        with T.serial(start, tirx.Min(start + TREES, sums.trees)) as tree:
+            sums.walk.run([(tree, first + i) for i in range(count)])
+            sums.add_rows(tree, first, count)
     if not f.cuda:
         single = RowWalk(sums)
         with T.serial(groups * WALKS, f.rows) as row:
