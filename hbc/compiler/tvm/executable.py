@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from hbc.compiler.base import CompileOptions, Direct
 from hbc.compiler.tvm.cache import compiled
@@ -109,6 +110,10 @@ class TvmExecutable:
             return None if good == 0 else result
 
         return direct
+
+    def prepared(self, array: Array) -> Any:
+        """See hbc.compiler.base.DirectExecutable."""
+        return tvm_ffi.from_dlpack(array, require_alignment=0)  # 0.2 µs less a call
 
     def _on_cpu(self, ready: Method, arguments: tuple[Any, ...], last: tuple[float, ...], n: int) -> Any:
         """Call the function for all rows; 0 if it is bounded and the input is beyond its bound. Threads take ranges of rows as
