@@ -31,9 +31,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
-PIECES = (
-    4  # for each thread, of a large input: one would wait for the other where others use the processor, eight cost 5 % more
-)
+PIECES = 4
+"""For each thread, of a large input: with one, threads wait for those that the processor is taken from; eight cost 5 % more."""
 UNBOUNDED = (math.nan,)  # the bound of calls whose input was tested before
 
 
