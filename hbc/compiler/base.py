@@ -53,6 +53,10 @@ class DirectExecutable(Protocol):
         is not at most that. None where there is no such way."""
         ...
 
+    def prepared(self, array: Array) -> Any:
+        """An array as that function takes it with the least delay, for arrays that it gets again and again."""
+        ...
+
 
 @runtime_checkable
 class Compiler(Protocol):

@@ -23,6 +23,7 @@ from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report
+from hbc.runtime.handle import Handle
 from hbc.runtime.inputs import Intake
 from hbc.runtime.limits import Gate
 
@@ -260,6 +261,25 @@ class CompiledModel:
                 result = result.copy()
             owned.append(result)
         return owned[0] if len(owned) == 1 else owned
+
+    def bind(self, method: str, dtype: Any = None) -> Handle:
+        """A method as a function for arrays of one dtype (float32, float64 or int64; by default that of the sample given to
+        `hbc.convert`, or float32), which converts nothing and can write into the caller's memory: for servers. See its docstring.
+        Raises ValueError for what the model does not have."""
+        if method not in self._short:
+            raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
+        known = {str(known): known for known in self._fast}
+        if not known:
+            raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")
+        if dtype is None:
+            main = self.variants[self._main]
+            return Handle(
+                self, method, next((d for d, variant in self._fast.items() if variant is main), next(iter(self._fast)))
+            )
+        wanted = np.dtype(dtype)
+        if wanted not in self._fast:
+            raise ValueError(f"dtype {wanted} is converted by the model; a handle takes {', '.join(known)}")
+        return Handle(self, method, wanted)
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 

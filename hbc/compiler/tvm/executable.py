@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from hbc.compiler.base import CompileOptions, Direct
 from hbc.compiler.tvm.cache import compiled
@@ -30,7 +31,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
-PIECES = 8  # for each thread, of a large input
+PIECES = 4
+"""For each thread, of a large input: with one, threads wait for those that the processor is taken from; eight cost 5 % more."""
 UNBOUNDED = (math.nan,)  # the bound of calls whose input was tested before
 
 
@@ -109,6 +111,10 @@ class TvmExecutable:
             return None if good == 0 else result
 
         return direct
+
+    def prepared(self, array: Array) -> Any:
+        """See hbc.compiler.base.DirectExecutable."""
+        return tvm_ffi.from_dlpack(array, require_alignment=0)  # 0.2 µs less a call
 
     def _on_cpu(self, ready: Method, arguments: tuple[Any, ...], last: tuple[float, ...], n: int) -> Any:
         """Call the function for all rows; 0 if it is bounded and the input is beyond its bound. Threads take ranges of rows as
