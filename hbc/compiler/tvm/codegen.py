@@ -350,7 +350,9 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(body) if len(body) > 1 else body[0])
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)
-    return Kernel(function, plan.inputs, tuple(tables.values()), tuple(tables), types, min(f.block, MAX_ROWS), cost(plan), bounded)
+    return Kernel(
+        function, plan.inputs, tuple(tables.values()), tuple(tables), types, min(f.block, MAX_ROWS), cost(plan), bounded
+    )
 
 
 def _shared(data: Array, packed: dict[Any, Any]) -> Array:

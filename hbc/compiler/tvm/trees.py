@@ -159,11 +159,9 @@ class Walk:
         if width is not None:
             sets, self.codes = f.once(pack_sets, op), Codes(f, op, x)
             tested = np.array([feature - width for feature, _ in packed.planes[numbers:]], np.int64)
-            self.set_column, self.set_start = (
-                f.own(a, "i64") for a in (sets.set_column[tested], tested * sets.bytes.shape[1])
-            )
+            self.set_column, self.set_start = (f.own(a, "i64") for a in (sets.set_column[tested], tested * sets.bytes.shape[1]))
             self.set_bytes = f.own(sets.bytes, "u8")
-        self.places = f.registers(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
+        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
     def fill(self, row: Expr) -> None:
         """The keys of a row, NaN's below or above all others."""
@@ -191,7 +189,7 @@ class Walk:
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once; then `places` are known."""
         f, dtype = self.f, DTYPES[self.word]
-        at, going = f.registers(len(walks), "i64"), f.registers(1, self.word)
+        at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
         for i, (tree, _) in enumerate(walks):
             T.buffer_store(at, tree, [i])
         T.buffer_store(going, tirx.const(1, dtype), [0])
@@ -255,7 +253,7 @@ class Sums:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        total = f.registers(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
         with f.grid([width]) as (column,):
             T.buffer_store(total, f.load(node, column, Row(row)), [0])
             with f.repeat(count) as i:
