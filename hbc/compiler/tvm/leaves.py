@@ -178,7 +178,7 @@ class LeafTables(Leaves):
             leaves = [T.Bind(vector(reached, (tree * chunks + chunk) * ROWS, ROWS)) for tree in range(self.trees)]
             table = T.Bind((group * self.columns + column) * (self.digits * self.trees * self.width))
             place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
-            for digit in range(self.digits):
+            with f.repeat(self.digits) as digit:  # a loop, since LLVM takes seconds for as many copies
                 looked_up = []
                 for tree, leaf in enumerate(leaves):
                     start = table + (digit * self.trees + tree) * self.width
