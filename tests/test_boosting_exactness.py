@@ -14,6 +14,7 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.parser import lightgbm as lightgbm_parser
 from hbc.parser import xgboost as xgboost_parser
+from hbc.parser.files import read_model
 
 ROWS, FEATURES = 3000, 5
 DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64}
@@ -238,3 +239,18 @@ def test_xgboost_is_exact_on_every_backend(backend):
             X[np.isinf(X.astype(np.float32))] = 0
         np.testing.assert_array_equal(compiled.apply(X), model.apply(X))
         np.testing.assert_allclose(compiled.predict(X), model.predict(X), rtol=1e-5, atol=1e-6)
+
+
+def test_lightgbm_files_of_version_3(tmp_path):
+    """As LightGBM 2 and 3 wrote them (compared with files that they wrote): without the fields that came later."""
+    rng = np.random.default_rng(5)
+    X, y = training_data(rng, categorical=True)
+    parameters = {"verbose": -1, "num_threads": 1, "min_data_per_group": 2}
+    booster = lgb.train(parameters, lgb.Dataset(X, y, categorical_feature=[0, 1]), 20)
+    later = ("is_linear", "internal_weight", "monotone_constraints", "tree_sizes")
+    lines = [line for line in booster.model_to_string().splitlines() if not line.startswith(later)]
+    path = tmp_path / "model.txt"
+    path.write_text("\n".join(lines).replace("version=v4", "version=v3") + "\n")
+    compiled = hbc.convert(read_model(path), "numpy")
+    np.testing.assert_array_equal(compiled.apply(X), booster.predict(X, pred_leaf=True))
+    np.testing.assert_allclose(compiled.predict(X), booster.predict(X), rtol=1e-12)

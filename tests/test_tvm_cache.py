@@ -16,6 +16,7 @@ from tvm import tirx
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm import COMPILER, cache, targets
 from hbc.ir.graph import Graph, Input
+from hbc.ir.types import NUMPY_DTYPES, DType
 from hbc.ops import tensor as t
 from hbc.ops.tree import TreeEnsemble
 
@@ -125,3 +126,41 @@ def test_threads_compile_once(compilations: list[str]) -> None:
         thread.join()
     assert results == [True] * 4
     assert len(compilations) == 1
+
+
+# --- the shorter way (Executable.direct)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bounded_calls(dtype: DType, threads: int) -> None:
+    x = Input("X", dtype, ("N", 30))()
+    executable = COMPILER.compile(Graph((x,), {"predict": (t.neg(x),)}), CompileOptions(threads=threads))
+    direct = executable.direct("predict", 1e20)
+    assert direct is not None
+    for n in (1, 17, 5000, 50_000):
+        data = rows(n, 30).astype(NUMPY_DTYPES[dtype])
+        found = direct(data, n)
+        np.testing.assert_array_equal(found, -data)
+        out = np.empty_like(data)
+        assert direct(data, n, out) is out
+        np.testing.assert_array_equal(out, -data)
+        for bad in (np.nan, np.inf, -np.inf, 2e10, -2e10):
+            for place in ((0, 0), (n - 1, 29), (n // 2, 15), (0, 16)):
+                spoilt = data.copy()
+                spoilt[place] = bad
+                assert direct(spoilt, n) is None
+                if n == 17:  # `run` tests nothing
+                    np.testing.assert_array_equal(executable.run("predict", [spoilt])[0], -spoilt)
+
+
+def test_where_there_is_no_shorter_way() -> None:
+    x, y = Input("X", "f32", ("N", 2))(), Input("Y", "i64", ("N", 2))()
+    assert COMPILER.compile(Graph((x,), {"p": (x, t.neg(x))}), SINGLE).direct("p", None) is None
+    assert COMPILER.compile(Graph((x, y), {"p": (t.neg(x),)}), SINGLE).direct("p", None) is None
+    integers = COMPILER.compile(Graph((y,), {"p": (t.neg(y),)}), SINGLE)
+    assert integers.direct("p", 1.0) is None
+    assert integers.direct("p", None) is not None
+    unbounded = COMPILER.compile(Graph((x,), {"p": (t.neg(x),)}), SINGLE)
+    unbounded.run("p", [rows(2, 2)])
+    assert unbounded.direct("p", 1.0) is None  # the method was compiled without the test

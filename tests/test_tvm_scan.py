@@ -10,12 +10,17 @@ import pytest
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N
-from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.ops import tensor as t
+from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 
-tvm = pytest.importorskip("tvm")
+pytest.importorskip("tvm")
+from hbc.compiler.tvm.categories import CategoricalTrees
+from hbc.compiler.tvm.ranks import rank_encode
 
 
-def random_tree(rng: np.random.Generator, leaves: int, features: int, dtype: str, values: Array, missing: bool) -> Tree:
+def random_tree(
+    rng: np.random.Generator, leaves: int, features: int, dtype: str, values: Array, missing: bool, digits: int = 2
+) -> Tree:
     """A tree grown by splitting random leaves; thresholds repeat, so that ranks tie."""
     feature, left, right = [-1], [0], [0]
     open_leaves = [0]
@@ -29,7 +34,7 @@ def random_tree(rng: np.random.Generator, leaves: int, features: int, dtype: str
     size = len(feature)
     return Tree(
         feature=np.array(feature),
-        threshold=np.round(rng.normal(size=size), 2).astype(dtype),
+        threshold=np.round(rng.normal(size=size), digits).astype(dtype),
         left=np.array(left),
         right=np.array(right),
         missing_left=rng.random(size) < 0.5 if missing else np.zeros(size, bool),
@@ -59,13 +64,16 @@ CASES = {  # trees, most leaves, features, dtype of thresholds and of values, ou
     "float32 sums": (13, 31, 5, "f4", "f4", 1, False, True),
     "two registers, float64 thresholds": (50, 100, 6, "f8", "f8", 1, False, True),
     "four registers, classes by tree": (20, 250, 3, "f4", "f8", 3, False, False),
-    "ranks of 16 bits": (60, 250, 2, "f4", "f8", 1, False, True),
+    "several planes a feature": (60, 250, 2, "f4", "f8", 1, False, True),
     "vector leaves": (20, 64, 3, "f4", "f8", 3, True, True),
     "leaves of 16 bits": (20, 400, 3, "f8", "f4", 2, True, True),
     "single leaf": (1, 1, 1, "f4", "f8", 1, False, False),
     "planes in two registers": (40, 60, 100, "f4", "f8", 1, False, False),
+    "planes in four registers, NaN both ways": (70, 60, 100, "f8", "f8", 1, False, True),
+    "several groups of lanes": (330, 40, 9, "f4", "f4", 1, False, True),
+    "several groups of lanes, classes by tree": (150, 31, 9, "f4", "f8", 3, False, False),
 }
-BATCHES = (333, 128, 64, 17, 15, 5, 1, 0)
+BATCHES = (333, 128, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -77,11 +85,60 @@ def test_sums_are_those_of_the_operator(name: str) -> None:
     grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), features, dtype, values, missing) for _ in range(trees)]
     op = join(grown, rng.normal(size=outputs), None if vector else np.arange(trees) % outputs)
     X = rows_at_thresholds(rng, op, max(BATCHES), features)
-    tolerance = 1e-5 if kind == "f4" else 1e-10
+    tolerance = 1e-5 if kind == "f4" else 1e-9
     for rows, found in zip(BATCHES, scanned(op, X, BATCHES), strict=True):
         expected = op.evaluate(X[:rows])
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("trees", [30, 80])
+def test_thousands_of_thresholds(trees: int) -> None:
+    """Two and three levels of pivots above the lines of 16 thresholds."""
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, 1))
+    op = join([random_tree(rng, 250, 1, "f4", values, missing=True, digits=9) for _ in range(trees)], np.zeros(1))
+    assert (rank_encode(op).most_thresholds > 8191) == (trees > 30)
+    X = rows_at_thresholds(rng, op, 1000, 1)
+    (found,) = scanned(op, X, (1000,))
+    np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("most", "outputs", "target"), [(40, 1, None), (700, 3, None), (700, 1, {"kind": "llvm", "mcpu": "haswell"})]
+)
+def test_category_sets(most: int, outputs: int, target: dict[str, str] | None) -> None:
+    """Trees that test numbers and category sets: categories in range, unseen, negative, fractional, huge, NaN."""
+    rng = np.random.default_rng(most)
+    features, sets, width = 6, 50, 4
+    members = [np.unique(rng.integers(0, most, size=int(rng.integers(0, most)))) for _ in range(sets)]
+    planes = CategoryPlanes(
+        columns=np.sort(rng.integers(1, features, size=sets)),
+        categories=np.concatenate(members),
+        offsets=np.cumsum([0, *map(len, members)]),
+        inside=rng.random(sets) < 0.5,
+        missing=rng.random(sets) < 0.5,
+        invalid=rng.random(sets) < 0.5,
+        truncate_negative=outputs == 1,
+        limit=float(2**24),
+    )
+    values = rng.normal(size=(300, 1))
+    grown = [random_tree(rng, int(rng.integers(1, 40)), width + sets, "f4", values, missing=False) for _ in range(40)]
+    for tree in grown:
+        tests_set = tree.feature >= width
+        tree.feature[tests_set] += features - width
+        tree.threshold[tests_set] = 0.5
+    op = join(grown, np.zeros(outputs), np.arange(len(grown)) % outputs)
+    X = rng.integers(-2, most + 3, size=(300, features)).astype(np.float32)
+    odd = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, -0.5, 1.5, 1e30, 2.0**24, 2.0**31], np.float32), X.shape)
+    X = np.where(rng.random(X.shape) < 0.2, odd, X)
+    x = Input("X", "f32", (N, features))()
+    y = replace(op, strategy="scan")(t.concat([x, planes(x)]))
+    executable = load_compiler("tvm").compile(Graph((x,), {"predict": (y,)}), CompileOptions(threads=1, target=target))
+    assert isinstance(executable.graph.outputs["predict"][0].op, CategoricalTrees)
+    for rows in (300, 64, 5, 1):
+        expected = op.evaluate(np.concatenate([X[:rows], planes.evaluate(X[:rows])], axis=1))
+        np.testing.assert_allclose(executable.run("predict", [X[:rows]])[0], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("values", [[[1 / 3, 2 / 3], [2 / 3, 1 / 3]], [[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,6 +35,26 @@ class Executable(Protocol):
 
     def export(self, path: str) -> None:
         """Write the compiled code for use without hbc. Raises ValueError for a suffix that this backend does not write."""
+        ...
+
+
+Direct = Callable[..., Array | None]
+"""(array, its rows, out=None) -> result, or None; see DirectExecutable."""
+
+
+@runtime_checkable
+class DirectExecutable(Protocol):
+    """An executable with a shorter way than `run` for methods of one input and one output."""
+
+    def direct(self, method: str, bound: float | None) -> Direct | None:
+        """A function for a C-contiguous, aligned, writeable array of the input's dtype and shape, and the number of its rows
+        (at least one). It returns the result, in new memory or in `out`: an array with that property, of the result's dtype and shape.
+        With a bound it returns None, having computed nothing of use, if the sum of the squares of the array, or of some of its rows,
+        is not at most that. None where there is no such way."""
+        ...
+
+    def prepared(self, array: Array) -> Any:
+        """An array as that function takes it with the least delay, for arrays that it gets again and again."""
         ...
 
 

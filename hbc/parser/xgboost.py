@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +59,15 @@ def read_file(path: Path) -> Any:
     """The Booster in a JSON or UBJSON model (`save_model` of a Booster or of a scikit-learn class)."""
     import xgboost
 
+    _require_vector_leaves(path.read_bytes(), tuple(map(int, xgboost.__version__.split(".")[:2])))
     return xgboost.Booster(model_file=path)
+
+
+def _require_vector_leaves(data: bytes, installed: tuple[int, ...]) -> None:
+    """XGBoost 3.1 and later keep vector leaves in a field of their own, and crash where an older version wrote the model without."""
+    size = re.search(rb'size_leaf_vector(?:"\s*:\s*"|SL.{8})(\d+)', data, re.DOTALL)
+    if installed >= (3, 1) and size is not None and int(size[1]) > 1 and b"leaf_weights" not in data:
+        raise ValueError("it has trees with vector leaves from before XGBoost 3.1, which the installed version cannot read")
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ class Learner:
         one = np.float32(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.objective in LOGIT:
-                score = -np.log(one / score - one)
+                inside = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))  # 0 and 1 where all labels are
+                score = -np.log(one / inside - one)
             elif self.objective in LOG:
                 score = np.log(score)
         return np.ascontiguousarray(np.broadcast_to(score, self.n_outputs))
@@ -187,15 +197,18 @@ def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
 def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: PlaneTable) -> Tree:
     left, right = document["left_children"], document["right_children"]
     leaf = left < 0
+    if np.any(right[~leaf] != left[~leaf] + 1):  # all that XGBoost grows; it takes left + 1 whatever the document says
+        raise Refusal("a node has children that are not side by side.")
     condition = document["split_conditions"]
     feature = document["split_indices"].astype(np.int64)
     default_left = document["default_left"].astype(bool)
-    # x < c is x <= the float before c; nothing is below -inf.
-    if np.any(np.isneginf(condition[~leaf]) | np.isnan(condition[~leaf])):
+    categorical = document["split_type"].astype(bool) & ~leaf
+    # x < c is x <= the float before c; nothing is below -inf. A set has no threshold: until 3.0 NaN stands there.
+    cuts = condition[~leaf & ~categorical]
+    if np.any(np.isneginf(cuts) | np.isnan(cuts)):
         raise Refusal("a node tests x < -inf or x < NaN.")
     with np.errstate(over="ignore", under="ignore"):
         threshold = np.nextafter(condition, np.float32(-np.inf))
-    categorical = document["split_type"].astype(bool) & ~leaf
     if categorical.any():
         starts, sizes = document["categories_segments"], document["categories_sizes"]
         for node, start, size in zip(document["categories_nodes"], starts, sizes, strict=True):

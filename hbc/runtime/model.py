@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy import ndarray
 
-from hbc.compiler.base import Executable
+from hbc.compiler.base import Direct, DirectExecutable, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report
+from hbc.runtime.handle import Handle
 from hbc.runtime.inputs import Intake
 from hbc.runtime.limits import Gate
 
@@ -119,16 +121,25 @@ class Variant:
 class Ready:
     """A variant that can be called."""
 
-    __slots__ = ("bound", "executable", "gate", "gates", "min_rows", "run", "simple")
+    __slots__ = ("_direct", "executable", "gate", "gates", "run")
 
     def __init__(self, executable: Executable, gate: Gate, gates: Mapping[str, Gate]) -> None:
         self.executable = executable
         self.run = executable.run
         self.gate = gate
         self.gates = gates
-        self.simple = gate.simple
-        self.bound = gate.fast
-        self.min_rows = gate.min_rows
+        self._direct: dict[str, Direct | None] = {}
+
+    def gate_of(self, method: str) -> Gate:
+        return self.gates.get(method, self.gate)
+
+    def direct(self, method: str) -> Direct | None:
+        """The executable's shorter way, if it can also make the test of this method's inputs."""
+        if method not in self._direct:
+            gate = self.gate_of(method)
+            short = gate.simple and isinstance(self.executable, DirectExecutable)
+            self._direct[method] = self.executable.direct(method, gate.fast) if short else None  # type: ignore[attr-defined]
+        return self._direct[method]
 
 
 def _after_fork() -> None:
@@ -162,6 +173,8 @@ class CompiledModel:
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
         self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
         self._fast: dict[np.dtype[Any], Variant] = {}
+        self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
+        """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
         if spec.ndim == 2 and not spec.frames_only and not self._intake.texts and len(self._intake.numbers) == spec.n_features:
             plain = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
             uniform = {
@@ -204,22 +217,32 @@ class CompiledModel:
         return self
 
     def _run(self, method: str, X: Any) -> Any:
-        # A plain matrix of the right width, dtype and layout goes through without a copy: about 1 µs in all, test included.
         if type(X) is np.ndarray:
             variant = self._fast.get(X.dtype)
-            shape = X.shape
-            if variant is not None and len(shape) == 2 and shape[1] == self._width:
-                flags = X.flags
-                if flags.carray or (flags.c_contiguous and flags.aligned):  # carray: writeable too, the usual case in one look
-                    ready = variant._ready or variant.ready
-                    bound = ready.bound
-                    if not (ready.simple and shape[0] >= ready.min_rows and (bound is None or np.vdot(X, X) <= bound)):
-                        ready.gates.get(method, ready.gate)((X,))
-                    return self._returned(method, ready.run(method, (X,)), (X,))
+            flags = X.flags
+            if variant is not None and X.ndim == 2 and X.shape[1] == self._width and flags.c_contiguous and flags.aligned:
+                # A plain matrix of the right width, dtype and layout goes through without a copy.
+                return self._compute(method, variant, (X,))
         kinds, arrays = self._intake(X)
-        ready = self.variants[kinds].ready
-        ready.gates.get(method, ready.gate)(arrays)
+        return self._compute(method, self.variants[kinds], arrays)
+
+    def _compute(self, method: str, variant: Variant, arrays: Sequence[Array]) -> Any:
+        ready = variant.ready
+        ready.gate_of(method)(arrays)
+        self._shorten(method, variant, ready)
         return self._returned(method, ready.run(method, arrays), arrays)
+
+    def _shorten(self, method: str, variant: Variant, ready: Ready) -> None:
+        """Find the shorter way for the next call: before `run` is asked for the method, which could make another one compile twice."""
+        dtype = next((dtype for dtype, fast in self._fast.items() if fast is variant), None)
+        if dtype is None or dtype in self._short[method]:
+            return
+        direct = ready.direct(method)
+        returned = variant.plan.graph.outputs[method][0].type.dtype if direct else ""
+        if direct is None or NUMPY_DTYPES[returned] != self._dtypes.get(method, NUMPY_DTYPES[returned]):
+            self._short[method][dtype] = (_no_way, 1)
+        else:
+            self._short[method][dtype] = (direct, max(ready.gate_of(method).min_rows, 1))
 
     def _returned(self, method: str, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
         """The results with the source's dtypes, in memory that nobody else has."""
@@ -238,6 +261,25 @@ class CompiledModel:
                 result = result.copy()
             owned.append(result)
         return owned[0] if len(owned) == 1 else owned
+
+    def bind(self, method: str, dtype: Any = None) -> Handle:
+        """A method as a function for arrays of one dtype (float32, float64 or int64; by default that of the sample given to
+        `hbc.convert`, or float32), which converts nothing and can write into the caller's memory: for servers. See its docstring.
+        Raises ValueError for what the model does not have."""
+        if method not in self._short:
+            raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
+        known = {str(known): known for known in self._fast}
+        if not known:
+            raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")
+        if dtype is None:
+            main = self.variants[self._main]
+            return Handle(
+                self, method, next((d for d, variant in self._fast.items() if variant is main), next(iter(self._fast)))
+            )
+        wanted = np.dtype(dtype)
+        if wanted not in self._fast:
+            raise ValueError(f"dtype {wanted} is converted by the model; a handle takes {', '.join(known)}")
+        return Handle(self, method, wanted)
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
@@ -300,10 +342,24 @@ def _class_with(base: type[CompiledModel], methods: tuple[str, ...]) -> type[Com
 
 
 def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
+    # Written for one row, for which every look at the array costs as much as a level of a tree: the usual matrix goes straight to
+    # the compiled code, which tests its values too.
     def method(self: CompiledModel, X: Any) -> Any:
+        if type(X) is ndarray:
+            short = self._short[name].get(X.dtype)
+            if short is not None:
+                shape = X.shape
+                if len(shape) == 2 and shape[1] == self._width and shape[0] >= short[1] and X.flags.carray:
+                    result = short[0](X, shape[0])
+                    if result is not None:
+                        return result
         return self._run(name, X)
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
     method.__doc__ = f"What the source estimator's `{name}` returns for X."
     return method
+
+
+def _no_way(X: Array, n: int) -> None:
+    return None

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm import transpose
+from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
 from hbc.compiler.tvm.plan import LIBRARY, elements
@@ -293,4 +294,5 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.TakeAlong: _take_along,
     columns.Rank: _rank,
     TreeEnsemble: _trees,
+    CategoricalTrees: _trees,
 }

@@ -3,6 +3,9 @@
 Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) counts the thresholds of x's feature that are < x: an exact
 replacement, since it is monotone and changes exactly at the thresholds (shared docs tree-kernels.md §1). A NaN gets a rank that
 sends it where it goes: 0 for always left, the number of thresholds for always right.
+
+Kernels compare bytes. A column with more than 255 thresholds has several planes: plane k holds rank − 255·k, limited to 0…255,
+and a split looks at the plane that its threshold falls into.
 """
 
 from __future__ import annotations
@@ -12,24 +15,31 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hbc.compiler.tvm.categories import n_features
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
+
+PLANE = 255  # thresholds that a byte tells apart
 
 
 @dataclass(frozen=True)
 class RankedTrees:
-    """The ensemble in ranks. P planes, J splits of all T trees (parents before their children, tree by tree).
+    """The ensemble in ranks. C columns of ranks, P planes of bytes, J splits of all T trees (parents before their children, tree by tree).
 
-    plane_feature i32[P]: which column a plane ranks; missing_rank i32[P]: the rank of its NaN;
-    thresholds: for each plane its ascending different thresholds, in x's dtype;
+    column_feature i32[C]: the feature that a column ranks; missing_rank i32[C]: the rank of its NaN;
+    thresholds: for each column its ascending different thresholds, in x's dtype;
+    plane_column, plane_first i32[P]: a plane's column, and the first rank that it tells from lower ones (255·k);
     split_plane, split_rank, split_lo, split_mid i32[J]: at a split the leaves [lo, …) are reached; those from mid on are to
-    the right, where a row goes whose rank is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
+    the right, where a row goes whose byte is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
     leaf_counts i32[T]; leaves i32[L]: the ensemble's leaf numbers tree by tree, each from left to right; leaf_starts i32[T + 1].
+    A split that tests category set s has the plane P + s, where a row's byte is not 0 if it goes right.
     """
 
-    plane_feature: Array
+    column_feature: Array
     missing_rank: Array
     thresholds: tuple[Array, ...]
+    plane_column: Array
+    plane_first: Array
     split_plane: Array
     split_rank: Array
     split_lo: Array
@@ -40,25 +50,36 @@ class RankedTrees:
     leaf_starts: Array
 
     @property
+    def planes(self) -> int:
+        return len(self.plane_column)
+
+    @property
+    def tests_sets(self) -> bool:
+        return bool(self.split_plane.max(initial=-1) >= self.planes)
+
+    @property
     def most_thresholds(self) -> int:
         return max((len(thresholds) for thresholds in self.thresholds), default=0)
 
 
 @dataclass(frozen=True)
 class Lockstep:
-    """Trees in groups of `width` that are scanned together, largest first: at each step of a group one split of each tree.
+    """Trees in groups of `width` that are scanned together, at each step of a group one split of each. The trees of a group have the
+    same target; the largest trees of a target come first, and some places of its last group may be empty.
 
-    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split.
+    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split;
+    targets i64[groups].
     """
 
     width: int
     place: Array
     group_starts: Array
     at: tuple[Array, Array]
+    targets: Array
 
     @property
     def groups(self) -> int:
-        return len(self.group_starts) - 1
+        return len(self.targets)
 
     def table(self, values: Array, dtype: npt.DTypeLike) -> Array:
         """values of all splits, [steps, width]. Shorter trees are padded with zeros: a split of [0, …) at 0 changes nothing."""
@@ -67,19 +88,21 @@ class Lockstep:
         return table
 
 
-def lockstep(ranked: RankedTrees, width: int) -> Lockstep:
+def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
     """Vectorized over all splits."""
     counts = np.diff(ranked.starts)
-    order = np.argsort(-counts, kind="stable")
+    order = np.lexsort((-counts, targets))
+    outputs, first, size = np.unique(targets[order], return_index=True, return_counts=True)
+    groups = -(-size // width)
+    empty_before = np.cumsum(groups) * width - groups * width - first
     place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    groups = -(-len(order) // width)
-    longest = np.zeros(groups * width, np.int64)
-    longest[: len(order)] = counts[order]
-    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(groups, width).max(axis=1))]).astype(np.int64)
+    place[order] = np.arange(len(order)) + np.repeat(empty_before, size)
+    longest = np.zeros(int(groups.sum()) * width, np.int64)
+    longest[place] = counts
+    group_starts = np.concatenate([[0], np.cumsum(longest.reshape(-1, width).max(axis=1))]).astype(np.int64)
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // width]
-    return Lockstep(width, place, group_starts, (step, place[tree] % width))
+    return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(outputs, groups))
 
 
 def rank_encode(op: TreeEnsemble) -> RankedTrees:
@@ -99,18 +122,29 @@ def rank_encode(op: TreeEnsemble) -> RankedTrees:
         splits.append(inner)
     split = np.concatenate(splits)
     split = split[np.argsort(tree_of[split], kind="stable")]  # tree by tree; within a tree still level by level
-    plane, plane_feature = _planes(op, split)
-    rank, thresholds, missing_rank = _ranks(op, split, plane, len(plane_feature))
+    width = n_features(op)
+    compares = np.full(len(split), True) if width is None else op.feature[split] < width
+    column, column_feature = _columns(op, split[compares])
+    rank, thresholds, missing_rank = _ranks(op, split[compares], column, len(column_feature))
+    planes = np.array([-(-len(values) // PLANE) for values in thresholds], np.int64)
+    plane_column = np.repeat(np.arange(len(planes)), planes)
+    first_plane = np.cumsum(planes) - planes
+    split_plane = op.feature[split] - (width or 0) + len(plane_column)
+    split_plane[compares] = first_plane[column] + rank // PLANE
+    split_rank = np.zeros(len(split), np.int32)
+    split_rank[compares] = rank % PLANE
     reached = np.concatenate(levels)
     leaf_nodes = reached[op.feature[reached] < 0]
     leaf_nodes = leaf_nodes[np.lexsort((first_leaf[leaf_nodes], tree_of[leaf_nodes]))]
     counts = leaf_count[op.roots]
     return RankedTrees(
-        plane_feature=plane_feature,
+        column_feature=column_feature,
         missing_rank=missing_rank,
         thresholds=thresholds,
-        split_plane=plane,
-        split_rank=rank,
+        plane_column=plane_column.astype(np.int32),
+        plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * PLANE).astype(np.int32),
+        split_plane=split_plane.astype(np.int32),
+        split_rank=split_rank,
         split_lo=first_leaf[split].astype(np.int32),
         split_mid=first_leaf[op.right[split]].astype(np.int32),
         starts=np.concatenate([[0], np.cumsum(counts - 1)]).astype(np.int32),
@@ -141,11 +175,11 @@ def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
     return count
 
 
-def _planes(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
-    """The plane of each split, and the feature of each plane.
+def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
+    """The column of each split, and the feature of each column.
 
-    A feature needs one plane if its NaN behave like some number: if they go right at all thresholds below it and left at all
-    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it has a plane for
+    A feature needs one column if its NaN behave like some number: if they go right at all thresholds below it and left at all
+    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it has a column for
     each direction.
     """
     feature, left, threshold = op.feature[split], op.missing_left[split], op.threshold[split]
@@ -155,22 +189,22 @@ def _planes(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
     np.maximum.at(highest_right, feature[~left], threshold[~left])
     mixed = lowest_left <= highest_right
     keys = feature * 2 + (mixed[feature] & ~left)
-    pairs, plane = np.unique(keys, return_inverse=True)
-    return plane.astype(np.int32), (pairs // 2).astype(np.int32)
+    pairs, column = np.unique(keys, return_inverse=True)
+    return column.astype(np.int32), (pairs // 2).astype(np.int32)
 
 
-def _ranks(op: TreeEnsemble, split: Array, plane: Array, planes: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """The place of each split's threshold among the different thresholds of its plane, those, and the rank of NaN on each plane."""
-    rank = np.empty(len(plane), np.int32)
-    missing = np.zeros(planes, np.int32)
+def _ranks(op: TreeEnsemble, split: Array, column: Array, columns: int) -> tuple[Array, tuple[Array, ...], Array]:
+    """The place of each split's threshold among the different thresholds of its column, those, and the rank of NaN in each column."""
+    rank = np.empty(len(column), np.int32)
+    missing = np.zeros(columns, np.int32)
     thresholds = []
-    order = np.argsort(plane, kind="stable")
-    bounds = np.searchsorted(plane[order], np.arange(planes + 1))
-    for p in range(planes):
-        mine = order[bounds[p] : bounds[p + 1]]
+    order = np.argsort(column, kind="stable")
+    bounds = np.searchsorted(column[order], np.arange(columns + 1))
+    for c in range(columns):
+        mine = order[bounds[c] : bounds[c + 1]]
         values = op.threshold[split[mine]] + 0.0  # −0.0 and 0.0 are one threshold
         different, rank[mine] = np.unique(values, return_inverse=True)
         thresholds.append(different)
         right = ~op.missing_left[split[mine]]
-        missing[p] = rank[mine][right].max(initial=-1) + 1
+        missing[c] = rank[mine][right].max(initial=-1) + 1
     return rank, tuple(thresholds), missing

@@ -15,9 +15,8 @@ LARGE = 1 << 15
 """Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
 argument of a call costs some 20 ns."""
 
-ALIGNED = (
-    64  # elements of a joined table, or bytes of an ensemble's data: arrays begin at the boundaries of vectors and cache lines
-)
+ALIGNED = 64
+"""Elements of a joined table, or bytes of an ensemble's data: arrays begin at the boundaries of vectors and cache lines."""
 
 
 def aligned(size: int, dtype: str) -> Array:

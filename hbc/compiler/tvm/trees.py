@@ -15,10 +15,11 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row, aligned
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, let
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, DType
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
@@ -141,25 +142,34 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
 class Walk:
     """The code of walks over one packed ensemble."""
 
-    def __init__(self, f: Function, packed: Packed, x: Node) -> None:
-        self.f, self.x = f, x
+    def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
+        self.f, self.op, self.x = f, op, x
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.link = "uint32" if self.word == "i32" else "uint64"
         self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
-        self.planes = f.size(len(packed.planes))
+        width = n_features(op)  # planes are in the order of their features: numbers, then category sets
+        numbers = [feature for feature, _ in packed.planes if width is None or feature < width]
+        self.numbers = f.size(len(numbers))
+        self.codes = None
+        if width is not None:
+            self.codes = Codes(f, op, x)
+            self.sets = f.size(len(packed.planes) - len(numbers))
+            self.set_numbers = f.own(
+                np.array([feature - width for feature, _ in packed.planes[len(numbers) :]], np.int64), "i64"
+            )
         self.columns = key_columns(len(packed.planes))
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
-        self.places = f.stack(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
+        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
     def fill(self, row: Expr) -> None:
         """The keys of a row, NaN's below or above all others."""
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(row * self.columns)
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
-        with f.repeat(self.planes) as plane:
+        with f.repeat(self.numbers) as plane:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
             pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
             sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
@@ -167,11 +177,26 @@ class Walk:
             missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
             key = tirx.Select(is_nan(value), missing, key)
             T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
+        if self.codes is not None:
+            self._fill_sets(self.codes, row, start + self.numbers + 1)
+
+    def _fill_sets(self, codes: Codes, row: Expr, start: Expr) -> None:
+        """The keys of what set tests say, 0 or 1."""
+        f, kind = self.f, NUMPY_DTYPES[self.x.type.dtype].type
+        packed = f.once(pack_sets, self.op)
+        bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
+        size = f.size(packed.bytes.shape[1])
+        zero, one = (tirx.const(int(ordered(np.array([value], kind))[0]), f"uint{self.bits}") for value in (0, 1))
+        codes.fill(row)
+        with f.repeat(self.sets) as i:
+            tested = T.Bind(f.constant(self.set_numbers, "i64", i))
+            test = codes.test(bytes_, tested * size, f.constant(columns, "i64", tested), row)
+            T.buffer_store(self.keys, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
 
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once; then `places` are known."""
         f, dtype = self.f, DTYPES[self.word]
-        at, going = f.stack(len(walks), "i64"), f.stack(1, self.word)
+        at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
         for i, (tree, _) in enumerate(walks):
             T.buffer_store(at, tree, [i])
         T.buffer_store(going, tirx.const(1, dtype), [0])
@@ -209,7 +234,7 @@ class Sums:
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
         packed = f.once(pack, op)
-        self.walk = Walk(f, packed, node.inputs[0])
+        self.walk = Walk(f, op, packed, node.inputs[0])
         self.values = packed.values
         self.trees = f.size(op.n_trees)
         self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
@@ -235,7 +260,7 @@ class Sums:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        total = f.stack(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
         with f.grid([width]) as (column,):
             T.buffer_store(total, f.load(node, column, Row(row)), [0])
             with f.repeat(count) as i:

@@ -1,0 +1,230 @@
+"""The leaf values of scanned trees: integers, so that their sum does not depend on the order of trees, rows or threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.codegen import Function
+from hbc.compiler.tvm.expressions import Expr
+from hbc.compiler.tvm.vectors import broadcast, permute, store, vector
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+DIGIT = 6  # bits: the digits of four trees add up in a byte
+FEWEST_DIGITS, MOST_DIGITS = 4, 8
+ROWS = 64  # of a vector of bytes
+GROUPS_IN_SPAN = 256  # whose sums of four digits fit 16 bits
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ integers[:, c] / 2^exponent + a number for each tree.
+
+    integers i64[L, C], from 0; offset f64[K]: base, and those numbers of all trees. Where the values of every leaf add up to the
+    same number (probabilities), C is V - 1: with `total`, what a row's sums add up to, the last sum follows from the others.
+    error: no sum is further from the source's. exact: all sums are exact, here and in the source.
+    """
+
+    exponent: int
+    digits: int
+    integers: Array
+    offset: Array
+    total: float | None
+    error: float
+    exact: bool
+
+    @property
+    def columns(self) -> int:
+        return int(self.integers.shape[1])
+
+
+def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
+    """The coarsest fixed point that is exact enough, or None where none is.
+
+    Its error is below 1e-10 (1e-7 in float32: a tenth of the source's own) of what sums of leaves of random signs are, or absolutely
+    below that where they are smaller than 1. An ensemble with a few huge leaves among small ones can have sums that this would spoil.
+    """
+    values = op.values.astype(np.float64)
+    limits = np.finfo(op.values.dtype)
+    trees, tree = max(op.n_trees, 1), _tree_of_leaf(op)
+    total = _common_sum(values) if op.values.dtype == np.float64 else None
+    used = values if total is None else values[:, :-1]
+    span = max(float((_each(np.maximum, used, tree, trees) - _each(np.minimum, used, tree, trees)).max(initial=0)), 2.0**-900)
+    means = _each(np.add, np.abs(values), tree, trees) / np.maximum(op.leaf_counts[:, None], 1)
+    scale = max(1.0, float(np.sqrt(_by_output(op, means**2)).min(initial=np.inf)))
+    for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
+        exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
+        # The rounding errors of T leaves are independent: six standard deviations of their sum.
+        error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
+        if error <= (1e-7 if op.values.dtype == np.float32 else 1e-10) * scale:
+            break
+    else:
+        return None
+    rounded = np.rint(np.ldexp(used, exponent))
+    if np.abs(rounded).max(initial=0.0) * trees >= 2.0**62:
+        return None
+    integers = rounded.astype(np.int64)
+    least = _each(np.minimum, integers, tree, trees)
+    offset = op.base.astype(np.float64)
+    offset[: op.n_outputs if total is None else -1] += _by_output(op, np.ldexp(least.astype(np.float64), -exponent))
+    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, trees)) + np.abs(op.base)).max())
+    exact = (
+        np.array_equal(np.ldexp(np.rint(np.ldexp(values, exponent)), -exponent), values)
+        and not op.base.any()
+        and largest * 2.0 ** (exponent - _common_zeros(integers)) < 2.0**limits.nmant
+    )
+    # Here each leaf is rounded by half a unit at most, in the source each partial sum by half of its last digit.
+    unit = 2.0**-exponent * (1 if total is None else used.shape[1])
+    worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
+    if total is not None:
+        total = total * op.n_trees + float(op.base.astype(np.float64).sum())
+    return FixedPoint(exponent, digits, integers - least[tree], offset, total, worst, exact)
+
+
+def _each(combine: np.ufunc, values: Array, tree: Array, trees: int) -> Array:
+    """The least, the largest, or the sum of each tree's leaves: [T, V] from [L, V]."""
+    order = np.argsort(tree, kind="stable")
+    return combine.reduceat(values[order], np.searchsorted(tree[order], np.arange(trees)), axis=0)
+
+
+def _by_output(op: TreeEnsemble, values: Array) -> Array:
+    """The sums over the trees of each output: [K] from [T, V], or [V] where fewer columns are given."""
+    result = np.zeros(op.n_outputs if op.values.shape[1] == values.shape[1] else values.shape[1])
+    for column in range(values.shape[1]):
+        np.add.at(result, op.target + column, values[:, column])
+    return result
+
+
+def _common_sum(values: Array) -> float | None:
+    """What the values of every leaf add up to, but for rounding."""
+    if values.shape[1] < 2 or not len(values):
+        return None
+    sums = values.sum(axis=1)
+    near = np.ptp(sums) <= 2 * values.shape[1] * np.finfo(np.float64).eps * np.abs(values).max()
+    return float(np.median(sums)) if near else None
+
+
+def _common_zeros(integers: Array) -> int:
+    """The trailing zero bits that all integers share."""
+    common = int(np.bitwise_or.reduce(integers, axis=None, initial=0))
+    return (common & -common).bit_length() - 1 if common else 0
+
+
+def _tree_of_leaf(op: TreeEnsemble) -> Array:
+    tree = np.zeros(len(op.values), np.int64)
+    nodes, trees = op.roots, np.arange(op.n_trees)
+    while len(nodes):
+        leaf = op.feature[nodes] < 0
+        tree[op.left[nodes[leaf]]] = trees[leaf]
+        nodes, trees = nodes[~leaf], trees[~leaf]
+        nodes, trees = np.concatenate([op.left[nodes], op.right[nodes]]), np.concatenate([trees, trees])
+    return tree
+
+
+class Leaves:
+    """The sums i64[outputs, block] of the leaves' integers: of each span of groups of trees, `begin`, `add` every group, and `end`."""
+
+    def __init__(self, f: Function, fixed: FixedPoint) -> None:
+        self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.offset)
+        self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
+
+    def clear(self) -> None:
+        zero = broadcast(tirx.const(0, "int64"), 8)
+        with self.f.repeat(self.outputs * self.f.block // 8) as i:
+            store(self.sums, zero, i * 8, 8)
+
+    def begin(self, chunks: int) -> None:
+        """A span of groups that add to the same outputs begins, for 64 · chunks rows."""
+
+    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        """Add the leaves reached [trees, chunks, 64] of a group of trees to the outputs from `target` on, of the rows from `first` on."""
+        raise NotImplementedError
+
+    def end(self, target: Expr, first: Expr, chunks: int) -> None:
+        """The span is over."""
+
+    def totals(self, column: Expr, row: Expr, lanes: int) -> Expr:
+        """The sums of consecutive rows."""
+        return vector(self.sums, column * self.f.block + row, lanes)
+
+
+class LeafTables(Leaves):
+    """Leaf values digit by digit: a register permutation looks up one digit for 64 rows. (A gather of 64 values costs as much as the
+    whole scan of a tree.) Digits of four trees are added as bytes, those of up to 256 groups as pairs of bytes."""
+
+    def __init__(self, f: Function, fixed: FixedPoint, tables: Array, chunks: int) -> None:
+        """tables u8[groups, C, digits, trees, width]; at most 64 · chunks rows at once."""
+        super().__init__(f, fixed)
+        _, _, self.digits, self.trees, self.width = tables.shape
+        self.table = f.own(tables, "u8")
+        # Of each digit, 32 sums of pairs of bytes: the first one's and 256 times the second one's together, and the second one's.
+        self.size = self.columns * self.digits * 2 * 32
+        self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
+        self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
+
+    def begin(self, chunks: int) -> None:
+        zero = broadcast(tirx.const(0, "uint16"), 32)
+        with self.f.repeat(chunks * self.size // 32) as i:
+            store(self.pairs, zero, i * 32, 32)
+
+    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        f = self.f
+        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+            leaves = [T.Bind(vector(reached, (tree * chunks + chunk) * ROWS, ROWS)) for tree in range(self.trees)]
+            table = T.Bind((group * self.columns + column) * (self.digits * self.trees * self.width))
+            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
+            for digit in range(self.digits):
+                looked_up = []
+                for tree, leaf in enumerate(leaves):
+                    start = table + (digit * self.trees + tree) * self.width
+                    registers = [f.constants(self.table, "u8", start + at, ROWS) for at in range(0, self.width, ROWS)]
+                    looked_up.append(permute(registers, leaf))
+                while len(looked_up) > 1:
+                    looked_up = [tirx.Add(a, b) for a, b in zip(looked_up[::2], looked_up[1::2], strict=True)]
+                both = T.Bind(tirx.reinterpret("uint16x32", looked_up[0]))
+                second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
+                for i, part in enumerate((both, second)):
+                    at = place + (digit * 2 + i) * 32
+                    store(self.pairs, tirx.Add(vector(self.pairs, at, 32), part), at, 32)
+
+    def end(self, target: Expr, first: Expr, chunks: int) -> None:
+        f = self.f
+        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
+            with f.repeat(self.digits) as digit:
+                both = T.Bind(vector(self.pairs, place + digit * 64, 32))
+                odd = T.Bind(vector(self.pairs, place + digit * 64 + 32, 32))
+                even = T.Bind(tirx.Sub(both, tirx.shift_left(odd, broadcast(tirx.const(8, "uint16"), 32))))
+                for half in range(2):
+                    alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
+                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS + half * 32, 32)
+            outputs = T.Bind((target + column) * f.block + first + chunk * ROWS)
+            with f.repeat(ROWS // 8) as eight:
+                total = vector(self.sums, outputs + eight * 8, 8)
+                for digit in range(self.digits):
+                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS, 8))
+                    total = tirx.Add(total, tirx.Mul(digits, broadcast(tirx.const(1 << DIGIT * digit, "int64"), 8)))
+                store(self.sums, total, outputs + eight * 8, 8)
+
+
+class LeafGather(Leaves):
+    """Leaf values one by one, for processors without byte permutations and for large trees."""
+
+    def __init__(self, f: Function, fixed: FixedPoint, integers: Array, chunks: int) -> None:
+        """integers i64[groups, C, trees, width]; at most 64 · chunks rows at once."""
+        super().__init__(f, fixed)
+        self.trees, self.width = integers.shape[2], f.size(integers.shape[3])
+        self.table = f.own(integers, "i64")
+
+    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        f = self.f
+        with f.repeat(self.columns) as column, f.repeat(self.trees) as tree, f.repeat(chunks * ROWS) as row:
+            leaf = tirx.Cast("int64", reached[tree * (chunks * ROWS) + row])
+            at = ((group * self.columns + column) * self.trees + tree) * self.width + leaf
+            place = T.Bind((target + column) * f.block + first + row)
+            T.buffer_store(self.sums, tirx.Add(self.sums[place], f.constant(self.table, "i64", at)), [place])

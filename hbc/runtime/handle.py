@@ -1,0 +1,138 @@
+"""A method for servers: arrays of one dtype and layout, no conversions, no allocation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy import ndarray
+
+from hbc.errors import InvalidInputError
+from hbc.ir.types import NUMPY_DTYPES, Array
+
+if TYPE_CHECKING:
+    from hbc.runtime.model import CompiledModel
+
+MOST_ROWS = 256  # of arrays that are remembered from one call to the next; for more rows, the time to look at them is nothing
+
+
+class Handle:
+    """One method of a model, for numpy arrays of one dtype. Made by `CompiledModel.bind`.
+
+        handle = model.bind("predict_proba", np.float32)
+        out = handle.empty(1)
+        handle(X, out)
+
+    X: an array of exactly `handle.dtype`, C-contiguous, [rows, model.n_features_in_]. out: where the result goes, an array as
+    `handle.empty(rows)` makes it; without it the result is new memory. The result is what the method returns. Arrays
+    that come again (filled anew, of course) are passed the fastest: reuse out, and X if you can. The handle keeps the last ones (of up
+    to 256 rows) alive.
+
+    Anything else that the method would convert (another dtype or memory layout, lists, frames) is rejected with an
+    InvalidInputError, and so is what the source model rejects: NaN where it has no rule for them, values too large. Nothing goes
+    unchecked. Several threads may share a handle, each with its own `out`; with a handle each they do not forget each other's arrays.
+    """
+
+    __slots__ = (
+        *("_direct", "_input", "_least", "_model", "_output", "_prepared", "_returned", "_seen", "_width"),
+        *("dtype", "method", "out_dtype"),
+    )
+
+    def __init__(self, model: CompiledModel, method: str, dtype: np.dtype[Any]) -> None:
+        self.method, self.dtype = method, dtype
+        variant = model._fast[dtype]
+        ready = variant.ready
+        nodes = variant.plan.graph.outputs[method]
+        own = NUMPY_DTYPES[nodes[0].type.dtype]
+        self._model = model
+        self._width = model._width
+        self._least = max(ready.gate_of(method).min_rows, 1)
+        self._returned = tuple(int(size) for size in nodes[0].type.shape[1:]) if len(nodes) == 1 else None
+        self.out_dtype: np.dtype[Any] = model._dtypes.get(method, own)
+        self._direct = ready.direct(method) if self.out_dtype == own else None
+        self._prepared = getattr(ready.executable, "prepared", None)
+        # Arrays that came twice running: the array, its shape, and what is passed to the compiled code for it.
+        self._input: tuple[Any, Any, Any] = (object(), None, None)
+        self._output: tuple[Any, Any, Any] = (object(), None, None)
+        self._seen: list[Any] = [None, None]
+
+    def empty(self, rows: int) -> Array:
+        """Memory for the result for so many rows."""
+        if self._returned is None:
+            raise TypeError(f"{self.method} returns several arrays: call the handle without out")
+        return np.empty((rows, *self._returned), self.out_dtype)
+
+    def __call__(self, X: Array, out: Array | None = None) -> Any:
+        known, shape, x = self._input
+        if X is not known or X.shape != shape or X.dtype != self.dtype:
+            if type(X) is not ndarray or X.dtype != self.dtype or not X.flags.carray:
+                return self._slowly(X, out)
+            shape = X.shape
+            if len(shape) != 2 or shape[1] != self._width or shape[0] < self._least or self._direct is None:
+                return self._slowly(X, out)
+            x = self._again(0, X)
+        rows = shape[0]
+        if out is None:
+            result = self._direct(x, rows)  # type: ignore[misc]
+            return self._slowly(X, out) if result is None else result
+        known, shape, y = self._output
+        if out is not known or out.shape != shape or out.dtype != self.out_dtype or shape[0] != rows:
+            if not self._takes(out, rows):
+                return self._slowly(X, out)
+            y = self._again(1, out)
+        return self._slowly(X, out) if self._direct(x, rows, y) is None else out  # type: ignore[misc]
+
+    def _again(self, which: int, array: Array) -> Any:
+        """What is passed to the compiled code for an array: another form of it, if it comes for the second time."""
+        if array is not self._seen[which]:
+            self._seen[which] = array if len(array) <= MOST_ROWS else None
+            return array
+        passed = self._prepared(array)  # type: ignore[misc]
+        if which:
+            self._output = array, array.shape, passed
+        else:
+            self._input = array, array.shape, passed
+        return passed
+
+    def _takes(self, out: Array, rows: int) -> bool:
+        return (
+            type(out) is ndarray and out.dtype == self.out_dtype and out.flags.carray and out.shape == (rows, *self._returned)  # type: ignore[misc]
+        )
+
+    def _slowly(self, X: Array, out: Array | None) -> Any:
+        """For what the shorter way does not take: arrays that cannot be written to, backends without it, and errors."""
+        if type(X) is not ndarray or X.dtype != self.dtype or X.ndim != 2 or X.shape[1] != self._width:
+            self._reject(X)
+        if not (X.flags.c_contiguous and X.flags.aligned):
+            self._reject(X)
+        if out is not None and (self._returned is None or not self._takes(out, len(X))):
+            expected = "no array: the method returns several"
+            if self._returned is not None:
+                expected = (
+                    f"a C-contiguous array, {self.out_dtype}{[len(X), *self._returned]}, as handle.empty(len(X)) makes it"
+                )
+            raise InvalidInputError(found=_described(out), expected=expected, where="out")
+        result = self._model._run(self.method, X)
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    def _reject(self, X: Any) -> NoReturn:
+        raise InvalidInputError(
+            found=_described(X),
+            expected=f"a C-contiguous array, {self.dtype}[rows, {self._width}]",
+            where="X",
+            advice=f"A handle converts nothing: use the model's {self.method}, or np.ascontiguousarray(X, np.{self.dtype}).",
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.method} of {self._model.info.source} for {self.dtype} arrays of {self._width} columns>"
+
+
+def _described(X: Any) -> str:
+    if not isinstance(X, ndarray):
+        return f"a {type(X).__name__}"
+    layout = "" if X.flags.c_contiguous else ", not C-contiguous" if X.flags.aligned else ", not aligned"
+    kind = "" if type(X) is ndarray else f" ({type(X).__name__})"
+    return f"{X.dtype}{list(X.shape)}{kind}{layout}"

@@ -1,0 +1,173 @@
+"""`CompiledModel.bind`: a method for arrays of one dtype and layout."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+import hbc
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 5))
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+BACKENDS = [name for name, there in hbc.backends().items() if there and name in ("tvm", "numpy", "onnx")]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def model(request: Any) -> Any:
+    return hbc.convert(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y), request.param, threads=1)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_what_the_method_returns(model: Any, method: str, dtype: str) -> None:
+    handle = model.bind(method, dtype)
+    for n in (1, 7, 300):
+        data = (X[:n] * 10).astype(dtype)
+        expected = getattr(model, method)(data)
+        out = handle.empty(n)
+        assert (out.shape, out.dtype) == (expected.shape, expected.dtype)
+        for _ in range(4):  # arrays that come again are passed in another form
+            np.testing.assert_array_equal(handle(data), expected)
+            out[...] = 0
+            assert handle(data, out) is out
+            np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(handle(data.copy(), out), expected)
+        data[...] = data[::-1].copy()
+        np.testing.assert_array_equal(handle(data, out), getattr(model, method)(data))
+
+
+def test_results_are_new_memory(model: Any) -> None:
+    handle, data = model.bind("predict_proba"), X.astype(np.float32)
+    first = handle(data)
+    kept = first.copy()
+    handle(-data)
+    np.testing.assert_array_equal(first, kept)
+    assert not np.shares_memory(first, handle(data))
+
+
+def test_arrays_are_told_apart(model: Any) -> None:
+    handle = model.bind("predict_proba", np.float64)
+    out = {n: handle.empty(n) for n in (1, 3)}
+    data = {n: X[:n].copy() for n in (1, 3)}
+    for n in (1, 1, 1, 3, 1, 3, 3, 3, 1, 1):
+        np.testing.assert_array_equal(handle(data[n], out[n]), model.predict_proba(data[n]))
+    with pytest.raises(hbc.InvalidInputError, match="out"):
+        handle(data[1], out[3])
+    handle(data[1], out[1])
+    handle(data[1], out[1])
+    with pytest.raises(hbc.InvalidInputError, match="out"):
+        handle(data[1], out[3])
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (X[:2].astype(np.float32), "float32"),
+        (X[:2, :4].copy(), r"\[2, 4\]"),
+        (X[:2].astype(">f8"), ">f8"),
+        (np.asfortranarray(X[:2]), "not C-contiguous"),
+        (X[:4:2], "not C-contiguous"),
+        (X[0], r"\[5\]"),
+        (X[:2].tolist(), "list"),
+        (None, "NoneType"),
+        (np.ma.masked_array(X[:2]), "MaskedArray"),
+    ],
+)
+def test_other_input_is_rejected(model: Any, bad: Any, words: str) -> None:
+    handle = model.bind("predict", np.float64)
+    for out in (None, handle.empty(2)):
+        with pytest.raises(hbc.InvalidInputError, match=words):
+            handle(bad, out)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 2), (2, 2, 1)])
+def test_other_outputs_are_rejected(model: Any, shape: tuple[int, ...]) -> None:
+    handle = model.bind("predict_proba", np.float64)
+    right = handle.empty(2)
+    bad = [np.empty(shape), right.astype(np.float32), np.asfortranarray(right), np.empty((4, 2))[::2], right.tolist()]
+    right.flags.writeable = False
+    for out in [*bad, right]:
+        with pytest.raises(hbc.InvalidInputError, match="out"):
+            handle(X[:2], out)
+
+
+def test_what_the_source_rejects_is_rejected(model: Any) -> None:
+    handle = model.bind("predict_proba", np.float64)
+    data, out = X[:2].copy(), handle.empty(2)
+    for _ in range(3):
+        handle(data, out)
+    for value in (np.nan, np.inf, -np.inf):
+        data[1, 3] = value
+        with pytest.raises(hbc.InvalidInputError, match="row 1"):
+            handle(data, out)
+        with pytest.raises(hbc.InvalidInputError, match="row 1"):
+            handle(data)
+    data[1, 3] = 1e300  # too large for the quick test, not for the model
+    np.testing.assert_array_equal(handle(data, out), model.predict_proba(data))
+    with pytest.raises(hbc.InvalidInputError):
+        handle(data[:0])
+
+
+def test_arrays_that_cannot_be_written_to(model: Any) -> None:
+    data = np.frombuffer(X.tobytes()).reshape(X.shape)
+    np.testing.assert_array_equal(model.bind("predict", np.float64)(data), model.predict(X))
+
+
+def test_missing_values_where_the_model_takes_them() -> None:
+    holes = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
+    compiled = hbc.convert(DecisionTreeRegressor(max_depth=4).fit(holes, Y), "tvm", threads=1)
+    handle = compiled.bind("predict", np.float32)
+    data = holes.astype(np.float32)
+    np.testing.assert_array_equal(handle(data, handle.empty(len(data))), compiled.predict(data))
+
+
+def test_threads_share_a_handle(model: Any) -> None:
+    handle = model.bind("predict_proba", np.float64)
+    expected = model.predict_proba(X)
+    failures: list[int] = []
+
+    def work(start: int) -> None:
+        out = handle.empty(1)
+        data = np.empty((1, 5))
+        for i in range(start, start + 300):
+            data[...] = X[i % 300]
+            if not np.array_equal(handle(data, out)[0], expected[i % 300]) and not np.allclose(
+                out[0], expected[i % 300], rtol=1e-12
+            ):
+                failures.append(i)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 50, 100, 150)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_what_cannot_be_bound() -> None:
+    compiled = hbc.convert(Ridge().fit(X, Y), "numpy")
+    with pytest.raises(ValueError, match="'transform'; the model has predict"):
+        compiled.bind("transform")
+    with pytest.raises(ValueError, match="float16"):
+        compiled.bind("predict", np.float16)
+    assert compiled.bind("predict").dtype == np.float32
+    assert hbc.convert(Ridge().fit(X, Y), "numpy", X[:2]).bind("predict").dtype == np.float64
+    assert "float32" in repr(compiled.bind("predict"))
+    strings = hbc.convert(OneHotEncoder(sparse_output=False).fit([["a"], ["b"]]), "numpy")
+    with pytest.raises(ValueError, match="plain matrices"):
+        strings.bind("transform")
+
+
+def test_labels_that_are_strings() -> None:
+    compiled = hbc.convert(LogisticRegression().fit(X, np.array(["no", "yes"])[Y]), "tvm", threads=1)
+    handle = compiled.bind("predict", np.float64)
+    np.testing.assert_array_equal(handle(X), compiled.predict(X))
+    np.testing.assert_array_equal(handle(X, handle.empty(len(X))), compiled.predict(X))
