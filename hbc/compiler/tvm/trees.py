@@ -143,24 +143,25 @@ class Walk:
     """The code of walks over one packed ensemble."""
 
     def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
-        self.f, self.x = f, x
+        self.f, self.op, self.x = f, op, x
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.link = "uint32" if self.word == "i32" else "uint64"
         self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
-        width = n_features(op)
-        numbers = len(packed.planes) if width is None else sum(feature < width for feature, _ in packed.planes)
-        self.planes, self.set_planes = f.size(numbers), f.size(len(packed.planes) - numbers)
+        width = n_features(op)  # planes are in the order of their features: numbers, then category sets
+        numbers = [feature for feature, _ in packed.planes if width is None or feature < width]
+        self.numbers = f.size(len(numbers))
+        self.codes = None
+        if width is not None:
+            self.codes = Codes(f, op, x)
+            self.sets = f.size(len(packed.planes) - len(numbers))
+            self.set_numbers = f.own(
+                np.array([feature - width for feature, _ in packed.planes[len(numbers) :]], np.int64), "i64"
+            )
         self.columns = key_columns(len(packed.planes))
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
-        self.codes: Codes | None = None
-        if width is not None:
-            sets, self.codes = f.once(pack_sets, op), Codes(f, op, x)
-            tested = np.array([feature - width for feature, _ in packed.planes[numbers:]], np.int64)
-            self.set_column, self.set_start = (f.own(a, "i64") for a in (sets.set_column[tested], tested * sets.bytes.shape[1]))
-            self.set_bytes = f.own(sets.bytes, "u8")
         self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
 
     def fill(self, row: Expr) -> None:
@@ -168,7 +169,7 @@ class Walk:
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(row * self.columns)
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
-        with f.repeat(self.planes) as plane:
+        with f.repeat(self.numbers) as plane:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
             pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
             sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
@@ -176,15 +177,21 @@ class Walk:
             missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
             key = tirx.Select(is_nan(value), missing, key)
             T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
-        if self.codes is None:
-            return
-        self.codes.fill(row)
-        no, yes = (tirx.const(int(ordered(np.array([v], NUMPY_DTYPES[self.x.type.dtype]))[0]), f"uint{bits}") for v in (0, 1))
-        with f.repeat(self.set_planes) as i:
-            column = f.constant(self.set_column, "i64", i)
-            test = self.codes.test(self.set_bytes, f.constant(self.set_start, "i64", i), column, row)
-            key = tirx.Select(tirx.EQ(test, tirx.const(0, "uint8")), no, yes)
-            T.buffer_store(self.keys, key, [start + self.planes + i + 1])
+        if self.codes is not None:
+            self._fill_sets(self.codes, row, start + self.numbers + 1)
+
+    def _fill_sets(self, codes: Codes, row: Expr, start: Expr) -> None:
+        """The keys of what set tests say, 0 or 1."""
+        f, kind = self.f, NUMPY_DTYPES[self.x.type.dtype].type
+        packed = f.once(pack_sets, self.op)
+        bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
+        size = f.size(packed.bytes.shape[1])
+        zero, one = (tirx.const(int(ordered(np.array([value], kind))[0]), f"uint{self.bits}") for value in (0, 1))
+        codes.fill(row)
+        with f.repeat(self.sets) as i:
+            tested = T.Bind(f.constant(self.set_numbers, "i64", i))
+            test = codes.test(bytes_, tested * size, f.constant(columns, "i64", tested), row)
+            T.buffer_store(self.keys, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
 
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once; then `places` are known."""
