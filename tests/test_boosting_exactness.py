@@ -104,7 +104,7 @@ def scrambled_lightgbm(text, rng):
 
 
 def check_lightgbm(booster, rng, dtype):
-    model = lightgbm_parser.read_model(booster.model_to_string())
+    model = lightgbm_parser.read_model(booster)
 
     def build(x):
         x = lightgbm_parser.as_read(x)
@@ -215,7 +215,7 @@ def test_lightgbm_is_exact_on_every_backend(backend):
     X, y = training_data(rng, categorical=False)
     booster = lgb.train({"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5}, lgb.Dataset(X, y), 20)
     booster = lgb.Booster(model_str=scrambled_lightgbm(booster.model_to_string(), rng))
-    model = lightgbm_parser.read_model(booster.model_to_string())
+    model = lightgbm_parser.read_model(booster)
     compiled = hbc.convert(booster, backend)
     for dtype in DTYPES:
         X = rows_at(rng, model.integers("split_feature"), model.numbers("threshold"), dtype, EXTREMES + INFINITE)

@@ -30,6 +30,7 @@ from hbc.parser.registry import (
     describes,
     integers_of_frames_are_f64,
     public_name,
+    read_once,
     returns_without_rows,
 )
 from hbc.parser.sklearn.common import labels
@@ -102,7 +103,11 @@ FIELDS = (
 )
 
 
-def read_model(text: str) -> Model:
+def read_model(booster: Any) -> Model:
+    return read_text(booster.model_to_string())
+
+
+def read_text(text: str) -> Model:
     """The fields of a model file (GBDT::SaveModelToString): `key=value` lines, in blocks that start with `Tree=`."""
     header: dict[str, str] = {}
     trees: dict[str, list[str]] = {field: [] for field in FIELDS}
@@ -345,7 +350,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 
 
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
-    model = read_model(booster.model_to_string())
+    model = read_once(read_model, booster)
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)

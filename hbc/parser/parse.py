@@ -40,15 +40,16 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     registry.load_converters(name)
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
-    for dtype in UNIFORM:
-        kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
-        if sample is not None:
-            kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
-        spec, kinds, graph = _variant(model, spec, kinds)
-        variants[kinds] = graph
-    if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
-        _, kinds, graph = _variant(model, spec, sample.kinds)
-        variants[kinds] = graph
+    with registry.reading():
+        for dtype in UNIFORM:
+            kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
+            if sample is not None:
+                kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
+            spec, kinds, graph = _variant(model, spec, kinds)
+            variants[kinds] = graph
+        if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
+            _, kinds, graph = _variant(model, spec, sample.kinds)
+            variants[kinds] = graph
     return Parsed(_info(model, name, next(iter(variants.values()))), spec, variants, sample)
 
 

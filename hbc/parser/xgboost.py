@@ -34,6 +34,7 @@ from hbc.parser.registry import (
     converts,
     describes,
     public_name,
+    read_once,
     returns_without_rows,
 )
 from hbc.parser.sparsity import is_sparse
@@ -305,7 +306,7 @@ class Estimator:
             rounds = int(booster.best_iteration) + 1
         except AttributeError:
             rounds = None
-        return Machine(read_model(booster), rounds)
+        return Machine(read_once(read_model, booster), rounds)
 
     def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
         """What the trees see. A DMatrix (not `in_place`) rejects infinite values, unless they are the missing ones."""
@@ -338,7 +339,7 @@ def _booster_columns(m: Any) -> Described:
 @converts("xgboost.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made of X: all rounds; also with output_margin=True, and with pred_leaf=True."""
-    machine = Machine(read_model(m))
+    machine = Machine(read_once(read_model, m))
     x = _checked(m, machine.learner, x, allow_inf=False)
     margin = machine.margin(x)
     leaves = {"apply": flat(machine.leaves(x))} if machine.has_trees else {}
