@@ -14,7 +14,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -84,6 +84,10 @@ def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]]
 
 ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
+
+
+FITTED_BY_MEMBER: set[str] = {"sklearn.model_selection.FixedThresholdClassifier"}
+"""Classes that predict without having been fitted where their `estimator` has been."""
 
 
 def describes(*names: str) -> Callable[[Callable[[Any], Described]], Callable[[Any], Described]]:
@@ -260,6 +264,17 @@ def child(model: Any, x: Node | Frame, place: str) -> Outputs:
         context.path.pop()
 
 
+def children(members: Iterable[tuple[Any, Node | Frame, str]]) -> list[Outputs]:
+    """`child` of several estimators. Where any is refused, all of them are looked at before the error is raised, so that nobody
+    computes with stand-ins."""
+    context = _context.get()
+    before = len(context.culprits)
+    outputs = [child(*member) for member in members]
+    if len(context.culprits) > before:
+        raise UnsupportedOperatorError(culprits=context.culprits[before:])
+    return outputs
+
+
 @contextmanager
 def note_unconvertible(model: Any, place: str) -> Iterator[None]:
     """Inside, the path leads to an estimator that cannot be converted, since its input is not known; a class without a
@@ -387,4 +402,6 @@ def _is_fitted(model: Any) -> bool:
         return True
     if hasattr(model, "__sklearn_is_fitted__"):
         return bool(model.__sklearn_is_fitted__())
+    if public_name(type(model)) in FITTED_BY_MEMBER and _is_fitted(model.estimator):
+        return True
     return any(name.endswith("_") and not name.startswith("__") for name in vars(model))

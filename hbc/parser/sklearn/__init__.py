@@ -2,30 +2,38 @@
 
 from hbc.parser.sklearn import (
     decomposition,
+    dummy,
     encoders,
     ensemble,
     feature_selection,
     gradient_boosting,
     impute,
     linear,
+    multiclass,
+    multioutput,
     naive_bayes,
     neural_network,
     pipeline,
     preprocessing,
     tree,
+    voting,
 )
 
 __all__ = [
     "decomposition",
+    "dummy",
     "encoders",
     "ensemble",
     "feature_selection",
     "gradient_boosting",
     "impute",
     "linear",
+    "multiclass",
+    "multioutput",
     "naive_bayes",
     "neural_network",
     "pipeline",
     "preprocessing",
     "tree",
+    "voting",
 ]

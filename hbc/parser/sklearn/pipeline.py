@@ -74,10 +74,10 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     place, _, last = steps[-1]
     if last is None or last == "passthrough":
         return as_matrix(x)
-    return _own_methods(m, child(last, x, place))
+    return own_methods(m, child(last, x, place))
 
 
-def _own_methods(m: Any, outputs: Outputs) -> Outputs:
+def own_methods(m: Any, outputs: Outputs) -> Outputs:
     """A container passes on the usual methods only: a pipeline has no `apply`, though its last step may."""
     return {method: nodes for method, nodes in outputs.items() if hasattr(m, method)}
 
@@ -105,10 +105,15 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
         for place, name, member in _named("transformer_list", m.transformer_list)
         if not (isinstance(member, str) and member == "drop")
     ]
-    named = [_picks_by_name(member) for _, _, member, _ in jobs]
+    given_to_all([member for _, _, member, _ in jobs], x)
+    return _stacked(jobs, m.transformer_weights)
+
+
+def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
+    """Called where all of these estimators are given x: some may pick columns of the model's input by name, others not."""
+    named = [_picks_by_name(member) for member in members]
     if any(named) and not all(named) and all(place is not None for place in untouched(as_frame(x))):
         columns_in_order()
-    return _stacked(jobs, m.transformer_weights)
 
 
 def _picks_by_name(m: Any) -> bool:
@@ -120,7 +125,35 @@ def _picks_by_name(m: Any) -> bool:
         return all(
             _picks_by_name(member) for _, member in m.transformer_list if not (isinstance(member, str) and member == "drop")
         )
+    if name in MEMBERS:
+        return all(_picks_by_name(member) for member in MEMBERS[name](m))
     return name == COLUMNS
+
+
+MEMBERS: dict[str, Callable[[Any], Sequence[Any]]] = {
+    **{name: lambda m: [m.best_estimator_] for name in SEARCHES},
+    FROZEN: lambda m: [m.estimator],
+}
+"""By class: the estimators to which it gives its own input as it is."""
+
+
+def gives_input_to(*names: str) -> Callable[[Callable[[Any], Sequence[Any]]], Callable[[Any], Sequence[Any]]]:
+    """Register a function of a fitted model for MEMBERS; what it takes is described by the first of them that knows."""
+
+    def register(function: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Sequence[Any]]:
+        for name in names:
+            MEMBERS[name] = function
+        describes(*names)(lambda m: _first_known(_members(function, m)))
+        return function
+
+    return register
+
+
+def _members(function: Callable[[Any], Sequence[Any]], m: Any) -> Sequence[Any]:
+    try:
+        return function(m)
+    except AttributeError:  # it is not fitted, which is said later
+        return ()
 
 
 def _plain(columns: Any) -> Any:
@@ -193,13 +226,13 @@ def search(m: Any, x: Node | Frame) -> Result:
     """The best estimator, fitted again on all data."""
     if not hasattr(m, "best_estimator_"):
         raise Refusal("it was fitted with refit=False, so that it holds no fitted estimator.", "Fit it with refit=True.")
-    return _own_methods(m, child(m.best_estimator_, x, "best_estimator_"))
+    return own_methods(m, child(m.best_estimator_, x, "best_estimator_"))
 
 
 @converts(FROZEN, frame=True)
 def frozen_estimator(m: Any, x: Node | Frame) -> Result:
     """The estimator in it."""
-    return _own_methods(m, child(m.estimator, x, "estimator"))
+    return own_methods(m, child(m.estimator, x, "estimator"))
 
 
 @returns_without_rows(PIPELINE, *SEARCHES, FROZEN)
@@ -230,8 +263,11 @@ def _describe_pipeline(m: Any) -> Described:
 @describes(UNION)
 def _describe_union(m: Any) -> Described:
     """The first transformer that knows: all of them get the same columns."""
-    known = (described(member) for _, member in m.transformer_list if not isinstance(member, str))
-    return next((found for found in known if found[0] is not None), (None, None))
+    return _first_known([member for _, member in m.transformer_list if not isinstance(member, str)])
+
+
+def _first_known(members: Iterable[Any]) -> Described:
+    return next((found for found in map(described, members) if found[0] is not None), (None, None))
 
 
 @describes(*SEARCHES)

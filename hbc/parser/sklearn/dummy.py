@@ -1,0 +1,47 @@
+"""sklearn.dummy: predictions that do not depend on the input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array, N
+from hbc.ops import tensor as t
+from hbc.parser.frame import Frame, Refusal
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import labels
+from hbc.parser.sklearn.members import columns_of, constant_rows
+
+
+@converts("sklearn.dummy.DummyRegressor", frame=True)
+def dummy_regressor(m: Any, x: Node | Frame) -> Result:
+    """y = constant_"""
+    rows = constant_rows(x, np.asarray(m.constant_)[0])
+    return {"predict": t.reshape(rows, N) if m.n_outputs_ == 1 else rows}
+
+
+@converts("sklearn.dummy.DummyClassifier", frame=True)
+def dummy_classifier(m: Any, x: Node | Frame) -> Result:
+    """The most frequent class or the constant one, with the frequencies of the training set or a probability of 1."""
+    if m._strategy in ("stratified", "uniform"):
+        raise Refusal(f"with strategy={m._strategy!r} it predicts at random.", "Use the strategy 'prior' or 'most_frequent'.")
+    several = m.n_outputs_ > 1
+    every: list[tuple[Array, Array]] = list(
+        zip(m.classes_, m.class_prior_, strict=True) if several else [(m.classes_, m.class_prior_)]
+    )
+    constants = np.reshape(m.constant, -1) if m._strategy == "constant" else [None] * len(every)
+    predicted, probas = [], []
+    for (classes, prior), constant in zip(every, constants, strict=True):
+        if constant is not None and np.asarray(m.constant).dtype.kind != classes.dtype.kind and classes.dtype.kind != "O":
+            raise Refusal(f"its constant {m.constant!r} is of another kind than the classes, and so are its predictions.")
+        index = int(np.argmax(prior)) if constant is None else int(np.flatnonzero(classes == constant)[0])
+        predicted.append(labels(classes, constant_rows(x, np.asarray(index))))
+        certain = np.eye(len(classes))[index]
+        probas.append(constant_rows(x, np.asarray(prior, np.float64) if m._strategy == "prior" else certain))
+    return {
+        "predict": columns_of(predicted) if several else predicted[0],
+        "predict_proba": tuple(probas),
+        "predict_log_proba": tuple(t.log(proba) for proba in probas),
+    }

@@ -1,0 +1,133 @@
+"""What scikit-learn's meta-estimators ask of the estimators in them: all on the same input, scores, responses, class numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, N, dtype_name
+from hbc.ops import tensor as t
+from hbc.parser.frame import Frame, Refusal, as_frame
+from hbc.parser.registry import Outputs, children, public_name
+from hbc.parser.sklearn.pipeline import given_to_all
+
+
+def convert_members(members: Sequence[Any], x: Node | Frame, place: str = "estimators_") -> list[Outputs]:
+    """The methods of every estimator, each given x as it is."""
+    given_to_all(members, x)
+    return children((member, x, f"{place}[{i}]") for i, member in enumerate(members))
+
+
+def is_classifier(m: Any) -> bool:
+    """sklearn.base.is_classifier"""
+    return bool(m.__sklearn_tags__().estimator_type == "classifier")
+
+
+def is_regressor(m: Any) -> bool:
+    """sklearn.base.is_regressor"""
+    return bool(m.__sklearn_tags__().estimator_type == "regressor")
+
+
+def value(m: Any, outputs: Outputs, method: str) -> Node:
+    """What a method of a member returns, where that is one array."""
+    nodes = outputs.get(method, ())
+    if len(nodes) != 1:
+        found = "a list of arrays" if nodes else "nothing that could be converted"
+        raise Refusal(f"the {method} of the {public_name(type(m))} in it gives {found}.")
+    return nodes[0]
+
+
+def flat(x: Node) -> Node:
+    """[N] of [N] or [N, 1]."""
+    if len(x.type.shape) == 1:
+        return x
+    if x.type.columns != 1:
+        raise Refusal(f"an estimator in it gives {x.type.columns} values a row, where the source takes one.")
+    return t.reshape(x, N)
+
+
+def column(x: Node, index: int) -> Node:
+    """x[:, index], as a vector [N]."""
+    return t.reshape(t.take(x, np.array([index]), axis=1), N)
+
+
+def as_columns(x: Node) -> Node:
+    """x as a matrix: a vector becomes one column."""
+    return t.reshape(x, N, 1) if len(x.type.shape) == 1 else x
+
+
+def common_type(nodes: Sequence[Node]) -> DType:
+    """The dtype of numpy.asarray([…]) of these."""
+    kinds = {node.type.dtype for node in nodes}
+    if "str" in kinds:
+        if len(kinds) > 1:
+            raise Refusal("its estimators predict strings beside numbers.")
+        return "str"
+    return dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
+
+
+def in_common(nodes: Sequence[Node]) -> list[Node]:
+    """The same in numpy's common dtype."""
+    dtype = common_type(nodes)
+    return [node if dtype == "str" else t.cast(node, dtype) for node in nodes]
+
+
+def columns_of(nodes: Sequence[Node]) -> Node:
+    """numpy.asarray([vectors]).T"""
+    return t.concat([as_columns(node) for node in in_common(nodes)])
+
+
+def total(nodes: Sequence[Node]) -> Node:
+    """The sum, one after the other. Raises Refusal where numpy would find that they do not fit."""
+    if len({node.type.shape for node in nodes}) > 1:
+        kinds = " and ".join(sorted({str(node.type) for node in nodes}))
+        raise Refusal(f"its estimators return {kinds}, which do not add up.")
+    return reduce(t.add, nodes)
+
+
+def constant_rows(x: Node | Frame, values: Array) -> Node:
+    """[N, …]: the same values for every row of x."""
+    numbers = [i for i, dtype in enumerate(as_frame(x).dtypes) if dtype != "str"]
+    if not numbers:
+        raise Refusal("it does not look at its input, which has strings alone.", "Give it a column of numbers.")
+    first = t.cast(as_frame(x).column(numbers[0]), "f64")
+    return t.take(values[None], t.reshape(t.cast(t.less(first, first), "i64"), N), axis=0)
+
+
+def positive_score(m: Any, outputs: Outputs) -> Node:
+    """sklearn.multiclass._predict_binary: [N]"""
+    if is_regressor(m):
+        return flat(value(m, outputs, "predict"))
+    if hasattr(m, "decision_function"):
+        return flat(value(m, outputs, "decision_function"))
+    return column(value(m, outputs, "predict_proba"), 1)
+
+
+def response_method(m: Any, preferred: Sequence[str]) -> str:
+    """sklearn.utils.validation._check_response_method"""
+    for method in preferred:
+        if hasattr(m, method):
+            return method
+    raise Refusal(f"the {public_name(type(m))} in it has none of the methods {', '.join(preferred)}.")
+
+
+def response(m: Any, outputs: Outputs, method: str, positive: int = 1) -> Node | None:
+    """sklearn.utils._response._get_response_values: for two classes a vector, the probability of class number `positive` or the
+    decision in its favour. None where the source raises an error: probabilities of a single class."""
+    if not is_classifier(m) or method == "predict":
+        return value(m, outputs, method)
+    classes = m.classes_
+    if not isinstance(classes, np.ndarray) or (classes.dtype.kind == "f" and not np.all(classes == np.floor(classes))):
+        raise Refusal(f"the classes of the {public_name(type(m))} in it are not those of one target.")
+    if len(classes) == 1 and method != "decision_function":
+        return None
+    found = value(m, outputs, method)
+    if len(classes) > 2:
+        return found
+    if method == "decision_function":
+        return t.neg(found) if positive == 0 or len(classes) == 1 else found
+    return column(found, positive)

@@ -1,0 +1,140 @@
+"""sklearn.multiclass: one estimator a class, a pair of classes, or a bit of a code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, N
+from hbc.ops import tensor as t
+from hbc.parser.frame import Frame, Refusal, select_columns
+from hbc.parser.registry import Outputs, Result, children, converts, public_name
+from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.sklearn.members import (
+    column,
+    columns_of,
+    constant_rows,
+    convert_members,
+    flat,
+    is_classifier,
+    positive_score,
+    value,
+)
+from hbc.parser.sklearn.pipeline import gives_input_to
+
+ONE_VS_REST = "sklearn.multiclass.OneVsRestClassifier"
+OUTPUT_CODE = "sklearn.multiclass.OutputCodeClassifier"
+CONSTANT = "sklearn.multiclass._ConstantPredictor"
+
+
+@gives_input_to(ONE_VS_REST, OUTPUT_CODE)
+def _estimators(m: Any) -> Sequence[Any]:
+    return list(m.estimators_)
+
+
+def _is_constant(m: Any) -> bool:
+    """Whether it stands for an estimator that would have seen one class alone."""
+    return public_name(type(m)) == CONSTANT
+
+
+def _members(m: Any, x: Node | Frame) -> list[Outputs]:
+    """Every estimator's methods; those of _ConstantPredictor are written down here, since nobody else can have one."""
+    real = [e for e in m.estimators_ if not _is_constant(e)]
+    converted = iter(convert_members(real, x))
+    return [_constant(e, x) if _is_constant(e) else next(converted) for e in m.estimators_]
+
+
+def _constant(m: Any, x: Node | Frame) -> Outputs:
+    y = np.asarray(m.y_)[0]
+    score = constant_rows(x, np.asarray(y))
+    return {
+        "predict": (score,),
+        "decision_function": (score,),
+        "predict_proba": (constant_rows(x, np.array([1 - y, y], np.float64)),),
+    }
+
+
+def _scores(m: Any, members: Sequence[Outputs]) -> list[Node]:
+    return [positive_score(e, member) for e, member in zip(m.estimators_, members, strict=True)]
+
+
+def _threshold(m: Any) -> float:
+    """sklearn.multiclass._threshold_for_binary_predict"""
+    return 0.0 if hasattr(m, "decision_function") and is_classifier(m) else 0.5
+
+
+@converts(ONE_VS_REST, frame=True)
+def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
+    """The class with the highest score, or every label whose score is above the threshold."""
+    members = _members(m, x)
+    scores = as_float(columns_of(_scores(m, members)))
+    kind = m.label_binarizer_.y_type_
+    outputs: dict[str, Node] = {}
+    if kind == "multiclass":
+        outputs["predict"] = labels(m.classes_, t.argmax(scores, 1))
+    else:
+        indicator = t.cast(t.less(_threshold(m.estimators_[0]), scores), "i64")
+        if kind == "multilabel-indicator":
+            outputs["predict"] = indicator
+        elif kind == "binary":
+            outputs["predict"] = labels(m.classes_, t.mul(flat(indicator), min(len(m.classes_) - 1, 1)))
+        else:
+            raise Refusal(f"its targets are of the type {kind}.")
+    if hasattr(m, "predict_proba"):
+        pairs = zip(m.estimators_, members, strict=True)
+        proba = columns_of([column(value(e, member, "predict_proba"), 1) for e, member in pairs])
+        if len(m.estimators_) == 1:
+            proba = t.concat([t.sub(1.0, proba), proba])
+        if not m.multilabel_:
+            sums = t.sum_(proba, 1, keepdims=True)
+            one = np.ones((1, 1), NUMPY_DTYPES[proba.type.dtype])
+            proba = t.div(proba, t.where(t.equal(sums, 0.0), one, sums))
+        outputs["predict_proba"] = proba
+    if hasattr(m, "decision_function"):
+        decisions = [value(e, member, "decision_function") for e, member in zip(m.estimators_, members, strict=True)]
+        outputs["decision_function"] = decisions[0] if len(decisions) == 1 else columns_of([flat(d) for d in decisions])
+    return outputs
+
+
+@converts("sklearn.multiclass.OneVsOneClassifier")
+def one_vs_one_classifier(m: Any, x: Node) -> Result:
+    """decision[n, c] = votes for c + s / (3(|s| + 1)), s = Σ of the confidences for c (sklearn.utils.multiclass)."""
+    x = checked(m, x, allow_nan=True, allow_inf=True)
+    kernels = m.pairwise_indices_
+    chosen = [x if kernels is None else select_columns(x, [int(i) for i in kernels[k]]) for k in range(len(m.estimators_))]
+    members = children((e, chosen[k], f"estimators_[{k}]") for k, e in enumerate(m.estimators_))
+    predicted = columns_of([flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)])
+    confidences = t.cast(columns_of(_scores(m, members)), "f64")
+    pairs = predicted.type.columns
+    # Column k of these speaks for the first class of pair k, column pairs + k for the second.
+    votes = t.cast(t.concat([t.equal(predicted, 0), t.equal(predicted, 1)]), "f64")
+    signed = t.concat([t.neg(confidences), confidences])
+    classes = len(m.classes_)
+    first, second = np.triu_indices(classes, 1)
+    decisions = []
+    for c in range(classes):
+        # In the order of the pairs, as the source adds: exact ties decide a class.
+        speaking = np.array([k if first[k] == c else pairs + k for k in range(pairs) if c in (first[k], second[k])])
+        s = t.sum_(t.take(signed, speaking, axis=1), 1, keepdims=True, ordered=True)
+        count = t.sum_(t.take(votes, speaking, axis=1), 1, keepdims=True)
+        decisions.append(t.add(count, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0))))
+    if classes == 2:
+        decision = t.reshape(decisions[1], N)
+        above = t.less(_threshold(m.estimators_[0]), decision)
+        return {"decision_function": decision, "predict": labels(m.classes_, t.cast(above, "i64"))}
+    decision = t.concat(decisions)
+    return {"decision_function": decision, "predict": labels(m.classes_, t.argmax(decision, 1))}
+
+
+@converts(OUTPUT_CODE, frame=True)
+def output_code_classifier(m: Any, x: Node | Frame) -> Result:
+    """The class whose code is next to the scores: the smallest max(|y|² - 2 y·c + |c|², 0), the first of equals."""
+    code = np.asarray(m.code_book_, np.float64)
+    scores = t.cast(columns_of(_scores(m, _members(m, x))), "f64")
+    products = t.matmul(scores, -2.0 * code.T)
+    norms = t.sum_(t.mul(scores, scores), 1, keepdims=True)
+    distances = t.maximum(t.add(t.add(norms, products), np.sum(code * code, axis=1)), 0.0)
+    return {"predict": labels(m.classes_, t.argmax(t.neg(distances), 1))}

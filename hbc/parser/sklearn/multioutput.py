@@ -1,0 +1,76 @@
+"""sklearn.multioutput: an estimator for every target, side by side or in a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ops import tensor as t
+from hbc.parser.frame import Frame, Refusal
+from hbc.parser.registry import Result, children, converts
+from hbc.parser.sklearn.common import checked
+from hbc.parser.sklearn.members import as_columns, columns_of, convert_members, flat, response, value
+from hbc.parser.sklearn.pipeline import gives_input_to
+
+MULTI_OUTPUT = ("sklearn.multioutput.MultiOutputClassifier", "sklearn.multioutput.MultiOutputRegressor")
+
+
+@gives_input_to(*MULTI_OUTPUT)
+def _estimators(m: Any) -> Sequence[Any]:
+    return list(m.estimators_)
+
+
+@converts(*MULTI_OUTPUT, frame=True)
+def multi_output(m: Any, x: Node | Frame) -> Result:
+    """The predictions as columns, the probabilities of every target as a list."""
+    members = convert_members(m.estimators_, x)
+    pairs = list(zip(m.estimators_, members, strict=True))
+    outputs: dict[str, Node | tuple[Node, ...]] = {
+        "predict": columns_of([flat(value(e, member, "predict")) for e, member in pairs])
+    }
+    if hasattr(m, "predict_proba"):
+        if len(members) == 1:
+            raise Refusal("its predict_proba is a list of one array.", "Use the estimator itself where there is one target.")
+        outputs["predict_proba"] = tuple(value(e, member, "predict_proba") for e, member in pairs)
+    return outputs
+
+
+@converts("sklearn.multioutput.ClassifierChain", "sklearn.multioutput.RegressorChain")
+def chain(m: Any, x: Node) -> Result:
+    """Estimator k is given x and what the estimators before it said, in float64; the outputs stand in the order of the targets."""
+    features = t.cast(checked(m, x), "f64")
+    said = getattr(m, "chain_method_", "predict")
+    methods = [method for method in ("predict", "predict_proba", "decision_function") if hasattr(m, method)]
+    found: dict[str, list[Node | None]] = {method: [] for method in methods}
+    for k, estimator in enumerate(m.estimators_):
+        (outputs,) = children([(estimator, features, f"estimators_[{k}]")])
+        for method in methods:
+            node = response(estimator, outputs, method)
+            found[method].append(None if node is None else _number(node))
+        link = found[said][-1] if said in found else _link(estimator, outputs, said)
+        if link is None:
+            raise Refusal(f"the {said} of an estimator in its chain is not a number for every row, and the source fails too.")
+        features = t.concat([features, as_columns(link)])
+    order = np.argsort(np.asarray(m.order_))
+    result = {}
+    for method, nodes in found.items():
+        if all(node is not None for node in nodes):  # where one is missing, the source's method fails
+            result[method] = columns_of([nodes[k] for k in order])
+    if "predict_proba" in result and hasattr(m, "predict_log_proba"):
+        result["predict_log_proba"] = t.log(result["predict_proba"])
+    return result
+
+
+def _number(node: Node) -> Node | None:
+    """The float64 that the source writes into its array, if there is one for every row."""
+    if node.type.dtype == "str" or (len(node.type.shape) > 1 and node.type.columns > 1):
+        return None
+    return t.cast(flat(node), "f64")
+
+
+def _link(m: Any, outputs: Any, method: str) -> Node | None:
+    node = response(m, outputs, method)
+    return None if node is None else _number(node)
