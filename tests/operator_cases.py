@@ -36,6 +36,7 @@ from hbc.ops.features import (
 )
 from hbc.ops.linear import Linear, Softmax
 from hbc.ops.median import WeightedMedian
+from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything
@@ -136,11 +137,11 @@ FUNCTIONS = Tolerance(
 )
 SUMS = Tolerance(1e-5, 1e-5, "the order of the terms is the compiler's")
 
-for unary in (t.Neg, t.Abs, t.Exp, t.Expm1, t.Log, t.Log1p, t.Sqrt, t.Tanh, t.Sigmoid, t.Floor, t.IsNan, t.Not):
+for unary in (t.Neg, t.Abs, t.Exp, t.Expm1, t.Log, t.Log1p, t.Sqrt, t.Tanh, t.Sigmoid, t.Floor, t.IsNan, t.Not, t.Sin, t.Cos):
     CASES[unary.__name__] = [(unary(), [rows(dtype, 5)]) for dtype in _dtypes(unary)]
-TOLERANCES.update(dict.fromkeys(("Exp", "Expm1", "Log", "Log1p", "Tanh", "Sigmoid", "Pow"), FUNCTIONS))
+TOLERANCES.update(dict.fromkeys(("Exp", "Expm1", "Log", "Log1p", "Tanh", "Sin", "Cos", "Sigmoid", "Pow"), FUNCTIONS))
 
-for binary in (t.Add, t.Sub, t.Mul, t.Div, t.Pow, t.Maximum, t.Minimum, t.Less, t.LessEqual, t.Equal, t.And, t.Or):
+for binary in (t.Add, t.Sub, t.Mul, t.Div, t.Pow, t.Mod, t.Maximum, t.Minimum, t.Less, t.LessEqual, t.Equal, t.And, t.Or):
     CASES[binary.__name__] = [(binary(), [rows(dtype, 4), rows(dtype, 4, seed=1)]) for dtype in _dtypes(binary)]
     first = _dtypes(binary)[-1]
     CASES[binary.__name__] += [
@@ -219,6 +220,28 @@ CASES["ArgMax"] += [
 ]
 TOLERANCES.update(dict.fromkeys(("MatMul", "BlockMatMul", "Sum"), SUMS))
 
+
+def _many_ties(dtype: str, width: int) -> Array:
+    """Numbers of which many are equal, some infinite or missing."""
+    values = np.random.default_rng(width).integers(0, 6, (ROWS, width)).astype(NUMPY_DTYPES[dtype])
+    values[::5, ::3] = np.inf
+    values[1::7, 1::4] = np.nan
+    values[2] = np.inf
+    values[3] = np.arange(width)[::-1]
+    return values
+
+
+def _orders(blocks: int) -> Array:
+    return np.stack([np.random.default_rng(row).permutation(blocks) for row in range(ROWS)])
+
+
+CASES["Smallest"] = [
+    (t_smallest, [_many_ties(dtype, width)])
+    for dtype in FLOATS
+    for width, t_smallest in ((40, Smallest(5)), (7, Smallest(7)), (9, Smallest(1)), (30, Smallest(2)), (33, Smallest(20)))
+]
+CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
+
 # --- movement --------------------------------------------------------------------------------------------------------
 
 CASES["Take"] = [
@@ -284,6 +307,25 @@ CASES["Linear"] = [
 CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
 TOLERANCES["Softmax"] = FUNCTIONS
+
+_POINTS = rows("f64", 3, finite=True).round(1)
+CASES["Distances"] = [
+    (Distances(points.astype(NUMPY_DTYPES[dtype]), metric, 3.0 if metric == "power" else 2.0, weights), [summable(dtype, 3)])
+    for dtype in FLOATS
+    for metric, weights in (
+        ("squared", None),
+        ("squared", np.array([0.1, 3.0, 2.0])),
+        ("absolute", None),
+        ("power", None),
+        ("power", np.array([0.1, 3.0, 2.0])),
+        ("canberra", None),
+        ("unequal", None),
+        ("largest", None),
+    )
+    for points in (_POINTS,)
+]
+CASES["Distances"] += [(Distances(rows("f64", 40, finite=True), "squared"), [summable("f64", 40)])]
+TOLERANCES["Distances"] = FUNCTIONS
 
 # --- features --------------------------------------------------------------------------------------------------------
 

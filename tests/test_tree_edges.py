@@ -213,8 +213,14 @@ def fitted(name: str) -> tuple[Any, Any]:
         return MODELS[name]()
 
 
-@pytest.mark.parametrize(("backend", "strategy"), WAYS)  # varies fastest: a model is fitted once
-@pytest.mark.parametrize("name", MODELS)
+def marked(value: Any, name: str) -> Any:
+    """All of it takes four minutes: large models, and backends that run the strategies of others, are left to the slow tier."""
+    marks = [pytest.mark.slow] if name.startswith(("5,000", "torchscript", "onnx")) else []
+    return pytest.param(*value, marks=marks)
+
+
+@pytest.mark.parametrize(("backend", "strategy"), [marked(way, way[0]) for way in WAYS])  # varies fastest: fitted once
+@pytest.mark.parametrize("name", [marked((name,), name) for name in MODELS])
 def test_edges(name: str, backend: str, strategy: str) -> None:
     """Every method, for many rows and few, of both float dtypes."""
     model, X = fitted(name)

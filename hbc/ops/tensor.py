@@ -106,6 +106,20 @@ class Tanh(Unary):
     function = np.tanh
 
 
+@operator
+class Sin(Unary):
+    """y = sin x; NaN of ±inf"""
+
+    function = np.sin
+
+
+@operator
+class Cos(Unary):
+    """y = cos x; NaN of ±inf"""
+
+    function = np.cos
+
+
 def _sigmoid(x: Array) -> Array:
     one = x.dtype.type(1)
     # Neither branch overflows: e^-|x| is in (0, 1].
@@ -212,6 +226,16 @@ class Pow(Binary):
 
     function = np.power
     dtypes = FLOATS
+
+
+@operator
+class Mod(Binary):
+    """y = a - b · ⌊a / b⌋ without rounding before the end (C's fmod, plus b where its sign is not b's); 0 has b's sign; NaN for
+    b = 0 and infinite a (numpy.remainder)"""
+
+    function = np.remainder
+    dtypes = FLOATS
+    jumps = True
 
 
 @operator
@@ -501,7 +525,8 @@ def _binary(op: type[Binary]) -> Callable[[Operand, Operand], Node]:
 
 neg, absolute, exp, expm1, log, log1p = map(_unary, (Neg, Abs, Exp, Expm1, Log, Log1p))
 sqrt, tanh, sigmoid, floor, isnan, logical_not = map(_unary, (Sqrt, Tanh, Sigmoid, Floor, IsNan, Not))
-add, sub, mul, div, power = map(_binary, (Add, Sub, Mul, Div, Pow))
+sin, cos = map(_unary, (Sin, Cos))
+add, sub, mul, div, power, mod = map(_binary, (Add, Sub, Mul, Div, Pow, Mod))
 maximum, minimum, less, less_equal, equal = map(_binary, (Maximum, Minimum, Less, LessEqual, Equal))
 logical_and, logical_or = map(_binary, (And, Or))
 

@@ -19,6 +19,8 @@ SAME = {
     t.Log: "Log",
     t.Sqrt: "Sqrt",
     t.Tanh: "Tanh",
+    t.Sin: "Sin",
+    t.Cos: "Cos",
     t.Floor: "Floor",
     t.IsNan: "IsNaN",
     t.Not: "Not",
@@ -56,6 +58,16 @@ def _div(b: Builder, op: t.Div, node: Node) -> str:
         # The runtime's optimizer turns (1 / x) · y into y / x, which rounds once less; -1 / x it leaves alone.
         return b("Neg", b("Div", -one.value, divisor))
     return b("Div", a, divisor)
+
+
+@emits(t.Mod)
+def _mod(b: Builder, op: t.Mod, node: Node) -> str:
+    # ONNX has C's fmod for floats.
+    a, divisor = b.inputs(node)
+    zero = _number(0, node.type)
+    rest = b("Mod", a, divisor, fmod=1)
+    other = b("And", b("Not", b("Equal", rest, zero)), b("Xor", b("Less", rest, zero), b("Less", divisor, zero)))
+    return b("Where", other, b("Add", rest, divisor), rest)
 
 
 @emits(t.MatMul)

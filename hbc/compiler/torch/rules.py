@@ -47,6 +47,8 @@ SIMPLE: dict[type[Operator], Function] = {
     t.Log: torch.log,
     t.Log1p: torch.log1p,
     t.Tanh: torch.tanh,
+    t.Sin: torch.sin,
+    t.Cos: torch.cos,
     t.Floor: torch.floor,
     t.IsNan: torch.isnan,
     t.Not: torch.logical_not,
@@ -92,6 +94,20 @@ def _sigmoid(op: t.Sigmoid, node: Node) -> Function:
         return torch.where(x >= 0, 1 / below, small / below)
 
     return sigmoid
+
+
+@runs(t.Mod)
+def _mod(op: t.Mod, node: Node) -> Function:
+    step = 2.0**700 if node.type.dtype == "f64" else 2.0**100
+
+    def mod(a: Tensor, b: Tensor) -> Tensor:
+        # torch.fmod is NaN where a / b overflows: by multiples of b first.
+        rest = torch.fmod(torch.fmod(torch.fmod(a, b * step * step), b * step), b)
+        return torch.where(
+            rest == 0, torch.copysign(torch.zeros_like(rest), b), torch.where((rest < 0) != (b < 0), rest + b, rest)
+        )
+
+    return mod
 
 
 @runs(t.Cast)

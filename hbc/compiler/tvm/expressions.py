@@ -34,6 +34,8 @@ LIBRARY_NAMES: dict[type[Operator], str] = {
     tensor.Log: "log",
     tensor.Log1p: "log1p",
     tensor.Tanh: "tanh",
+    tensor.Sin: "sin",
+    tensor.Cos: "cos",
     tensor.Pow: "pow",
 }
 NODES: dict[type[Operator], Callable[..., Expr]] = {
@@ -139,6 +141,21 @@ def _sigmoid(x: Expr, dtype: str) -> Expr:
     return let(x, halves)
 
 
+def _remainder(a: Expr, b: Expr, dtype: str) -> Expr:
+    """numpy.remainder by C's fmod, which has the sign of a."""
+    zero = number(0, dtype)
+
+    def signed(b: Expr) -> Callable[[Expr], Expr]:
+        def other(rest: Expr) -> Expr:
+            below, negative = (tirx.Cast("int8", tirx.LT(x, zero)) for x in (rest, b))
+            wrong = tirx.And(tirx.Not(tirx.EQ(rest, zero)), tirx.Not(tirx.EQ(below, negative)))
+            return tirx.Select(wrong, tirx.Add(rest, b), rest)
+
+        return other
+
+    return let(b, lambda b: let(library("fmod", dtype, a, b), signed(b)))
+
+
 def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
     """One element of an elementwise node from the matching elements of its operands."""
     op, dtype = node.op, node.inputs[0].type.dtype
@@ -169,6 +186,8 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
             return is_nan(x)
         case tensor.Sigmoid():
             return _sigmoid(x, dtype)
+        case tensor.Mod():
+            return _remainder(x, y, dtype)
     if type(op) in NODES:
         return NODES[type(op)](*args)
     return library(LIBRARY_NAMES[type(op)], dtype, *args)

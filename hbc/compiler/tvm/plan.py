@@ -13,6 +13,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Input, Node, topological
 from hbc.ir.types import Array, TensorType
 from hbc.ops import columns, tensor
+from hbc.ops.nearest import Distances
 from hbc.ops.tree import TreeEnsemble
 
 LANES = 16  # rows that one vector statement computes
@@ -24,9 +25,12 @@ SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share 
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
 ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
-LIBRARY = (tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, tensor.Pow)
+LIBRARY = (
+    *(tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sin, tensor.Cos),
+    *(tensor.Sigmoid, tensor.Pow, tensor.Mod),
+)
 """Calls of the C mathematics library, one row at a time: never computed twice, never inside a vector statement."""
-REREADING = (tensor.MatMul, tensor.BlockMatMul, tensor.Take, tensor.TakeAlong, columns.Rank, tensor.ArgMax)
+REREADING = (tensor.MatMul, tensor.BlockMatMul, tensor.Take, tensor.TakeAlong, columns.Rank, tensor.ArgMax, Distances)
 """Operators that read an element of their operand more than once, or in an order of their own."""
 STORAGE: dict[str, str] = {"bool": "i8"}  # bits are kept as bytes
 
