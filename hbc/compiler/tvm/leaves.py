@@ -46,8 +46,8 @@ class FixedPoint:
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     """The coarsest fixed point that is exact enough, or None where none is.
 
-    Its error is below 1e-10 (1e-7 in float32: a tenth of the source's own) of what sums of leaves of random signs are, or absolutely
-    below that where they are smaller than 1. An ensemble with a few huge leaves among small ones can have sums that this would spoil.
+    Its error is below 1e-10 (1e-7 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
+    the tenth part of each tree's leaves: where few leaves are huge, the rows that do not reach them have small sums.
     """
     values = op.values.astype(np.float64)
     limits = np.finfo(op.values.dtype)
@@ -55,8 +55,9 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     total = _common_sum(values) if op.values.dtype == np.float64 else None
     used = values if total is None else values[:, :-1]
     span = max(float((_each(np.maximum, used, tree, trees) - _each(np.minimum, used, tree, trees)).max(initial=0)), 2.0**-900)
-    means = _each(np.add, np.abs(values), tree, trees) / np.maximum(op.leaf_counts[:, None], 1)
-    scale = max(1.0, float(np.sqrt(_by_output(op, means**2)).min(initial=np.inf)))
+    small = np.stack([_small(size, tree, trees) for size in np.abs(values).T], axis=1)
+    sums = np.sqrt(_by_output(op, small**2))
+    scale = float(sums.min(initial=np.inf, where=sums > 0))
     for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
         exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
         # The rounding errors of T leaves are independent: six standard deviations of their sum.
@@ -90,6 +91,17 @@ def _each(combine: np.ufunc, values: Array, tree: Array, trees: int) -> Array:
     """The least, the largest, or the sum of each tree's leaves: [T, V] from [L, V]."""
     order = np.argsort(tree, kind="stable")
     return combine.reduceat(values[order], np.searchsorted(tree[order], np.arange(trees)), axis=0)
+
+
+def _small(sizes: Array, tree: Array, trees: int) -> Array:
+    """Of each tree's leaves that are not 0, the size that a tenth of them does not exceed: [T] from [L]."""
+    sizes, tree = sizes[sizes > 0], tree[sizes > 0]
+    order = np.lexsort((sizes, tree))
+    starts = np.searchsorted(tree[order], np.arange(trees + 1))
+    result = np.zeros(trees)
+    some = np.diff(starts) > 0
+    result[some] = sizes[order][(starts[:-1] + (np.diff(starts) - 1) // 10)[some]]
+    return result
 
 
 def _by_output(op: TreeEnsemble, values: Array) -> Array:
