@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_iris, make_multilabel_classification
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import (
@@ -14,11 +15,24 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.metrics import f1_score, make_scorer
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    PowerTransformer,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+    scale,
+)
+from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
@@ -166,4 +180,131 @@ DUMMIES = [
     Case("DummyRegressor quantile, several targets", lambda: targets(DummyRegressor(strategy="quantile", quantile=0.3), 2)),
     Case("DummyRegressor constant", lambda: targets(DummyRegressor(strategy="constant", constant=3))),
 ]
-CASES = [*VOTING, *STACKING, *DUMMIES]
+
+
+def _calibrated(estimator=None, **options):
+    return CalibratedClassifierCV(estimator, cv=3, **options)
+
+
+def _prefit(estimator, names=None, **options):
+    X, y = load_iris(return_X_y=True)
+    X, y = scale(X), y if names is None else np.asarray(names)[y]
+    return CalibratedClassifierCV(FrozenEstimator(estimator.fit(X[::2], y[::2])), **options).fit(X[1::2], y[1::2]), X
+
+
+def _single_precision(model):
+    X, y = load_iris(return_X_y=True)
+    return model.fit(scale(X).astype(np.float32), y), scale(X)
+
+
+def _all_kinds():
+    for method in ("sigmoid", "isotonic", "temperature"):
+        for of, model in (("decisions", LinearSVC), ("probabilities", GaussianNB)):
+            name = f"CalibratedClassifierCV {method} of {of}"
+            yield Case(name, lambda method=method, model=model: cancer(_calibrated(model(), method=method)))
+            yield Case(
+                f"{name}, several classes",
+                lambda method=method, model=model: iris(_calibrated(model(), method=method), FLOWERS),
+            )
+        options = {"method": method, "ensemble": False}
+        yield Case(
+            f"CalibratedClassifierCV {method}, one ensemble", lambda options=options: iris(_calibrated(_tree(), **options))
+        )
+
+
+def _calibrated_in_float32(method):
+    return Case(
+        f"CalibratedClassifierCV {method}, fitted on float32",
+        lambda: _single_precision(_calibrated(_logistic(), method=method)),
+    )
+
+
+CALIBRATION = [
+    *_all_kinds(),
+    Case("CalibratedClassifierCV of its own choice", lambda: cancer(_calibrated())),
+    Case("CalibratedClassifierCV prefit", lambda: _prefit(_logistic(), FLOWERS)),
+    Case("CalibratedClassifierCV prefit, isotonic", lambda: _prefit(_deep_forest(), method="isotonic")),
+    *map(_calibrated_in_float32, ("sigmoid", "isotonic", "temperature")),
+]
+
+
+def _fixed(estimator=None, **options):
+    return FixedThresholdClassifier(estimator or _logistic(), **options)
+
+
+def _prefit_threshold():
+    model, X = cancer(_logistic())
+    return FixedThresholdClassifier(model, threshold=0.8), X
+
+
+def _partly_labelled(model, strings=False):
+    X, y = load_iris(return_X_y=True)
+    y = np.asarray(FLOWERS, object)[y] if strings else y.copy()
+    y[::3] = -1
+    return model.fit(scale(X), y), scale(X)
+
+
+THRESHOLDS = [
+    Case("FixedThresholdClassifier", lambda: cancer(_fixed())),
+    Case("FixedThresholdClassifier positive label", lambda: cancer(_fixed(threshold=0.7, pos_label="bad"), ["bad", "good"])),
+    Case("FixedThresholdClassifier of trees", lambda: cancer(_fixed(_tree(), threshold=0.4), ["bad", "good"])),
+    Case("FixedThresholdClassifier of decisions", lambda: cancer(_fixed(LinearSVC(), threshold=np.float64(0.3)))),
+    Case(
+        "FixedThresholdClassifier decisions for the first class",
+        lambda: cancer(_fixed(threshold=-1, pos_label=0, response_method="decision_function")),
+    ),
+    Case("FixedThresholdClassifier not fitted itself", _prefit_threshold),
+    Case("TunedThresholdClassifierCV", lambda: cancer(TunedThresholdClassifierCV(_logistic(), cv=3))),
+    Case(
+        "TunedThresholdClassifierCV by a score, strings",
+        lambda: cancer(
+            TunedThresholdClassifierCV(_tree(), scoring=make_scorer(f1_score, pos_label="bad"), cv=3), ["bad", "good"]
+        ),
+    ),
+    Case("SelfTrainingClassifier", lambda: _partly_labelled(SelfTrainingClassifier(_logistic()))),
+    Case(
+        "SelfTrainingClassifier strings",
+        lambda: _partly_labelled(SelfTrainingClassifier(GaussianNB(), criterion="k_best"), True),
+    ),
+]
+
+
+def _target(transformer=None, regressor=None, **options):
+    return TransformedTargetRegressor(regressor or Ridge(), transformer=transformer, **options)
+
+
+TRANSFORMERS = {
+    "StandardScaler": StandardScaler,
+    "StandardScaler without mean": lambda: StandardScaler(with_mean=False),
+    "MinMaxScaler": lambda: MinMaxScaler((-1, 3)),
+    "MaxAbsScaler": MaxAbsScaler,
+    "RobustScaler": RobustScaler,
+    "RobustScaler without centering": lambda: RobustScaler(with_centering=False),
+    "PowerTransformer": PowerTransformer,
+    "PowerTransformer not standardized": lambda: PowerTransformer(standardize=False),
+    "PowerTransformer box-cox": lambda: PowerTransformer("box-cox"),
+    "QuantileTransformer": lambda: QuantileTransformer(n_quantiles=50),
+    "Pipeline": lambda: make_pipeline(FunctionTransformer(np.log, np.exp), "passthrough", StandardScaler()),
+}
+INVERSES = {np.log: np.exp, np.log1p: np.expm1, np.sqrt: np.square, np.log2: np.exp2, np.exp: np.log, np.negative: np.negative}
+TARGETS = [
+    Case("TransformedTargetRegressor", lambda: targets(_target())),
+    *(
+        Case(f"TransformedTargetRegressor {name}", lambda make=make: targets(_target(make()), link=np.exp))
+        for name, make in TRANSFORMERS.items()
+    ),
+    *(
+        Case(
+            f"TransformedTargetRegressor {function.__name__}",
+            lambda function=function, back=back: targets(_target(func=function, inverse_func=back), link=np.exp),
+        )
+        for function, back in INVERSES.items()
+    ),
+    Case("TransformedTargetRegressor several targets", lambda: targets(_target(PowerTransformer()), 3)),
+    Case("TransformedTargetRegressor one target as a matrix", lambda: targets(_target(MinMaxScaler()), 1)),
+    Case(
+        "TransformedTargetRegressor of trees",
+        lambda: targets(_target(StandardScaler(), DecisionTreeRegressor(max_depth=4, random_state=0)), 2),
+    ),
+]
+CASES = [*VOTING, *STACKING, *DUMMIES, *CALIBRATION, *THRESHOLDS, *TARGETS]

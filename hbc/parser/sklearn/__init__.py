@@ -1,6 +1,8 @@
 """Converters of scikit-learn's estimators, one file a family; importing this package registers them all."""
 
 from hbc.parser.sklearn import (
+    calibration,
+    curves,
     decomposition,
     dummy,
     encoders,
@@ -15,11 +17,14 @@ from hbc.parser.sklearn import (
     neural_network,
     pipeline,
     preprocessing,
+    target,
     tree,
     voting,
 )
 
 __all__ = [
+    "calibration",
+    "curves",
     "decomposition",
     "dummy",
     "encoders",
@@ -34,6 +39,7 @@ __all__ = [
     "neural_network",
     "pipeline",
     "preprocessing",
+    "target",
     "tree",
     "voting",
 ]

@@ -1,0 +1,149 @@
+"""Classifiers that look at another one's scores in their own way: calibration, decision thresholds, self-training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, N
+from hbc.ops import tensor as t
+from hbc.ops.linear import Softmax
+from hbc.parser.frame import Frame, Refusal
+from hbc.parser.registry import Outputs, Result, children, converts
+from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.sklearn.linear import float_type, logistic, normalized
+from hbc.parser.sklearn.members import as_columns, constant_rows, convert_members, response, response_method, total
+from hbc.parser.sklearn.pipeline import gives_input_to, own_methods
+
+CALIBRATED = "sklearn.calibration.CalibratedClassifierCV"
+THRESHOLDS = ("sklearn.model_selection.FixedThresholdClassifier", "sklearn.model_selection.TunedThresholdClassifierCV")
+SELF_TRAINING = "sklearn.semi_supervised.SelfTrainingClassifier"
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+@gives_input_to(CALIBRATED)
+def _calibrated_estimators(m: Any) -> Sequence[Any]:
+    return [calibrated.estimator for calibrated in m.calibrated_classifiers_]
+
+
+@converts(CALIBRATED, frame=True)
+def calibrated_classifier(m: Any, x: Node | Frame) -> Result:
+    """The mean of the calibrated probabilities, in float64."""
+    members = convert_members(_calibrated_estimators(m), x, "calibrated_classifiers_")
+    probas = []
+    for k, (calibrated, outputs) in enumerate(zip(m.calibrated_classifiers_, members, strict=True)):
+        method = response_method(calibrated.estimator, ("decision_function", "predict_proba"))
+        found = response(calibrated.estimator, outputs, method)
+        if found is None or len(calibrated.estimator.classes_) < min(len(m.classes_), 2):
+            raise Refusal("one of its estimators has seen a single class, of which the source makes no probabilities.")
+        scores = as_columns(found)
+        if calibrated.method == "temperature":
+            proba = _tempered(calibrated, scores, method)
+        else:
+            proba = _one_by_one(calibrated, scores, x, f"calibrated_classifiers_[{k}]")
+        proba = t.cast(proba, "f64")
+        over = t.logical_and(t.less(1.0, proba), t.less_equal(proba, 1.0 + 1e-5))
+        probas.append(t.where(over, 1.0, proba))
+    mean = t.div(total(probas), float(len(probas)))
+    return {"predict": labels(m.classes_, t.argmax(mean, 1)), "predict_proba": mean}
+
+
+def _one_by_one(calibrated: Any, scores: Node, x: Node | Frame, place: str) -> Node:
+    """A calibrator a class, of classes that the estimator knows; normalized. Of two classes the second's only."""
+    classes = calibrated.classes
+    positions = np.searchsorted(classes, calibrated.estimator.classes_)
+    shares: dict[int, Node] = {}
+    # The shortest decides, as the source zips: an estimator of two out of several classes has one column.
+    for k, (position, calibrator) in enumerate(zip(positions[: scores.type.columns], calibrated.calibrators, strict=False)):
+        score = t.reshape(t.take(scores, np.array([k]), axis=1), N)
+        shares[int(position) + (len(classes) == 2)] = as_columns(
+            _calibrated(calibrated, calibrator, score, f"{place}.calibrators[{k}]")
+        )
+    if len(classes) == 2:
+        return t.concat([t.sub(1.0, shares[1]), shares[1]])
+    zero = as_columns(constant_rows(x, np.zeros(1)))
+    return normalized(t.concat([shares.get(i, zero) for i in range(len(classes))]))
+
+
+def _calibrated(calibrated: Any, calibrator: Any, score: Node, place: str) -> Node:
+    """The calibrator's prediction, in float64."""
+    if calibrated.method == "isotonic":
+        (outputs,) = children([(calibrator, score, place)])
+        return t.cast(outputs["predict"][0], "f64")
+    # a_ and b_ are numpy's numbers, which widen float32 scores; -(a·s + b) goes into expit.
+    score = t.cast(
+        score, float_type(NUMPY_DTYPES[score.type.dtype], np.asarray(calibrator.a_).dtype, np.asarray(calibrator.b_).dtype)
+    )
+    return t.cast(logistic(t.neg(t.add(t.mul(score, float(calibrator.a_)), float(calibrator.b_)))), "f64")
+
+
+def _tempered(calibrated: Any, scores: Node, method: str) -> Node:
+    """softmax(beta_ · logits), the logits being ln(p + 1e-12) of probabilities.
+
+    The source takes a decision_function for probabilities too if all of a batch's numbers are in 0 … 1 and every row adds up to 1;
+    a row's result is not made to depend on the others here: decisions are taken for logits.
+    """
+    scores = as_float(checked(calibrated.calibrators[0], scores))
+    if method == "predict_proba":
+        proba = t.concat([t.sub(1.0, scores), scores]) if scores.type.columns == 1 else scores
+        logits = t.log(t.add(proba, 1e-12))
+    else:
+        logits = t.concat([t.neg(scores), scores]) if scores.type.columns == 1 else scores
+    if logits.type.columns != len(calibrated.classes):
+        raise Refusal("one of its estimators has not seen all classes, and the source fails too.")
+    beta = np.asarray(calibrated.calibrators[0].beta_)
+    logits = t.cast(logits, float_type(NUMPY_DTYPES[logits.type.dtype], beta.dtype))
+    return Softmax()(t.mul(logits, float(beta)))
+
+
+# --- thresholds ------------------------------------------------------------------------------------------------------
+
+
+@gives_input_to(*THRESHOLDS)
+def _thresholded_estimator(m: Any) -> Sequence[Any]:
+    return [getattr(m, "estimator_", m.estimator)]
+
+
+@converts(*THRESHOLDS, frame=True)
+def threshold_classifier(m: Any, x: Node | Frame) -> Result:
+    """The positive class where its score ≥ threshold; the other methods are the estimator's own."""
+    (estimator,) = _thresholded_estimator(m)
+    (outputs,) = convert_members([estimator], x, "estimator")
+    tuned = hasattr(m, "_curve_scorer")
+    preferred = ("predict_proba", "decision_function") if m.response_method == "auto" else (m.response_method,)
+    method = response_method(estimator, preferred)
+    classes = np.asarray(estimator.classes_)
+    label = m._curve_scorer._get_pos_label() if tuned else m.pos_label
+    positive = 1 if label is None else int(np.flatnonzero(classes == label)[0])
+    score = response(estimator, outputs, method, positive)
+    if score is None or len(classes) != 2:
+        raise Refusal(f"its estimator has {len(classes)} classes, where there must be 2.")
+    threshold = m.best_threshold_ if tuned else m.threshold
+    if isinstance(threshold, str):
+        threshold = 0.5 if method == "predict_proba" else 0.0
+    if isinstance(threshold, np.generic):  # a Python number follows the score's dtype, numpy's may widen it
+        score = t.cast(score, float_type(NUMPY_DTYPES[score.type.dtype], threshold.dtype))
+    chosen = t.where(t.less_equal(float(threshold), score), t.constant(positive), t.constant(1 - positive))
+    return {**_except_predict(m, outputs), "predict": (labels(classes, chosen),)}
+
+
+def _except_predict(m: Any, outputs: Outputs) -> Outputs:
+    passed = ("predict_proba", "predict_log_proba", "decision_function")
+    return {method: nodes for method, nodes in own_methods(m, outputs).items() if method in passed}
+
+
+# --- self-training ---------------------------------------------------------------------------------------------------
+
+
+@converts(SELF_TRAINING)
+def self_training_classifier(m: Any, x: Node) -> Result:
+    """The estimator that was fitted last; the input's NaN and ±inf are its own affair."""
+    x = checked(m, x, allow_nan=True, allow_inf=True)
+    (outputs,) = children([(m.estimator_, x, "estimator_")])
+    passed = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+    return {method: nodes for method, nodes in own_methods(m, outputs).items() if method in passed}
