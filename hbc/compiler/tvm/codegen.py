@@ -25,6 +25,7 @@ from hbc.compiler.tvm.vectors import store, vector
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor
+from hbc.ops.nearest import Distances
 from hbc.ops.tree import TreeEnsemble
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
@@ -451,6 +452,8 @@ def cost(plan: Plan) -> float:
             total += 0.02 * len(op.feature) if op.strategy == "scan" else 0.7 * float(op.depths.sum())
         elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):
             total += 0.03 * size * int(node.inputs[1].type.shape[-2])
+        elif isinstance(op, Distances):
+            total += (10.0 if op.metric == "power" else 0.1) * op.points.size
         else:
             total += 0.3 * (size + sum(elements(source.type) for source in node.inputs if source.type.batched))
     return max(total, 1.0)

@@ -1,0 +1,189 @@
+"""Distances and smallest numbers. A tile of points is in registers while a vector of rows passes its features; of the numbers
+that come out, only those that beat a row's k-th best are looked at one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.codegen import Function, Row
+from hbc.compiler.tvm.expressions import DTYPES, Expr, convert, larger, library, number, product
+from hbc.compiler.tvm.vectors import vector
+from hbc.ir.graph import Node
+from hbc.ops.nearest import Distances, Smallest
+
+POINTS = 4  # of a tile
+ZERO = tirx.const(0, "int64")
+
+
+def distances(f: Function, node: Node) -> None:
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, Distances)
+    count, width = op.points.shape
+    dtype = x.type.dtype
+    tiles = -(-count // POINTS)
+    padded = np.zeros((tiles * POINTS, width), op.points.dtype)
+    padded[:count] = op.points
+    packed = f.own(padded.reshape(tiles, POINTS, width).transpose(0, 2, 1), dtype)
+    weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
+    calls = op.metric == "power"  # of the C library: a row at a time
+
+    def term(feature: Expr, at: Expr, row: Row) -> Expr:
+        a, b = f.read(x, [feature], row), f.constant(packed, dtype, at)
+        weight = None if weights is None else f.constant(weights, "f64", feature)
+        difference = convert(tirx.Sub(a, b), dtype, "f64")
+        match op.metric:
+            case "squared":
+                square = product(difference, difference, "f64", f.dialect)
+                return square if weight is None else tirx.Div(square, weight)
+            case "unequal":
+                return tirx.Select(tirx.EQ(a, b), number(0, "f64"), number(1, "f64"))
+            case "power":
+                power = library("pow", "f64", tirx.abs(difference), number(op.p, "f64"))
+                return power if weight is None else product(weight, power, "f64", f.dialect)
+            case "canberra":
+                size = convert(tirx.Add(tirx.abs(a), tirx.abs(b)), dtype, "f64")
+                share = tirx.Div(tirx.abs(difference), size)
+                return tirx.Select(tirx.LT(number(0, "f64"), size), share, number(0, "f64"))
+        return tirx.abs(difference)
+
+    def join(total: Expr, value: Expr) -> Expr:
+        return larger(total, value, "f64", f.dialect) if op.metric == "largest" else tirx.Add(total, value)
+
+    with f.grid([tiles]) as (tile,):
+        sums = f.scratch(POINTS * f.lanes, "f64")
+        for i in range(POINTS):
+            with f.lane() as lane:
+                T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
+        with f.repeat(width) as feature:
+            for i in range(POINTS):
+                at = (tile * width + feature) * POINTS + i
+                with f.each_row() if calls else f.lane() as lane:
+                    row = lane if calls else f.row(lane)
+                    place = row.lane + i * f.lanes
+                    T.buffer_store(sums, join(sums[place], term(feature, at, row)), [place])
+        for i in range(POINTS):
+            point = tile * POINTS + i
+
+            def put(i: int = i, point: Expr = point) -> None:
+                with f.lane() as lane:
+                    value = sums[lane + i * f.lanes]
+                    f.store(node, point, f.row(lane), convert(convert(value, "f64", dtype), dtype, "f64"))
+
+            if count % POINTS:
+                with T.If(tirx.LT(point, tirx.const(count, "int64"))), T.Then():
+                    put()
+            else:
+                put()
+
+
+class Heaps:
+    """For every lane a max-heap of numbers and their columns. Its array is a whole tree; children that are not there are -inf."""
+
+    def __init__(self, f: Function, capacity: int, dtype: str, nothing: int) -> None:
+        self.f, self.dtype, self.nothing = f, dtype, nothing
+        self.stride = (1 << capacity.bit_length()) - 1
+        self.numbers = T.alloc_buffer((f.lanes * self.stride,), DTYPES[dtype], scope="local" if f.cuda else "global")
+        self.places = T.alloc_buffer((f.lanes * self.stride,), "int64", scope="local" if f.cuda else "global")
+        self.roots = f.scratch(f.lanes, dtype)
+
+    def put(self, at: Expr, value: Expr, place: Expr) -> None:
+        T.buffer_store(self.numbers, value, [at])
+        T.buffer_store(self.places, place, [at])
+
+    def clear(self, lane: Expr, capacity: int) -> None:
+        with self.f.repeat(self.stride) as i:
+            empty = tirx.Select(
+                tirx.LT(i, tirx.const(capacity, "int64")), number(np.inf, self.dtype), number(-np.inf, self.dtype)
+            )
+            self.put(lane * self.stride + i, empty, tirx.const(self.nothing, "int64"))
+        T.buffer_store(self.roots, number(np.inf, self.dtype), [lane])
+
+    def push(self, lane: Expr, value: Expr, place: Expr, capacity: int) -> None:
+        """A number that is less than the root."""
+        base = T.Bind(lane * self.stride)
+        at = self.f.scratch(1, "i64")
+        T.buffer_store(at, ZERO, [0])
+        with self.f.repeat(capacity.bit_length() - 1):
+            left = T.Bind(base + at[0] * 2 + 1)
+            child = T.Bind(left + tirx.Cast("int64", tirx.LT(self.numbers[left], self.numbers[left + 1])))
+            with T.If(tirx.LT(value, self.numbers[child])), T.Then():
+                self.put(base + at[0], self.numbers[child], self.places[child])
+                T.buffer_store(at, child - base, [0])
+        self.put(base + at[0], value, place)
+        T.buffer_store(self.roots, self.numbers[base], [lane])
+
+    def sort(self, lane: Expr, count: int) -> None:
+        """The first `count` places by number, then by column: insertion, since few of them matter."""
+        base = T.Bind(lane * self.stride)
+        at, value, place = self.f.scratch(1, "i64"), self.f.scratch(1, self.dtype), self.f.scratch(1, "i64")
+        with self.f.repeat(count - 1) as i:
+            T.buffer_store(at, base + i + 1, [0])
+            T.buffer_store(value, self.numbers[at[0]], [0])
+            T.buffer_store(place, self.places[at[0]], [0])
+            with self.f.repeat(i + 1):
+                before = tirx.Max(at[0] - 1, base)
+                equal = tirx.And(tirx.EQ(self.numbers[before], value[0]), tirx.LT(place[0], self.places[before]))
+                earlier = tirx.Or(tirx.LT(value[0], self.numbers[before]), equal)
+                with T.If(tirx.And(tirx.LT(base, at[0]), earlier)), T.Then():
+                    self.put(at[0], self.numbers[before], self.places[before])
+                    T.buffer_store(at, at[0] - 1, [0])
+            self.put(at[0], value[0], place[0])
+
+
+def smallest(f: Function, node: Node) -> None:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, Smallest)
+    width, dtype = x.type.columns, x.type.dtype
+    # With an order, one number more is kept: where it equals the last one that fits, the row is done again in that order.
+    held = min(op.k + (op.block > 0), width)
+    heaps = Heaps(f, held, dtype, width)
+    candidate = f.scratch(f.lanes, dtype)
+    with f.repeat(f.lanes) as lane:
+        heaps.clear(lane, held)
+    with f.repeat(width) as column:
+        with f.lane() as lane:
+            T.buffer_store(candidate, f.read(x, [column], f.row(lane)), [lane])
+        some = T.If(_any_less(candidate, heaps.roots, f.lanes))
+        with some, T.Then(), f.repeat(f.lanes) as lane, T.If(tirx.LT(candidate[lane], heaps.roots[lane])), T.Then():
+            heaps.push(lane, candidate[lane], column, held)
+    with f.each_row() as row:
+        if held > op.k:
+            base = T.Bind(row.lane * heaps.stride)
+            last = heaps.numbers[base]
+            second = heaps.numbers[base + 1]
+            if held > 2:
+                second = tirx.Max(second, heaps.numbers[base + 2])
+            tied = T.Bind(tirx.Cast("int64", tirx.And(tirx.EQ(last, second), tirx.LT(last, number(np.inf, dtype)))))
+            heaps.put(base, number(np.inf, dtype), tirx.const(width, "int64"))
+            with T.If(tirx.EQ(tied, tirx.const(1, "int64"))), T.Then():
+                _in_order(f, node, heaps, row)
+        heaps.sort(row.lane, held)
+        with f.repeat(op.k) as i:
+            f.store(node, i, row, heaps.places[row.lane * heaps.stride + i])
+
+
+def _in_order(f: Function, node: Node, heaps: Heaps, row: Row) -> None:
+    """One row again, its blocks of columns in their order, into a heap of exactly k."""
+    op, (x, order) = node.op, node.inputs
+    assert isinstance(op, Smallest)
+    heaps.clear(row.lane, op.k)
+    value = f.scratch(1, x.type.dtype)
+    with f.repeat(x.type.columns // op.block) as i, f.repeat(op.block) as j:
+        column = T.Bind(f.read(order, [i], row) * op.block + j)
+        T.buffer_store(value, f.read(x, [column], row), [0])
+        with T.If(tirx.LT(value[0], heaps.roots[row.lane])), T.Then():
+            heaps.push(row.lane, value[0], column, op.k)
+    heaps.put(row.lane * heaps.stride + op.k, number(np.inf, x.type.dtype), tirx.const(x.type.columns, "int64"))
+
+
+def _any_less(a: Any, b: Any, lanes: int) -> Expr:
+    """Whether any element of a buffer is less than the other's."""
+    less = tirx.LT(vector(a, 0, lanes), vector(b, 0, lanes))
+    if lanes == 1:
+        return less
+    total = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", less))
+    return tirx.LT(tirx.const(0, "int32"), total)

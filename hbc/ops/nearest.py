@@ -1,0 +1,171 @@
+"""What is near: distances to fixed points, and the smallest of a row's numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.types import Array, TensorType, type_of
+from hbc.ops import tensor as t
+
+
+@operator
+class Smallest(t.TensorOperator):
+    """y[N, k] = the columns of the k smallest numbers of x[N, M], i64, by increasing number, equal ones by increasing column.
+
+    Where more numbers equal the k-th than there is room for, those stay that stay in a max-heap of k places into which the row
+    is pushed: a number enters if it is less than the root, which then leaves; on the way down the left child is taken where the
+    children are equal (sklearn.utils._heap.heap_push). Columns are pushed in order; with a second operand order[N, M / block] (i64,
+    every block once) in blocks of as many columns, block order[n, 0] first. +inf and NaN never enter: places
+    that stay empty hold M. x is a float, nowhere -inf.
+    """
+
+    k: int
+    block: int = 0
+
+    def infer(self, x: TensorType, order: TensorType | None = None) -> TensorType:
+        if not x.is_float or len(x.shape) != 2 or not 1 <= self.k <= x.columns:
+            raise TypeError(f"the operand must be a float matrix of at least {self.k} columns")
+        if (order is None) != (self.block == 0):
+            raise TypeError("an order is given exactly where there are blocks")
+        if order is not None and (order.dtype != "i64" or order.shape != (x.shape[0], x.columns // self.block)):
+            raise TypeError(f"the order of blocks of {self.block} is {order}")
+        return TensorType("i64", (x.shape[0], self.k))
+
+    def evaluate(self, x: Array, order: Array | None = None) -> Array:
+        width = x.shape[1]
+        x = np.where(x < np.inf, x, np.inf)
+        places = np.argsort(x, axis=1, kind="stable")[:, : self.k + 1]
+        numbers = np.take_along_axis(x, places, 1)
+        places = np.where(numbers < np.inf, places, width)[:, : self.k]
+        if self.k == width:
+            return places
+        # Only where the next number equals the last one that fits does it matter who was there first.
+        (tied,) = np.nonzero((numbers[:, -1] == numbers[:, -2]) & (numbers[:, -1] < np.inf))
+        if len(tied):
+            columns = np.arange(width)[None]
+            if order is not None:
+                columns = (order[tied, :, None] * self.block + np.arange(self.block)).reshape(len(tied), width)
+            left = _heaped(np.take_along_axis(x[tied], np.broadcast_to(columns, (len(tied), width)), 1), self.k)
+            left = np.sort(np.take_along_axis(np.broadcast_to(columns, (len(tied), width)), left, 1), axis=1)
+            numbers = np.take_along_axis(x[tied], left, 1)
+            places[tied] = np.take_along_axis(left, np.argsort(numbers, axis=1, kind="stable"), 1)
+        return places
+
+
+def _heaped(x: Array, k: int) -> Array:
+    """The columns that stay in the heap, for rows that fill it; a push of all rows at a time."""
+    rows, width = x.shape
+    depth = k.bit_length()
+    every, columns = np.arange(rows), np.arange(width)
+    heap = np.full((rows, (1 << depth) - 1), -np.inf, x.dtype)  # children that are not there are never the larger
+    heap[:, :k] = np.inf
+    places = np.zeros(heap.shape, np.int64)
+    last = np.full(rows, -1)
+    while True:
+        enters = (x < heap[:, :1]) & (columns > last[:, None])
+        some = enters.any(axis=1)
+        if not some.any():
+            return places[:, :k]
+        # A row that has nothing left to push pushes its root again, which changes nothing.
+        place = np.where(some, enters.argmax(axis=1), places[:, 0])
+        number = np.where(some, x[every, place], heap[:, 0])
+        last = np.where(some, place, width)
+        at = np.zeros(rows, np.int64)
+        for _ in range(depth - 1):
+            child = 2 * at + 1
+            child += heap[every, child] < heap[every, child + 1]
+            down = number < heap[every, child]
+            heap[every, at] = np.where(down, heap[every, child], number)
+            places[every, at] = np.where(down, places[every, child], place)
+            at = np.where(down, child, at)
+        heap[every, at] = number
+        places[every, at] = place
+
+
+SUMS = ("squared", "absolute", "power", "canberra", "unequal")
+UNROLLED = 32
+"""Features up to which a lowering computes one matrix [N, M] a feature, instead of [N, M, F] at once."""
+
+
+@operator
+class Distances(Operator):
+    """y[N, M] = Σ_f term(x[N, f], points[M, f]), f64, the terms added in the order of f.
+
+    term(a, b) is (a - b)² ("squared"; divided by weights[f] where there are any), |a - b| ("absolute"), weights[f] · |a - b|^p
+    ("power"), |a - b| / (|a| + |b|), 0 for 0/0 ("canberra"), or a ≠ b ("unequal"); "largest" is max_f |a - b|.
+    x and points have one dtype; differences of f32 are rounded to f32 before they are widened, and the sum afterwards
+    (sklearn.metrics.DistanceMetric.rdist, scipy.spatial.distance.cdist).
+    """
+
+    points: Array
+    metric: str
+    p: float = 2.0
+    weights: Array | None = None
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.points)
+
+    def infer(self, x: TensorType) -> TensorType:
+        points = type_of(self.points)
+        if not x.is_float or x.dtype != points.dtype or x.columns != points.columns:
+            raise TypeError(f"points are {points}")
+        if self.metric not in (*SUMS, "largest"):
+            raise TypeError(f"unknown metric {self.metric!r}")
+        return TensorType("f64", (x.shape[0], points.shape[0]))
+
+    def evaluate(self, x: Array) -> Array:
+        total = np.zeros((len(x), len(self.points)))
+        for f in range(x.shape[1]):
+            a, b = x[:, f, None], self.points[None, :, f]
+            difference = np.abs(a - b).astype(np.float64)
+            weight = None if self.weights is None else float(self.weights[f])
+            match self.metric:
+                case "squared":
+                    square = difference * difference
+                    total += square if weight is None else square / weight
+                case "absolute":
+                    total += difference
+                case "power":
+                    power = difference**self.p
+                    total += power if weight is None else weight * power
+                case "canberra":
+                    size = (np.abs(a) + np.abs(b)).astype(np.float64)
+                    total += np.where(size > 0, difference / size, 0.0)
+                case "unequal":
+                    total += a != b
+                case "largest":
+                    total = np.maximum(total, difference)
+        return total.astype(x.dtype).astype(np.float64)
+
+    def lower(self, x: Node) -> Node:
+        width = self.points.shape[1]
+        if width <= UNROLLED:
+            total = None
+            for f in range(width):
+                weight = None if self.weights is None else self.weights[f : f + 1]
+                term = self._term(t.take(x, np.array([f]), axis=1), self.points[None, :, f], weight)
+                join = t.maximum if self.metric == "largest" else t.add
+                total = term if total is None else join(total, term)
+            assert total is not None
+        else:
+            terms = self._term(t.reshape(x, "N", 1, width), self.points[None], self.weights)
+            total = t.max_(terms, 2) if self.metric == "largest" else t.sum_(terms, 2, ordered=True)
+        return t.cast(t.cast(total, x.type.dtype), "f64")
+
+    def _term(self, x: Node, points: Array, weights: Array | None) -> Node:
+        difference = t.cast(t.sub(x, points), "f64")
+        if self.metric == "squared":
+            square = t.mul(difference, difference)
+            return square if weights is None else t.div(square, weights)
+        if self.metric == "unequal":
+            return t.where(t.equal(x, points), t.constant(0.0), t.constant(1.0))
+        magnitude = t.absolute(difference)
+        if self.metric == "power":
+            power = t.power(magnitude, self.p)
+            return power if weights is None else t.mul(power, weights)
+        if self.metric == "canberra":
+            size = t.cast(t.add(t.absolute(x), np.abs(points)), "f64")
+            return t.where(t.less(0.0, size), t.div(magnitude, size), t.constant(0.0))
+        return magnitude
