@@ -319,6 +319,7 @@ CASES["Distances"] = [
         ("power", None),
         ("power", np.array([0.1, 3.0, 2.0])),
         ("canberra", None),
+        ("chi2", None),
         ("unequal", None),
         ("largest", None),
     )
