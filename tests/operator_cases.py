@@ -18,7 +18,7 @@ import numpy as np
 from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check, CheckValues
+from hbc.ops.checks import Check, CheckLeast, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.features import (
     Affine,
@@ -319,6 +319,7 @@ CASES["Distances"] = [
         ("power", None),
         ("power", np.array([0.1, 3.0, 2.0])),
         ("canberra", None),
+        ("chi2", None),
         ("unequal", None),
         ("largest", None),
     )
@@ -372,6 +373,7 @@ CASES["OneHot"] = [
 ]
 CASES["OneHot"] += [(OneHot(np.array([1, 0]), np.array([0, 5]), "f32"), [rows("i64", 2)])]
 _YES = np.ones(2, bool)
+CASES["CheckLeast"] = [(CheckLeast("Some", least=-1.0, exclusive=True), [rows("f64", 3)])]
 CASES["CheckValues"] = [
     (
         CheckValues("Some", values=np.zeros((2, 1)), counts=np.array([1, 0]), nan=_YES, none=_YES, columns=("a", "b")),

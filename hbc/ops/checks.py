@@ -55,6 +55,26 @@ class Check(Operator):
 
 
 @operator
+class CheckLeast(Check):
+    """y = x, where the source library would have rejected an x with a number below `least` (rounded to x's dtype), or, where
+    `exclusive`, one equal to it (sklearn.utils.validation.check_non_negative)."""
+
+    _: KW_ONLY
+    least: float = 0.0
+    exclusive: bool = False
+
+    def require(self, x: Array) -> None:
+        super().require(x)
+        least = x.dtype.type(self.least)
+        rejected = x <= least if self.exclusive else x < least
+        if rejected.any():
+            raise InvalidInputError(
+                found=f"{x[rejected][0]}",
+                expected=f"numbers {'above' if self.exclusive else 'of at least'} {self.least:g} for {self.owner.rpartition('.')[2]}",
+            )
+
+
+@operator
 class CheckValues(Check):
     """y = x, where the source library would have rejected an x[N, F] that is none of values[F, :counts[F]] (sorted where they are
     numbers); with `allowed` False: one that is. nan[F] and none[F] say whether NaN and None count among the values.

@@ -83,7 +83,7 @@ def _heaped(x: Array, k: int) -> Array:
         places[every, at] = place
 
 
-SUMS = ("squared", "absolute", "power", "canberra", "unequal")
+SUMS = ("squared", "absolute", "power", "canberra", "chi2", "unequal")
 UNROLLED = 32
 """Features up to which a lowering computes one matrix [N, M] a feature, instead of [N, M, F] at once."""
 
@@ -93,9 +93,10 @@ class Distances(Operator):
     """y[N, M] = Σ_f term(x[N, f], points[M, f]), f64, the terms added in the order of f.
 
     term(a, b) is (a - b)² ("squared"; divided by weights[f] where there are any), |a - b| ("absolute"), weights[f] · |a - b|^p
-    ("power"), |a - b| / (|a| + |b|), 0 for 0/0 ("canberra"), or a ≠ b ("unequal"); "largest" is max_f |a - b|.
+    ("power"), |a - b| / (|a| + |b|), 0 for 0/0 ("canberra"), (a - b)² / (a + b), 0 where a + b is ("chi2"), or a ≠ b ("unequal");
+    "largest" is max_f |a - b|.
     x and points have one dtype; differences of f32 are rounded to f32 before they are widened, and the sum afterwards
-    (sklearn.metrics.DistanceMetric.rdist, scipy.spatial.distance.cdist).
+    (sklearn.metrics.DistanceMetric.rdist, scipy.spatial.distance.cdist, sklearn.metrics._pairwise_fast._chi2_kernel_fast).
     """
 
     points: Array
@@ -133,6 +134,9 @@ class Distances(Operator):
                 case "canberra":
                     size = (np.abs(a) + np.abs(b)).astype(np.float64)
                     total += np.where(size > 0, difference / size, 0.0)
+                case "chi2":
+                    size = (a + b).astype(np.float64)
+                    total += np.where(size == 0, 0.0, difference * difference / np.where(size == 0, 1.0, size))
                 case "unequal":
                     total += a != b
                 case "largest":
@@ -159,6 +163,9 @@ class Distances(Operator):
         if self.metric == "squared":
             square = t.mul(difference, difference)
             return square if weights is None else t.div(square, weights)
+        if self.metric == "chi2":
+            size = t.cast(t.add(x, points), "f64")
+            return t.where(t.equal(size, 0.0), t.constant(0.0), t.div(t.mul(difference, difference), size))
         if self.metric == "unequal":
             return t.where(t.equal(x, points), t.constant(0.0), t.constant(1.0))
         magnitude = t.absolute(difference)

@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops.checks import Check, CheckValues
+from hbc.ops.checks import Check, CheckLeast, CheckValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.tensor import Cast, Concat
 from hbc.optimizer.bounds import safe_magnitude
@@ -52,9 +52,10 @@ def input_limits(graph: Graph) -> Limits:
         min_rows = max(min_rows, check.min_rows)
         largest = _largest_passed(check, node)
         creates = trace.creates and not check.allow_nan
-        if isinstance(check, CheckValues) or creates or trace.reach > largest:
+        of_values = isinstance(check, (CheckLeast, CheckValues))
+        if of_values or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
-            only_large = not isinstance(check, CheckValues) and not trace.creates
+            only_large = not of_values and not trace.creates
             guards.append(Guard(value, check.require, safe_magnitude(value, check.limit) if only_large else 0.0))
             traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):

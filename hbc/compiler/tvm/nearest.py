@@ -48,6 +48,10 @@ def distances(f: Function, node: Node) -> None:
                 size = convert(tirx.Add(tirx.abs(a), tirx.abs(b)), dtype, "f64")
                 share = tirx.Div(tirx.abs(difference), size)
                 return tirx.Select(tirx.LT(number(0, "f64"), size), share, number(0, "f64"))
+            case "chi2":
+                size = convert(tirx.Add(a, b), dtype, "f64")
+                share = tirx.Div(product(difference, difference, "f64", f.dialect), size)
+                return tirx.Select(tirx.EQ(size, number(0, "f64")), number(0, "f64"), share)
         return tirx.abs(difference)
 
     def join(total: Expr, value: Expr) -> Expr:

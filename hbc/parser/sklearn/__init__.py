@@ -1,45 +1,7 @@
 """Converters of scikit-learn's estimators, one file a family; importing this package registers them all."""
 
-from hbc.parser.sklearn import (
-    calibration,
-    curves,
-    decomposition,
-    dummy,
-    encoders,
-    ensemble,
-    feature_selection,
-    gradient_boosting,
-    impute,
-    linear,
-    multiclass,
-    multioutput,
-    naive_bayes,
-    neural_network,
-    pipeline,
-    preprocessing,
-    target,
-    tree,
-    voting,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "calibration",
-    "curves",
-    "decomposition",
-    "dummy",
-    "encoders",
-    "ensemble",
-    "feature_selection",
-    "gradient_boosting",
-    "impute",
-    "linear",
-    "multiclass",
-    "multioutput",
-    "naive_bayes",
-    "neural_network",
-    "pipeline",
-    "preprocessing",
-    "target",
-    "tree",
-    "voting",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
