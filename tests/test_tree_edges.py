@@ -245,16 +245,7 @@ def test_edges(name: str, backend: str, strategy: str) -> None:
                 np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "walk",
-        pytest.param(
-            "scan",
-            marks=pytest.mark.xfail(reason="compiler/tvm/leaves.py: the error is measured against all leaves' mean size"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("strategy", ["walk", "scan"])
 @pytest.mark.parametrize("largest", [1e6, 1e8])
 def test_one_huge_leaf_does_not_spoil_small_sums(largest: float, strategy: str) -> None:
     """A row that reaches none but small leaves has a small sum."""
