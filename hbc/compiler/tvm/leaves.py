@@ -17,6 +17,7 @@ from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 8
+WIDTHS = (64, 128, 256)  # bytes that one, two, four registers permute
 ROWS = 64  # of a vector of bytes
 GROUPS_IN_SPAN = 256  # whose sums of four digits fit 16 bits
 
@@ -46,7 +47,7 @@ class FixedPoint:
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     """The coarsest fixed point that is exact enough, or None where none is.
 
-    Its error is below 1e-10 (1e-7 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
+    Its error is below 1e-10 (1e-6 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
     the tenth part of each tree's leaves: where few leaves are huge, the rows that do not reach them have small sums.
     """
     values = op.values.astype(np.float64)
@@ -62,7 +63,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
         exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
         # The rounding errors of T leaves are independent: six standard deviations of their sum.
         error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
-        if error <= (1e-7 if op.values.dtype == np.float32 else 1e-10) * scale:
+        if error <= (1e-6 if op.values.dtype == np.float32 else 1e-10) * scale:
             break
     else:
         return None
@@ -138,6 +139,34 @@ def _tree_of_leaf(op: TreeEnsemble) -> Array:
     return tree
 
 
+@dataclass(frozen=True)
+class PackedLeaves:
+    """The integers of groups of trees, from the leaf at the left on: table i64[C, trees, width] of each group, which begins at starts
+    i64[G]; or, to permute bytes, u8[C, digits, trees, width]. widths i64[S]: of the groups of each span; a width is not less than
+    any of its trees' leaves."""
+
+    table: Array
+    starts: Array
+    widths: Array
+
+
+def pack_leaves(
+    fixed: FixedPoint, trees: int, group: Array, place: Array, leaf: Array, number: Array, widths: Array, digits: bool
+) -> PackedLeaves:
+    """Vectorized. For each leaf its group, its tree's place there, its place in the tree, and its number; widths i64[G]."""
+    sizes = widths * fixed.columns * trees * (fixed.digits if digits else 1)
+    starts = np.cumsum(sizes) - sizes
+    table = np.zeros(int(sizes.sum()), np.uint8 if digits else np.int64)
+    at = starts[group] + place * widths[group] + leaf
+    for column in range(fixed.columns):
+        integers = fixed.integers[number, column]
+        for digit in range(fixed.digits if digits else 1):
+            values = integers >> DIGIT * digit & (1 << DIGIT) - 1 if digits else integers
+            table[at] = values
+            at = at + trees * widths[group]
+    return PackedLeaves(table, starts, widths)
+
+
 class Leaves:
     """The sums i64[outputs, block] of the leaves' integers: of each span of groups of trees, `begin`, `add` every group, and `end`."""
 
@@ -150,7 +179,7 @@ class Leaves:
         with self.f.repeat(self.outputs * self.f.block // 8) as i:
             store(self.sums, zero, i * 8, 8)
 
-    def begin(self, chunks: int) -> None:
+    def begin(self, span: Expr, chunks: int) -> None:
         """A span of groups that add to the same outputs begins, for 64 · chunks rows."""
 
     def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
@@ -169,40 +198,50 @@ class LeafTables(Leaves):
     """Leaf values digit by digit: a register permutation looks up one digit for 64 rows. (A gather of 64 values costs as much as the
     whole scan of a tree.) Digits of four trees are added as bytes, those of up to 256 groups as pairs of bytes."""
 
-    def __init__(self, f: Function, fixed: FixedPoint, tables: Array, chunks: int) -> None:
-        """tables u8[groups, C, digits, trees, width]; at most 64 · chunks rows at once."""
+    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
+        """At most 64 · chunks rows at once, of groups of `trees`."""
         super().__init__(f, fixed)
-        _, _, self.digits, self.trees, self.width = tables.shape
-        self.table = f.own(tables, "u8")
+        self.digits, self.trees = fixed.digits, trees
+        self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
+        self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= packed.widths.max(initial=WIDTHS[0])]
         # Of each digit, 32 sums of pairs of bytes: the first one's and 256 times the second one's together, and the second one's.
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
 
-    def begin(self, chunks: int) -> None:
+    def begin(self, span: Expr, chunks: int) -> None:
+        self.width = T.Bind(self.f.constant(self.widths, "i64", span))
         zero = broadcast(tirx.const(0, "uint16"), 32)
         with self.f.repeat(chunks * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
     def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
-        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
-            leaves = [T.Bind(vector(reached, (tree * chunks + chunk) * ROWS, ROWS)) for tree in range(self.trees)]
-            table = T.Bind((group * self.columns + column) * (self.digits * self.trees * self.width))
-            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
-            with f.repeat(self.digits) as digit:  # a loop, since LLVM takes seconds for as many copies
-                looked_up = []
-                for tree, leaf in enumerate(leaves):
-                    start = table + (digit * self.trees + tree) * self.width
-                    registers = [f.constants(self.table, "u8", start + at, ROWS) for at in range(0, self.width, ROWS)]
-                    looked_up.append(permute(registers, leaf))
-                while len(looked_up) > 1:
-                    looked_up = [tirx.Add(a, b) for a, b in zip(looked_up[::2], looked_up[1::2], strict=True)]
-                both = T.Bind(tirx.reinterpret("uint16x32", looked_up[0]))
-                second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
-                for i, part in enumerate((both, second)):
-                    at = place + (digit * 2 + i) * 32
-                    store(self.pairs, tirx.Add(vector(self.pairs, at, 32), part), at, 32)
+        for width in self.used:
+            # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+            wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
+            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+                self._look_up(group, reached, chunks, chunk, column, width)
+
+    def _look_up(self, group: Expr, reached: Any, chunks: int, chunk: Expr, column: Expr, width: int) -> None:
+        """Add the digits of one column for 64 rows."""
+        f = self.f
+        leaves = [T.Bind(vector(reached, (tree * chunks + chunk) * ROWS, ROWS)) for tree in range(self.trees)]
+        table = T.Bind(f.constant(self.starts, "i64", group) + column * (self.digits * self.trees * width))
+        place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
+        with f.repeat(self.digits) as digit:  # a loop, since LLVM takes seconds for as many copies
+            looked_up = []
+            for tree, leaf in enumerate(leaves):
+                start = table + (digit * self.trees + tree) * width
+                registers = [f.constants(self.table, "u8", start + at, ROWS) for at in range(0, width, ROWS)]
+                looked_up.append(permute(registers, leaf))
+            while len(looked_up) > 1:
+                looked_up = [tirx.Add(a, b) for a, b in zip(looked_up[::2], looked_up[1::2], strict=True)]
+            both = T.Bind(tirx.reinterpret("uint16x32", looked_up[0]))
+            second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
+            for i, part in enumerate((both, second)):
+                at = place + (digit * 2 + i) * 32
+                store(self.pairs, tirx.Add(vector(self.pairs, at, 32), part), at, 32)
 
     def end(self, target: Expr, first: Expr, chunks: int) -> None:
         f = self.f
@@ -227,16 +266,15 @@ class LeafTables(Leaves):
 class LeafGather(Leaves):
     """Leaf values one by one, for processors without byte permutations and for large trees."""
 
-    def __init__(self, f: Function, fixed: FixedPoint, integers: Array, chunks: int) -> None:
-        """integers i64[groups, C, trees, width]; at most 64 · chunks rows at once."""
+    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
         super().__init__(f, fixed)
-        self.trees, self.width = integers.shape[2], f.size(integers.shape[3])
-        self.table = f.own(integers, "i64")
+        self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
+        self.trees, self.width = trees, f.size(packed.widths.max(initial=1))
 
     def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         with f.repeat(self.columns) as column, f.repeat(self.trees) as tree, f.repeat(chunks * ROWS) as row:
             leaf = tirx.Cast("int64", reached[tree * (chunks * ROWS) + row])
-            at = ((group * self.columns + column) * self.trees + tree) * self.width + leaf
+            at = f.constant(self.starts, "i64", group) + (column * self.trees + tree) * self.width + leaf
             place = T.Bind((target + column) * f.block + first + row)
             T.buffer_store(self.sums, tirx.Add(self.sums[place], f.constant(self.table, "i64", at)), [place])

@@ -12,7 +12,7 @@ are done), and those whose rank is greater than the split's go on to mid:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,18 @@ from hbc.compiler.tvm.categories import Codes, pack_sets
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
 from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
-from hbc.compiler.tvm.leaves import DIGIT, GROUPS_IN_SPAN, FixedPoint, LeafGather, LeafTables, Leaves, fixed_point
+from hbc.compiler.tvm.leaves import (
+    DIGIT,
+    GROUPS_IN_SPAN,
+    WIDTHS,
+    FixedPoint,
+    LeafGather,
+    LeafTables,
+    Leaves,
+    PackedLeaves,
+    fixed_point,
+    pack_leaves,
+)
 from hbc.compiler.tvm.ranks import PLANE, Lockstep, RankedTrees, lockstep, rank_encode
 from hbc.compiler.tvm.tables import few_sizes
 from hbc.compiler.tvm.trees import RowWalk, Sums
@@ -67,8 +78,7 @@ class Packed:
     """Trees in groups of TREES as `Lockstep` says, the splits of a group step by step, padded with splits that change nothing.
 
     group_starts i64[G + 1]: the steps of a group. plane, rank, lo, mid [steps, TREES]. span_starts i64[S + 1]: spans of groups of the
-    same target, targets i64[S]. leaves: u8[G, C, digits, TREES, width] if the processor permutes bytes and a tree has at
-    most 256 leaves, otherwise their integers i64[G, C, TREES, width]; `width` is at least the largest number of leaves.
+    same target, targets i64[S], and width of leaves. leaves: digits if the processor permutes bytes and a tree has at most 256 leaves.
     sets i64: the category sets that each group tests, those of group g at set_starts i64[G + 1]; the planes after the ensemble's
     are filled with them anew for every group.
     """
@@ -80,40 +90,40 @@ class Packed:
     mid: Array
     span_starts: Array
     targets: Array
-    leaves: Array
+    leaves: PackedLeaves
     sets: Array
     set_starts: Array
 
 
 def pack_permuted(op: TreeEnsemble) -> Packed:
     """For processors that permute bytes."""
-    return _pack(op, (64, 128, 256))
+    return _pack(op, permute=True)
 
 
 def pack(op: TreeEnsemble) -> Packed:
     """For all processors."""
-    return _pack(op, ())
+    return _pack(op, permute=False)
 
 
-def _pack(op: TreeEnsemble, registers: tuple[int, ...]) -> Packed:
-    """Vectorized over all splits and leaves. registers: how many bytes can be permuted."""
+def _pack(op: TreeEnsemble, permute: bool) -> Packed:
+    """Vectorized over all splits and leaves."""
     ranked, fixed = rank_encode(op), fixed_point(op)
     assert fixed is not None
-    most = int(ranked.leaf_counts.max(initial=1))
-    width = next((width for width in registers if most <= width), most)
     steps = lockstep(ranked, op.target, TREES)
-    kind = np.uint8 if width <= 256 else np.uint16
+    most = int(ranked.leaf_counts.max(initial=1))
+    widths = np.full(steps.groups, most)
+    permute = permute and most <= WIDTHS[-1]
+    if permute:
+        widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
     tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
-    leaf_place = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
-    leaves = np.zeros((steps.groups, fixed.columns, TREES, width), np.int64)
-    leaves[steps.place[tree] // TREES, :, steps.place[tree] % TREES, leaf_place] = fixed.integers[ranked.leaves]
-    if width in registers:
-        digits = [(leaves >> DIGIT * digit & (1 << DIGIT) - 1).astype(np.uint8) for digit in range(fixed.digits)]
-        leaves = np.stack(digits, axis=2)
+    leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
+    group, place = np.divmod(steps.place[tree], TREES)
+    leaves = pack_leaves(fixed, TREES, group, place, leaf, ranked.leaves, widths, permute)
     plane, sets, set_starts = _set_planes(ranked, steps)
-    new = np.flatnonzero(np.diff(steps.targets, prepend=-1))
+    new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
     starts = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*starts, [steps.groups]]).astype(np.int64)
+    kind = np.uint8 if most <= 256 else np.uint16
     return Packed(
         group_starts=steps.group_starts,
         plane=steps.table(plane, np.int32),
@@ -122,7 +132,7 @@ def _pack(op: TreeEnsemble, registers: tuple[int, ...]) -> Packed:
         mid=steps.table(ranked.split_mid, kind),
         span_starts=span_starts,
         targets=steps.targets[span_starts[:-1]],
-        leaves=leaves,
+        leaves=replace(leaves, widths=widths[span_starts[:-1]]),
         sets=sets,
         set_starts=set_starts,
     )
@@ -155,8 +165,11 @@ def tree_scan(f: Function, node: Node) -> None:
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
         sets.fill()
-    kind = LeafTables if packed.leaves.dtype == np.uint8 else LeafGather
-    leaves = kind(f, fixed, packed.leaves, CHUNKS)
+    leaves: Leaves
+    if packed.leaves.table.dtype == np.uint8:
+        leaves = LeafTables(f, fixed, packed.leaves, TREES, CHUNKS)
+    else:
+        leaves = LeafGather(f, fixed, packed.leaves, TREES)
     leaves.clear()
     scan = Scan(f, packed, ranks, leaves, sets)
     few = None
@@ -334,7 +347,7 @@ class Scan:
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         with f.repeat(self.spans) as span:
             target = T.Bind(f.constant(self.targets, "i64", span))
-            self.leaves.begin(chunks)
+            self.leaves.begin(span, chunks)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
             with T.serial(T.Bind(f.constant(self.span_starts, "i64", span)), last) as group:
                 if self.sets is not None:
