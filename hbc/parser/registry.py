@@ -333,6 +333,12 @@ def sparse_values_round_otherwise() -> None:
     _context.get().rounds_sparse = True
 
 
+def sparse_matrices_differ() -> None:
+    """Called by converters of estimators that compute something else of a sparse matrix of the model's input than of a dense one:
+    sparse matrices are rejected."""
+    _context.get().rejects_sparse = True
+
+
 def missing_values_cannot_be_sparse() -> None:
     """Called by converters of estimators that take NaN in the model's own input, but not in a sparse matrix."""
     _context.get().rejects_sparse_nan = True
