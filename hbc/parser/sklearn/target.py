@@ -10,6 +10,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.curves import Interpolate
 from hbc.ops.features import Affine, Standardize
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, converts, public_name
@@ -103,8 +104,6 @@ def _quantile_transformer(m: Any, y: Node) -> Node:
     """The quantiles, interpolated over their levels."""
     if m.output_distribution != "uniform":
         raise Refusal("the inverse of a QuantileTransformer to the normal distribution is not known.", "Use 'uniform'.")
-    from hbc.ops.curves import Interpolate
-
     y = _numbers(m, y)
     quantiles = np.asarray(m.quantiles_, np.float64).T
     levels = np.broadcast_to(np.asarray(m.references_, np.float64), quantiles.shape)
