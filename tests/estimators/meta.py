@@ -295,6 +295,7 @@ TRANSFORMERS = {
     "PowerTransformer not standardized": lambda: PowerTransformer(standardize=False),
     "PowerTransformer box-cox": lambda: PowerTransformer("box-cox"),
     "QuantileTransformer": lambda: QuantileTransformer(n_quantiles=50),
+    "QuantileTransformer to normal": lambda: QuantileTransformer(n_quantiles=50, output_distribution="normal"),
     "Pipeline": lambda: make_pipeline(FunctionTransformer(np.log, np.exp), "passthrough", StandardScaler()),
 }
 INVERSES = {np.log: np.exp, np.log1p: np.expm1, np.sqrt: np.square, np.log2: np.exp2, np.exp: np.log, np.negative: np.negative}
