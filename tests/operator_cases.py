@@ -20,6 +20,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckLeast, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.features import (
     Affine,
@@ -242,6 +243,18 @@ CASES["Smallest"] = [
     for width, t_smallest in ((40, Smallest(5)), (7, Smallest(7)), (9, Smallest(1)), (30, Smallest(2)), (33, Smallest(20)))
 ]
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
+
+
+def _shares(classes: int) -> Array:
+    """One class against another: some undecided, some as certain as can be, and against each other."""
+    values = np.random.default_rng(classes).random((ROWS, classes * (classes - 1) // 2))
+    values[::3] = np.where(values[::3] < 0.5, 1e-7, 1 - 1e-7)
+    values[1::9] = 0.5
+    return values
+
+
+CASES["PairwiseCoupling"] = [(PairwiseCoupling(classes), [_shares(classes)]) for classes in (2, 3, 7)]
+TOLERANCES["PairwiseCoupling"] = SUMS
 
 # --- movement --------------------------------------------------------------------------------------------------------
 
