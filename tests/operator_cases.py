@@ -20,6 +20,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckLeast, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.features import (
     Affine,
     Binarize,
@@ -242,6 +244,18 @@ CASES["Smallest"] = [
 ]
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
 
+
+def _shares(classes: int) -> Array:
+    """One class against another: some undecided, some as certain as can be, and against each other."""
+    values = np.random.default_rng(classes).random((ROWS, classes * (classes - 1) // 2))
+    values[::3] = np.where(values[::3] < 0.5, 1e-7, 1 - 1e-7)
+    values[1::9] = 0.5
+    return values
+
+
+CASES["PairwiseCoupling"] = [(PairwiseCoupling(classes), [_shares(classes)]) for classes in (2, 3, 7)]
+TOLERANCES["PairwiseCoupling"] = SUMS
+
 # --- movement --------------------------------------------------------------------------------------------------------
 
 CASES["Take"] = [
@@ -341,7 +355,23 @@ TOLERANCES["Normalize"] = Tolerance(1e-6, 0, "the order of the terms is the comp
 CASES["Binarize"] = [(Binarize(0.1, compared), [rows(dtype, 3)]) for dtype in FLOATS for compared in ("f32", "f64")]
 CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
 CASES["Function"] = [(Function(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1", "tanh")]
+CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos")]
 TOLERANCES["Function"] = FUNCTIONS
+_STEPS = np.array([[-2.0, -2.0, 0.1, 0.1, 3.0], [0.0, 1.0, 2.0, 5.0, 5.0]])
+CASES["Interpolate"] = [
+    (Interpolate(_STEPS, np.cumsum(_STEPS, axis=1)), [rows("f64", 2)]),
+    (Interpolate(_STEPS[:, :1], _STEPS[:, 1:2]), [rows("f64", 2)]),
+]
+CASES["NormalQuantile"] = [
+    (NormalQuantile(), [np.random.default_rng(7).random((ROWS, 3)) ** 8]),
+    (NormalQuantile(), [rows("f64", 2)]),
+]
+TOLERANCES["NormalQuantile"] = FUNCTIONS
+CASES["BSplines"] = [
+    (BSplines(np.sort(rows("f64", 9, finite=True)[:2], axis=1), degree, period, outputs, spreads), [rows("f64", 2)])
+    for degree, period, outputs, spreads in ((0, 8, 8, True), (1, 7, 6, False), (3, 5, 5, True), (3, 3, 2, False))
+]
+CASES["BSplines"] += [(BSplines(np.repeat([[0.0, 1.0, 2.0]], 3, axis=1), 2, 6, 6), [rows("f64", 1)])]
 CASES["Polynomial"] = [
     (Polynomial(np.array([[-1, -1, -1], [-1, -1, 0], [-1, 2, 2], [0, 1, 2], [1, 1, 1]])), [rows(dtype, 3)]) for dtype in FLOATS
 ]

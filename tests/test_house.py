@@ -36,7 +36,7 @@ HOMES = {
     "tvm": ["compiler/tvm"],
     "tvm_ffi": ["compiler/tvm"],
     "torch": ["compiler/torch.py", "compiler/torchscript.py", "compiler/torch"],
-    "onnx": ["compiler/onnx", "parser/onnxml.py"],
+    "onnx": ["compiler/onnx", "parser/onnxml"],
     "onnxruntime": ["compiler/onnx"],
     "sklearn": ["parser/sklearn"],
     "joblib": ["parser/sklearn"],

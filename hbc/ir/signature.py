@@ -90,6 +90,10 @@ class InputLimits:
         return bool(self.allow_nan.all() and self.allow_inf.all() and np.isinf(self.limit).all())
 
 
+GUARDED_ROWS = 4096
+"""Rows that a guard computes at a time: what it computes can be much wider than the input (distances to all training points)."""
+
+
 @dataclass(frozen=True)
 class Guard:
     """A requirement on a value inside the graph: `graph` computes it from the same inputs in numpy, as its one output "value",
@@ -102,8 +106,9 @@ class Guard:
     def test(self, arrays: Sequence[Array]) -> None:
         if self.safe and all(self._harmless(array) for array in arrays):
             return
-        (value,) = self.graph.evaluate(*arrays)["value"]
-        self.require(value)
+        for start in range(0, max(map(len, arrays)) or 1, GUARDED_ROWS):
+            (value,) = self.graph.evaluate(*(array[start : start + GUARDED_ROWS] for array in arrays))["value"]
+            self.require(value)
 
     def _harmless(self, array: Array) -> bool:
         if array.dtype.kind == "f":

@@ -75,6 +75,17 @@ class CheckLeast(Check):
 
 
 @operator
+class CheckWhole(Check):
+    """y = x, where the source library takes integers: an x that is none is rejected, besides what Check rejects."""
+
+    def require(self, x: Array) -> None:
+        super().require(x)
+        rejected = x != np.floor(x)
+        if rejected.any():
+            raise InvalidInputError(found=f"the number {x[rejected][0]}", expected="integers where the model declares them")
+
+
+@operator
 class CheckValues(Check):
     """y = x, where the source library would have rejected an x[N, F] that is none of values[F, :counts[F]] (sorted where they are
     numbers); with `allowed` False: one that is. nan[F] and none[F] say whether NaN and None count among the values.

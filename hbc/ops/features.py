@@ -170,7 +170,8 @@ class Binarize(Operator):
 
 @operator
 class Function(Operator):
-    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh.
+    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh, sin, cos; log_abs is ln |x|,
+    log1p_abs ln(1 + |x|).
 
     `on_host`: it stays in numpy, whose bits are the source's; the backends' own exponentials and logarithms differ by an ulp.
     """
@@ -182,7 +183,7 @@ class Function(Operator):
 
     @property
     def creates_missing(self) -> bool:
-        return self.function in ("log", "log1p", "sqrt")
+        return self.function in ("log", "log1p", "sqrt", "sin", "cos")
 
     @property
     def rounds_exactly(self) -> bool:
@@ -191,17 +192,28 @@ class Function(Operator):
 
     @property
     def _operator(self) -> t.Unary:
-        functions = {"log": t.Log, "log1p": t.Log1p, "sqrt": t.Sqrt, "exp": t.Exp, "expm1": t.Expm1, "tanh": t.Tanh}
-        return functions[self.function]()
+        return _FUNCTIONS[self.function.removesuffix("_abs")]()
 
     def infer(self, x: TensorType) -> TensorType:
         return self._operator.infer(x)
 
     def evaluate(self, x: Array) -> Array:
-        return self._operator.evaluate(x)
+        return self._operator.evaluate(np.abs(x) if self.function.endswith("_abs") else x)
 
     def lower(self, x: Node) -> Node:
-        return self._operator(x)
+        return self._operator(t.absolute(x) if self.function.endswith("_abs") else x)
+
+
+_FUNCTIONS: dict[str, type[t.Unary]] = {
+    "log": t.Log,
+    "log1p": t.Log1p,
+    "sqrt": t.Sqrt,
+    "exp": t.Exp,
+    "expm1": t.Expm1,
+    "tanh": t.Tanh,
+    "sin": t.Sin,
+    "cos": t.Cos,
+}
 
 
 @operator

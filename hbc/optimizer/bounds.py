@@ -9,6 +9,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
 from hbc.ops.linear import Linear
 
@@ -81,8 +82,16 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.nanmax(np.abs(codes), axis=1, initial=0.0)
             case Categorize():
                 return np.full(1, float(max(len(op.categories), abs(op.nan), abs(op.none), abs(op.unknown))))
-            case Function("tanh"):
+            case Function("tanh" | "sin" | "cos"):
                 return np.ones(node.type.columns)
+            case Function("log_abs"):
+                return np.maximum(np.log(sources[0]), 745.0)  # of the smallest positive number
+            case Function("log1p_abs"):
+                return np.log1p(sources[0])
+            case Interpolate():
+                return np.abs(op.ys).max(axis=1)
+            case NormalQuantile():
+                return np.full(node.type.columns, 8.0)
             case Function("exp" | "expm1"):
                 return np.exp(sources[0])
             case Binarize() | Normalize() | t.Tanh() | t.IsNan() | t.Less() | t.Equal():
@@ -101,8 +110,14 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.multiply(*sources)
             case t.Div() if isinstance(node.inputs[1].op, Constant):
                 return sources[0] / _by_column(node.inputs[1].op.value).min(axis=0)
+            case t.Div() if isinstance(node.inputs[1].op, t.Where):
+                divisors = node.inputs[1].inputs[1:]
+                if all(isinstance(d.op, Constant) for d in divisors):
+                    return sources[0] / np.minimum(*(_by_column(d.op.value).min(axis=0) for d in divisors))  # type: ignore[attr-defined]
             case t.Where():
                 return np.maximum(sources[1], sources[2])
+            case t.Maximum() | t.Minimum():
+                return np.maximum(*sources)
     return None
 
 

@@ -177,6 +177,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         value = getattr(model, attribute, None)
         if value is not None:
             attributes[attribute] = value
+    attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
     dtypes = {}
     if isinstance(classes, np.ndarray) and "predict" in graph.outputs:

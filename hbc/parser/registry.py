@@ -82,6 +82,21 @@ def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]]
     return register
 
 
+ATTRIBUTES: dict[str, Callable[[Any], dict[str, object]]] = {}
+"""For classes that do not have scikit-learn's attributes (`classes_`) themselves: those that the compiled model has."""
+
+
+def attributes(*names: str) -> Callable[[Callable[[Any], dict[str, object]]], Callable[[Any], dict[str, object]]]:
+    """Register a function of one model for ATTRIBUTES."""
+
+    def register(function: Callable[[Any], dict[str, object]]) -> Callable[[Any], dict[str, object]]:
+        for name in names:
+            ATTRIBUTES[name] = function
+        return function
+
+    return register
+
+
 ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
 
@@ -355,6 +370,12 @@ def sparse_values_round_otherwise() -> None:
     """Called by converters of estimators that compute a sparse matrix of the model's input in another order than a dense one: where
     a decision follows, sparse matrices are rejected."""
     _context.get().rounds_sparse = True
+
+
+def sparse_matrices_differ() -> None:
+    """Called by converters of estimators that compute something else of a sparse matrix of the model's input than of a dense one:
+    sparse matrices are rejected."""
+    _context.get().rejects_sparse = True
 
 
 def missing_values_cannot_be_sparse() -> None:

@@ -8,7 +8,15 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    LabelBinarizer,
+    LabelEncoder,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+    TargetEncoder,
+)
 
 from estimators.case import Case
 
@@ -177,4 +185,39 @@ LABELS = [
     Case("LabelEncoder of bool", lambda: _fit(LabelEncoder(), CODES[:, 0] > 0)),
 ]
 
-CASES = [*ONE_HOT, *ORDINAL, *CHAINS, *LABELS]
+LABELS += [
+    Case("LabelBinarizer of strings", lambda: _fit(LabelBinarizer(), TEXTS[:, 0])),
+    Case("LabelBinarizer of integers", lambda: _fit(LabelBinarizer(neg_label=-2, pos_label=3), CODES[:, 0].astype(np.int64))),
+    Case("LabelBinarizer sparse", lambda: _fit(LabelBinarizer(pos_label=7, sparse_output=True), CODES[:, 0].astype(np.int64))),
+    Case("LabelBinarizer of bool", lambda: _fit(LabelBinarizer(neg_label=-1, pos_label=0), CODES[:, 0] > 0)),
+    Case("LabelBinarizer of two strings", lambda: _fit(LabelBinarizer(), np.where(CODES[:, 0] > 0, "yes", "no"))),
+    Case("LabelBinarizer of one class", lambda: _fit(LabelBinarizer(neg_label=-1), np.ones(ROWS, np.int64))),
+    Case("LabelBinarizer of unknown labels", lambda: (LabelBinarizer().fit([3, 1, 0]), CODES[:, 0].astype(np.int64))),
+]
+
+
+def _targeted(data, target, scored=None, **options):
+    return TargetEncoder(**options).fit(data, target), data if scored is None else scored
+
+
+NUMBER = RANDOM.normal(size=ROWS) + CODES[:, 0]
+CLASS = np.array(["a", "b", "c"])[np.clip(CODES[:, 0] + RANDOM.integers(0, 2, ROWS), 0, 2).astype(int)]
+STRANGE = np.where(RANDOM.random(CODES.shape) < 0.1, 77.0, CODES)
+
+TARGET = [
+    Case("TargetEncoder of a number", lambda: _targeted(CODES, NUMBER)),
+    Case("TargetEncoder of two classes", lambda: _targeted(TEXTS, CLASS == "a", smooth=3.0)),
+    Case("TargetEncoder of three classes", lambda: _targeted(GAPS, CLASS)),
+    Case("TargetEncoder of three classes, strings", lambda: _targeted(TEXT_NANS, CLASS, smooth=0.0)),
+    Case("TargetEncoder of the unknown", lambda: _targeted(CODES, NUMBER, STRANGE)),
+    Case("TargetEncoder of the unknown, three classes", lambda: _targeted(CODES, CLASS, STRANGE)),
+    Case("TargetEncoder of unknown strings", lambda: _targeted(TEXTS, NUMBER, np.where(TEXTS == "red", "purple", TEXTS))),
+    Case("TargetEncoder of mixed columns", lambda: _targeted(MIXED, CLASS)),
+    Case("TargetEncoder of mixed columns, a number", lambda: _targeted(MIXED, NUMBER)),
+    Case(
+        "TargetEncoder with given categories",
+        lambda: _targeted(CODES.astype(np.int64), NUMBER, categories=[np.arange(-3, 6)] * 3, target_type="continuous"),
+    ),
+]
+
+CASES = [*ONE_HOT, *ORDINAL, *CHAINS, *LABELS, *TARGET]

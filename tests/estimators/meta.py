@@ -106,6 +106,10 @@ def _stacking(**options):
     return StackingClassifier(_classifiers(), cv=3, **options)
 
 
+def _passed_through():
+    return StackingClassifier([("linear", _logistic())], cv=3, passthrough=True)
+
+
 def _deep_forest():
     return RandomForestClassifier(5, max_depth=4, random_state=0)
 
@@ -160,6 +164,10 @@ STACKING = [
     Case(
         "StackingClassifier passthrough of a frame",
         lambda: _frame(StackingClassifier([("x", _by_name("c", "a"))], passthrough=True)),
+    ),
+    Case(
+        "StackingClassifier passthrough behind a selection by name",
+        lambda: _frame(make_pipeline(ColumnTransformer([("some", StandardScaler(), ["c", "a"])]), _passed_through())),
     ),
     Case("StackingRegressor", lambda: targets(StackingRegressor(_regressors()))),
     Case("StackingRegressor passthrough", lambda: targets(StackingRegressor(_regressors(), Ridge(), passthrough=True))),
@@ -216,6 +224,9 @@ def _calibrated_in_float32(method):
     return Case(
         f"CalibratedClassifierCV {method}, fitted on float32",
         lambda: _single_precision(_calibrated(_logistic(), method=method)),
+        rtol=1e-5,
+        atol=1e-6,
+        reason="the probabilities are float64, but those of float32 scores",
     )
 
 
@@ -284,6 +295,7 @@ TRANSFORMERS = {
     "PowerTransformer not standardized": lambda: PowerTransformer(standardize=False),
     "PowerTransformer box-cox": lambda: PowerTransformer("box-cox"),
     "QuantileTransformer": lambda: QuantileTransformer(n_quantiles=50),
+    "QuantileTransformer to normal": lambda: QuantileTransformer(n_quantiles=50, output_distribution="normal"),
     "Pipeline": lambda: make_pipeline(FunctionTransformer(np.log, np.exp), "passthrough", StandardScaler()),
 }
 INVERSES = {np.log: np.exp, np.log1p: np.expm1, np.sqrt: np.square, np.log2: np.exp2, np.exp: np.log, np.negative: np.negative}

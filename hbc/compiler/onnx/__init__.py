@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.onnx import linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
+from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
 from hbc.compiler.onnx.session import OnnxExecutable, export
 from hbc.ir.graph import Graph, Operator

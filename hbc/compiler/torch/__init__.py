@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.torch import nearest  # noqa: F401 (it registers a rule)
+from hbc.compiler.torch import coupling, nearest  # noqa: F401 (they register rules)
 from hbc.compiler.torch.program import Program
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm import nearest, transpose
+from hbc.compiler.tvm import coupling, nearest, transpose
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
@@ -18,6 +18,7 @@ from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.trees import tree_walk
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
+from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
@@ -296,6 +297,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     columns.Rank: _rank,
     Distances: nearest.distances,
     Smallest: nearest.smallest,
+    PairwiseCoupling: coupling.coupling,
     TreeEnsemble: _trees,
     CategoricalTrees: _trees,
 }

@@ -13,6 +13,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Input, Node, topological
 from hbc.ir.types import Array, TensorType
 from hbc.ops import columns, tensor
+from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.ops.tree import TreeEnsemble
 
@@ -30,7 +31,16 @@ LIBRARY = (
     *(tensor.Sigmoid, tensor.Pow, tensor.Mod),
 )
 """Calls of the C mathematics library, one row at a time: never computed twice, never inside a vector statement."""
-REREADING = (tensor.MatMul, tensor.BlockMatMul, tensor.Take, tensor.TakeAlong, columns.Rank, tensor.ArgMax, Distances)
+REREADING = (
+    tensor.MatMul,
+    tensor.BlockMatMul,
+    tensor.Take,
+    tensor.TakeAlong,
+    columns.Rank,
+    tensor.ArgMax,
+    Distances,
+    PairwiseCoupling,
+)
 """Operators that read an element of their operand more than once, or in an order of their own."""
 STORAGE: dict[str, str] = {"bool": "i8"}  # bits are kept as bytes
 

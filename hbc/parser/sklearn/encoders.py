@@ -1,4 +1,4 @@
-"""OneHotEncoder, OrdinalEncoder and LabelEncoder.
+"""OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
 
 Columns of numbers that compare in the same dtype are encoded together. A column of strings is categorized by itself, on the
 host; what follows is numbers.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class Encoder:
             x = frame.select(columns).matrix(strings=True)
             x = checked(self.m, x, allow_nan=True, allow_inf=kind == "str")
             x = x if common == "str" else t.cast(x, common)
-            if self.m.handle_unknown == "error":
+            if getattr(self.m, "handle_unknown", "ignore") == "error":  # TargetEncoder has no such option
                 x = self._known(x, columns, [frame.name(i) for i in columns])
             yield Group(tuple(columns), x)
 
@@ -259,11 +259,33 @@ def ordinal_encoder(m: Any, x: Node | Frame) -> Result:
     return _in_order(blocks, [i for group in encoder.groups for i in group.columns])
 
 
+@converts("sklearn.preprocessing.TargetEncoder", frame=True)
+def target_encoder(m: Any, x: Node | Frame) -> Result:
+    """The mean target of each category, smoothed; of the unknown, the mean of all. One column a feature, or one a feature and class."""
+    encoder = Encoder(m, x)
+    classes = len(m.classes_) if m.target_type_ == "multiclass" else 1
+    means = np.broadcast_to(np.asarray(m.target_mean_, np.float64), classes)
+    # The rows of one table are the categories of all features, and then the unknown.
+    sizes = [categories.size for categories in encoder.categories]
+    starts = np.cumsum([0, *sizes])
+    values = [np.stack(m.encodings_[i * classes : (i + 1) * classes], axis=1) for i in range(len(sizes))]
+    table = np.concatenate([*values, means[None]]).astype(np.float64)
+    blocks = []
+    for group in encoder.groups:
+        if classes == 1:
+            blocks.append(encoder.encode(group, lambda i: (values[i][:, 0], means[0]), "f64"))
+        else:
+            codes = encoder.encode(group, lambda i: (starts[i] + np.arange(sizes[i]), starts[-1]), "i64")
+            blocks.append(t.reshape(t.take(table, codes, axis=0), "N", len(group.columns) * classes))
+    return _in_order(blocks, [i for group in encoder.groups for i in group.columns for _ in range(classes)])
+
+
 LABEL_ENCODER = "sklearn.preprocessing.LabelEncoder"
-ONE_DIMENSIONAL.add(LABEL_ENCODER)
+LABEL_BINARIZER = "sklearn.preprocessing.LabelBinarizer"
+ONE_DIMENSIONAL.update((LABEL_ENCODER, LABEL_BINARIZER))
 
 
-@describes(LABEL_ENCODER)
+@describes(LABEL_ENCODER, LABEL_BINARIZER)
 def _one_column(m: Any) -> Described:
     return 1, None
 
@@ -295,3 +317,39 @@ def label_encoder(m: Any, x: Node) -> Result:
     if not len(values):
         return t.reshape(t.cast(t.isnan(x), "i64"), "N") if x.type.is_float else t.reshape(t.sub(x, x), "N")
     return t.reshape(Lookup(values[None, :].astype(common), categories.places[None, :], zero, missing)(x), "N")
+
+
+@converts(LABEL_BINARIZER)
+def label_binarizer(m: Any, x: Node) -> Result:
+    """pos_label in the column of the label's class, else neg_label; of two classes the last column alone, of one no pos_label.
+
+    Of up to two classes, the source's result has another shape where other labels come: those are rejected.
+    """
+    if m.y_type_.startswith("multilabel"):
+        raise Refusal("it was fitted on an indicator matrix, which it gives back.", "Leave it out, or fit it on labels.")
+    categories = read_categories(np.asarray(m.classes_), "the labels")
+    if categories.strings != (x.type.dtype == "str"):
+        if not categories.strings:
+            raise Refusal("it was fitted on numbers, but is given strings.")
+        raise StringsNeeded([0])
+    x = t.reshape(checked(m, x), "N", 1)
+    if categories.strings:
+        x = known_values(LABEL_BINARIZER, x, [categories], ["y"]) if categories.size <= 2 else x
+        codes = Categorize(categories.values, -1, -1, -1)(x)
+        hits = t.equal(codes, np.arange(categories.size))
+    else:
+        common = dtype_name(np.result_type(NUMPY_DTYPES[x.type.dtype], categories.values.dtype))
+        x = t.cast(x, common)
+        values = categories.values.astype(NUMPY_DTYPES[common])
+        if categories.size <= 2:
+            x = known_values(LABEL_BINARIZER, x, [replace(categories, values=values)], ["y"])
+        elif x.type.is_float:  # numbers that are not whole are no labels
+            x = checked(m, t.where(t.equal(t.floor(x), x), x, np.nan))
+        hits = t.equal(x, values)
+    hits = hits if categories.size > 2 else _last_column(hits, categories.size == 2)
+    return t.where(hits, t.constant(m.pos_label, "i64"), t.constant(m.neg_label, "i64"))
+
+
+def _last_column(hits: Node, counts: bool) -> Node:
+    last = SelectColumns(np.array([hits.type.columns - 1]))(hits)
+    return last if counts else t.logical_and(last, t.constant(np.zeros(1, bool)))

@@ -23,7 +23,7 @@ from hbc.parser.sklearn.members import (
     positive_score,
     value,
 )
-from hbc.parser.sklearn.pipeline import gives_input_to
+from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
 
 ONE_VS_REST = "sklearn.multiclass.OneVsRestClassifier"
 OUTPUT_CODE = "sklearn.multiclass.OutputCodeClassifier"
@@ -42,6 +42,8 @@ def _is_constant(m: Any) -> bool:
 
 def _members(m: Any, x: Node | Frame) -> list[Outputs]:
     """Every estimator's methods; those of _ConstantPredictor are written down here, since nobody else can have one."""
+    if any(map(_is_constant, m.estimators_)):
+        taken_in_order(x)
     real = [e for e in m.estimators_ if not _is_constant(e)]
     converted = iter(convert_members(real, x))
     return [_constant(e, x) if _is_constant(e) else next(converted) for e in m.estimators_]

@@ -112,7 +112,13 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
 def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
     """Called where all of these estimators are given x: some may pick columns of the model's input by name, others not."""
     named = [_picks_by_name(member) for member in members]
-    if any(named) and not all(named) and all(place is not None for place in untouched(as_frame(x))):
+    if any(named) and not all(named):
+        taken_in_order(x)
+
+
+def taken_in_order(x: Node | Frame) -> None:
+    """Called where the order of x's columns counts, though some estimator may pick them by name."""
+    if all(place is not None for place in untouched(as_frame(x))):
         columns_in_order()
 
 

@@ -12,10 +12,10 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, as_matrix
-from hbc.parser.registry import Result, children, columns_in_order, converts, note_unconvertible
+from hbc.parser.registry import Result, children, converts, note_unconvertible
 from hbc.parser.sklearn.common import hstack, labels
 from hbc.parser.sklearn.members import as_columns, columns_of, convert_members, flat, in_common, total, value
-from hbc.parser.sklearn.pipeline import gives_input_to, own_methods
+from hbc.parser.sklearn.pipeline import gives_input_to, own_methods, taken_in_order
 
 VOTING = ("sklearn.ensemble.VotingClassifier", "sklearn.ensemble.VotingRegressor")
 STACKING = ("sklearn.ensemble.StackingClassifier", "sklearn.ensemble.StackingRegressor")
@@ -83,7 +83,7 @@ def _stacked(m: Any, x: Node | Frame) -> Node:
         else:
             blocks.append(as_columns(value(estimator, member, method)))
     if m.passthrough:
-        columns_in_order()  # x is taken in the order in which it is given
+        taken_in_order(x)
         blocks.append(as_matrix(x))
     return hstack(blocks)
 

@@ -1,0 +1,206 @@
+"""Curves of one variable, a column each: piecewise linear interpolation, the normal quantile, B-splines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.types import Array, TensorType
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise TypeError(message)
+
+
+@operator
+class Interpolate(Operator):
+    """y[N, F] = ys[F, k] + slope[F, k] · (x - xs[F, k]) with the last k such that xs[F, k] ≤ x, where slope[F, k] =
+    (ys[F, k+1] - ys[F, k]) / (xs[F, k+1] - xs[F, k]); ys[F, 0] before the first and ys[F, -1] behind the last; NaN of NaN; f64.
+
+    xs[F, K] ascend along K, repeats allowed; all finite (numpy.interp, whose order of operations this is).
+    """
+
+    xs: Array
+    ys: Array
+
+    columnwise = True
+    jumps = True  # where xs are repeated
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
+        _require(self.xs.shape == self.ys.shape and self.xs.dtype == self.ys.dtype == np.float64, "xs and ys must be f64[F, K]")
+        _require(self.xs.ndim == 2 and self.xs.shape[1] > 0 and len(self.xs) == x.columns, f"there are {x.columns} columns")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        y = np.empty_like(x)
+        for j, (xs, ys) in enumerate(zip(self.xs, self.ys, strict=True)):
+            y[:, j] = np.interp(x[:, j], xs, ys)
+        return np.where(np.isnan(x), x, y)
+
+    def lower(self, x: Node) -> Node:
+        width, count = self.xs.shape
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slopes = np.diff(self.ys, axis=1) / np.diff(self.xs, axis=1)
+        slopes = np.concatenate([slopes, np.zeros((width, 1))], axis=1)  # that of two equal xs is never looked up
+        inside = t.maximum(t.minimum(x, self.xs[:, -1]), self.xs[:, 0])
+        # `xs ≤ x` is `the number before xs < x`; the first one holds by the line above.
+        below = Rank(np.nextafter(self.xs[:, 1:], -np.inf))(inside)
+        place = t.add(below, np.arange(0, width * count, count, dtype=np.int32))
+        start, value = t.take(self.xs.ravel(), place, 0), t.take(self.ys.ravel(), place, 0)
+        y = t.add(t.mul(t.take(slopes.ravel(), place, 0), t.sub(inside, start)), value)
+        y = y if np.isfinite(slopes).all() else t.where(t.equal(inside, start), value, y)
+        if count > 1 and (self.xs[:, 0] == self.xs[:, 1]).any():
+            y = t.where(t.less(x, self.xs[:, 0]), t.constant(self.ys[:, 0]), y)
+        return t.where(t.isnan(x), x, y)
+
+
+# Cephes' ndtri, which scipy.special has: rational approximations of the middle and of the tails.
+_MIDDLE = (
+    (-5.99633501014107895267e1, 9.80010754185999661536e1, -5.66762857469070293439e1, 1.39312609387279679503e1,
+     -1.23916583867381258016e0),
+    (1.0, 1.95448858338141759834e0, 4.67627912898881538453e0, 8.63602421390890590575e1, -2.25462687854119370527e2,
+     2.00260212380060660359e2, -8.20372256168333339912e1, 1.59056225126211695515e1, -1.18331621121330003142e0),
+)  # fmt: skip
+_TAIL = (
+    (4.05544892305962419923e0, 3.15251094599893866154e1, 5.71628192246421288162e1, 4.40805073893200834700e1,
+     1.46849561928858024014e1, 2.18663306850790267539e0, -1.40256079171354495875e-1, -3.50424626827848203418e-2,
+     -8.57456785154685413611e-4),
+    (1.0, 1.57799883256466749731e1, 4.53907635128879210584e1, 4.13172038254672030440e1, 1.50425385692907503408e1,
+     2.50464946208309415979e0, -1.42182922854787788574e-1, -3.80806407691578277194e-2, -9.33259480895457427372e-4),
+)  # fmt: skip
+_CENTRE = 0.13533528323661269189  # e⁻²
+_LEAST = 1e-13  # the tail's approximation holds down to e⁻³², 1.3e-14
+_ROOT = 2.50662827463100050242  # √(2π)
+
+
+@operator
+class NormalQuantile(Operator):
+    """y = Φ⁻¹(x) of probabilities x, those outside of [1e-13, 1 - 1e-13] taken as the nearest in it; NaN of NaN; f64.
+
+    Φ is the normal distribution function; to about 4e-16 relative (Cephes' ndtri, which is scipy.stats.norm.ppf).
+    """
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "f64", "the operand must be f64")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        x = np.clip(x, _LEAST, 1 - _LEAST)
+        upper = x > 1 - _CENTRE
+        p = np.where(upper, 1 - x, x)
+        centred = p - 0.5
+        square = centred * centred
+        middle = (centred + centred * (square * np.polyval(_MIDDLE[0], square) / np.polyval(_MIDDLE[1], square))) * _ROOT
+        r = np.sqrt(-2.0 * np.log(p))
+        z = 1.0 / r
+        tail = (r - np.log(r) / r) - z * np.polyval(_TAIL[0], z) / np.polyval(_TAIL[1], z)
+        return np.where(p > _CENTRE, middle, np.where(upper, tail, -tail))
+
+    def lower(self, x: Node) -> Node:
+        x = t.minimum(t.maximum(x, _LEAST), 1 - _LEAST)
+        upper = t.less(1 - _CENTRE, x)
+        p = t.where(upper, t.sub(1.0, x), x)
+        centred = t.sub(p, 0.5)
+        square = t.mul(centred, centred)
+        ratio = t.div(t.mul(square, _polynomial(_MIDDLE[0], square)), _polynomial(_MIDDLE[1], square))
+        middle = t.mul(t.add(centred, t.mul(centred, ratio)), _ROOT)
+        r = t.sqrt(t.mul(t.log(p), -2.0))
+        z = t.div(1.0, r)
+        ratio = t.div(t.mul(z, _polynomial(_TAIL[0], z)), _polynomial(_TAIL[1], z))
+        tail = t.sub(t.sub(r, t.div(t.log(r), r)), ratio)
+        return t.where(t.less(_CENTRE, p), middle, t.where(upper, tail, t.neg(tail)))
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Node) -> Node:
+    """Horner's rule, the leading coefficient first."""
+    y = t.mul(x, coefficients[0]) if coefficients[0] != 1.0 else x
+    for coefficient in coefficients[1:-1]:
+        y = t.mul(t.add(y, coefficient), x)
+    return t.add(y, coefficients[-1])
+
+
+@operator
+class BSplines(Operator):
+    """y[N, F · outputs] = the B-splines B_s(x[N, F]) of one degree over knots[F, T] (ascending), s = 0 … outputs - 1 of each column; f64.
+
+    Before knots[F, degree] and behind knots[F, T - degree - 1] the polynomials of the first and last interval go on. There are
+    `period` different ones: B_s is the sum of the T - degree - 1 splines whose number modulo `period` is s. De Boor's recursion
+    (scipy.interpolate.BSpline, whose order of operations this is). `spreads`: a spline that overflows makes NaN of all those of
+    its column (0 · ∞), as in BSpline.__call__; in BSpline.design_matrix it does not.
+    """
+
+    knots: Array
+    degree: int
+    period: int
+    outputs: int
+    spreads: bool = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
+        _require(self.knots.ndim == 2 and self.knots.dtype == np.float64, "knots must be f64[F, T]")
+        _require(len(self.knots) == x.columns, f"there are {x.columns} columns")
+        _require(0 <= self.outputs <= self.period <= self.count <= 2 * self.period, "there are not so many splines")
+        return TensorType("f64", (x.shape[0], x.columns * self.outputs))
+
+    @property
+    def count(self) -> int:
+        return self.knots.shape[1] - self.degree - 1
+
+    @property
+    def _inner(self) -> Array:
+        """Knots between two intervals, as edges e such that e < x says knot ≤ x."""
+        return np.nextafter(self.knots[:, self.degree + 1 : self.count], -np.inf)
+
+    def evaluate(self, x: Array) -> Array:
+        below = Rank(self._inner).evaluate(x)
+        rows = np.arange(len(self.knots))
+        at = {m: self.knots[rows, below + self.degree + m] for m in range(1 - self.degree, self.degree + 1)}
+        with np.errstate(all="ignore"):
+            h = [np.where(np.isnan(x), np.nan, 1.0)]
+            for j in range(1, self.degree + 1):
+                old, h = h, [np.zeros_like(x)]
+                for n in range(1, j + 1):
+                    high, low = at[n], at[n - j]
+                    w = np.where(high == low, 0.0, old[n - 1] / np.where(high == low, 1.0, high - low))
+                    h[n - 1] = h[n - 1] + w * (high - x)
+                    h.append(w * (x - low))
+            y = np.zeros((*x.shape, self.outputs))
+            for a, value in enumerate(h):
+                number = (below + a) % self.period
+                hit = number[:, :, None] == np.arange(self.outputs)
+                y += value[:, :, None] * hit if self.spreads else np.where(hit, value[:, :, None], 0.0)
+        return y.reshape(len(x), x.shape[1] * self.outputs)
+
+    def lower(self, x: Node) -> Node:
+        width, size = self.knots.shape
+        below = Rank(self._inner)(x)
+        place = t.add(below, np.arange(0, width * size, size, dtype=np.int32))
+        flat = self.knots.ravel()
+        at = {m: t.take(flat, t.add(place, self.degree + m), 0) for m in range(1 - self.degree, self.degree + 1)}
+        repeated = bool((np.diff(self.knots, axis=1) == 0).any())
+        h = [t.where(t.isnan(x), x, 1.0)]
+        for j in range(1, self.degree + 1):
+            old, h = h, []
+            for n in range(1, j + 1):
+                high, low = at[n], at[n - j]
+                w = t.div(old[n - 1], t.sub(high, low))
+                w = t.where(t.equal(high, low), 0.0, w) if repeated else w
+                first = t.mul(w, t.sub(high, x))
+                h[n - 1 :] = [t.add(h[n - 1], first) if n > 1 else first, t.mul(w, t.sub(x, low))]
+        y = None
+        for a, value in enumerate(h):
+            number = t.add(below, a)
+            if self.count > self.period:
+                number = t.where(t.less(number, self.period), number, t.sub(number, self.period))
+            hit = t.equal(t.reshape(number, *x.type.shape, 1), np.arange(self.outputs, dtype=np.int32))
+            cells = t.reshape(value, *x.type.shape, 1)
+            term = t.mul(cells, t.cast(hit, "f64")) if self.spreads else t.where(hit, cells, 0.0)
+            y = term if y is None else t.add(y, term)
+        assert y is not None
+        return t.reshape(y, x.type.shape[0], width * self.outputs)

@@ -1,0 +1,55 @@
+"""ONNX models with the operators of ai.onnx and ai.onnx.ml that skl2onnx and onnxmltools export.
+
+The source library is ONNX Runtime: dtypes, rounding and class labels are those of its CPU kernels
+(onnxruntime/core/providers/cpu/ml), and the outputs those of `InferenceSession.run`, a ZipMap's dictionaries excepted: `predict_proba`
+gives the matrix that they are made of, whose columns `classes_` names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hbc.ir.graph import Node
+from hbc.parser.frame import Frame, as_frame
+from hbc.parser.onnxml import linear, ml, svm, tensor, trees
+from hbc.parser.onnxml.graph import Source, outputs_as_methods
+from hbc.parser.registry import Described, Result, attributes, columns_by_name, converts, describes
+
+__all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "trees"]
+
+
+def read_file(path: Path) -> Any:
+    """The ModelProto in a file (with its external data)."""
+    import onnx
+
+    return onnx.load(str(path))
+
+
+def read_bytes(data: bytes) -> Any:
+    """The ModelProto in its serialized form."""
+    import onnx
+
+    return onnx.load_model_from_string(data)
+
+
+@describes("onnx.ModelProto")
+def _columns(m: Any) -> Described:
+    source = Source(m)
+    return source.width, source.names
+
+
+@attributes("onnx.ModelProto")
+def _classes(m: Any) -> dict[str, object]:
+    source = Source(m)
+    found: dict[str, object] = {} if source.width is None else {"n_features_in_": source.width}
+    return found if source.classes is None else {**found, "classes_": source.classes}
+
+
+@converts("onnx.ModelProto", frame=True)
+def onnx_model(m: Any, x: Node | Frame) -> Result:
+    """Every output of the graph as a method (`outputs_as_methods`)."""
+    source = Source(m)
+    if source.names is not None:
+        columns_by_name()
+    return outputs_as_methods(source, source.run(as_frame(x)))

@@ -1,0 +1,299 @@
+"""The walk through an ONNX graph: inputs from the columns of the caller's matrix, operators in their order, outputs as methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check, CheckWhole
+from hbc.parser.frame import Frame, Refusal
+from hbc.parser.onnxml.values import OPERATORS, Call, Value, dtype_of
+
+OWNER = "onnx.ModelProto"
+TAKEN = frozenset({"backend", "bind", "device", "explain", "export", "graph", "info", "methods", "save", "spec", "variants"})
+"""Names that a compiled model has for itself."""
+CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
+PREDICTORS = (*CLASSIFIERS, "TreeEnsembleRegressor", "TreeEnsemble", "LinearRegressor", "SVMRegressor")
+LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
+LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
+
+
+@dataclass(frozen=True)
+class InputTensor:
+    """An input of the ONNX graph. width: its columns, None where the file does not say; rank 1 or 2."""
+
+    name: str
+    dtype: str
+    width: int | None
+    rank: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's protobuf message, read."""
+
+    proto: Any
+
+    @cached_property
+    def constants(self) -> dict[str, Array]:
+        import onnx
+
+        return {tensor.name: _array(onnx.numpy_helper.to_array(tensor)) for tensor in self.proto.graph.initializer}
+
+    @cached_property
+    def opsets(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for entry in self.proto.opset_import:
+            domain = "" if entry.domain == "ai.onnx" else entry.domain
+            found[domain] = max(found.get(domain, 0), int(entry.version))
+        return found
+
+    @cached_property
+    def inputs(self) -> tuple[InputTensor, ...]:
+        return tuple(_input(info) for info in self.proto.graph.input if info.name not in self.constants)
+
+    @property
+    def width(self) -> int | None:
+        widths = [tensor.width for tensor in self.inputs]
+        return None if None in widths else sum(width for width in widths if width is not None)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of columns: those of the inputs, where there are several, and each is one column."""
+        if len(self.inputs) < 2 or any(tensor.width != 1 for tensor in self.inputs):
+            return None
+        return tuple(tensor.name for tensor in self.inputs)
+
+    @cached_property
+    def classes(self) -> Array | None:
+        """The labels of the classifier's classes, in the order of the probabilities' columns."""
+        for node in reversed(self.proto.graph.node):
+            if node.op_type == "ZipMap" or node.op_type in CLASSIFIERS:
+                values = attributes_of(node)
+                for name in LABELS:
+                    if len(values.get(name, ())):
+                        return np.array(values[name], object if name.endswith("strings") else np.int64)
+        return None
+
+    def operators(self) -> list[str]:
+        return [node.op_type for node in self.proto.graph.node]
+
+    def run(self, x: Frame) -> list[tuple[str, Value]]:
+        """The graph's outputs by name, computed from the caller's columns."""
+        self._require_known()
+        values: dict[str, Value] = {**self.constants, **self._entries(x)}
+        rows = next(value for value in values.values() if isinstance(value, Node))
+        for node in self.proto.graph.node:
+            try:
+                inputs = tuple(values[name] if name else None for name in node.input)
+                results = self._apply(node, inputs, rows)
+            except Refusal as refusal:
+                raise Refusal(f"{_named(node)}: {refusal.reason}", refusal.advice) from refusal
+            except (TypeError, ValueError, KeyError, IndexError) as error:
+                raise Refusal(f"{_named(node)} cannot be converted: {error}") from error
+            values.update((name, value) for name, value in zip(node.output, results, strict=False) if name)
+        return [(info.name, values[info.name]) for info in self.proto.graph.output]
+
+    def _require_known(self) -> None:
+        graph = self.proto.graph
+        functions = {(function.domain, function.name) for function in self.proto.functions}
+        unknown: dict[str, None] = {}
+        for node in graph.node:
+            key = _domain(node), node.op_type
+            if key in functions or (key not in OPERATORS and key != ("", "Constant")):
+                unknown[f"{key[0]}.{key[1]}".lstrip(".")] = None
+        if unknown:
+            raise Refusal(
+                f"its graph has operators that hbc does not convert: {', '.join(unknown)}.", "Export it without them."
+            )
+        if graph.sparse_initializer:
+            raise Refusal("its graph has sparse initializers.", "Export it with dense ones.")
+
+    def _entries(self, x: Frame) -> dict[str, Value]:
+        widths = [tensor.width for tensor in self.inputs]
+        if widths.count(None) > 1:
+            raise Refusal("several of its inputs have no known number of columns.", "Export it with fixed numbers of columns.")
+        free = len(x) - sum(width for width in widths if width is not None)
+        entries: dict[str, Value] = {}
+        start = 0
+        strings: list[int] = []
+        for tensor in self.inputs:
+            stop = start + (free if tensor.width is None else tensor.width)
+            strings += range(start, stop) if tensor.dtype == "str" else []
+            start = stop
+        x.need_strings(strings)
+        start = 0
+        for tensor in self.inputs:
+            stop = start + (free if tensor.width is None else tensor.width)
+            columns = x.select(range(start, stop)).matrix(strings=tensor.dtype == "str")
+            entries[tensor.name] = _entry(columns, tensor)
+            start = stop
+        if not entries:
+            raise Refusal("its graph has no inputs.")
+        return entries
+
+    def _apply(self, node: Any, inputs: tuple[Value | None, ...], rows: Node) -> tuple[Value, ...]:
+        import onnx
+
+        values = attributes_of(node)
+        domain = _domain(node)
+        if (domain, node.op_type) == ("", "Constant"):
+            return (_constant(values),)
+        implementation = OPERATORS[domain, node.op_type]
+        opset = self.opsets.get(domain, 1)
+        if domain == "" and inputs and all(value is None or isinstance(value, np.ndarray) for value in inputs):
+            names = [f"input{i}" if value is not None else "" for i, value in enumerate(inputs)]
+            alone = onnx.NodeProto()
+            alone.CopyFrom(node)
+            del alone.input[:]
+            alone.input.extend(names)
+            return tuple(map(_array, _evaluate(alone, dict(zip(names, inputs, strict=True)), opset)))
+        left_out = sorted(values.keys() - implementation.attributes)
+        if left_out:
+            raise Refusal(f"its attribute {', '.join(left_out)} is not supported.")
+        call = Call(node.op_type, inputs, values, opset, len(node.output), rows)
+        results = implementation.function(call)
+        return results if isinstance(results, tuple) else (results,)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Attributes by name: strings decoded, floats as float32 (an array of them where it is a list), integers as they are, tensors
+    as arrays. What has been given no value is left out."""
+    import onnx
+
+    kinds = onnx.AttributeProto
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        match attribute.type:
+            case kinds.STRING:
+                value = value.decode()
+            case kinds.STRINGS:
+                value = [text.decode() for text in value]
+            case kinds.FLOAT:
+                value = np.float32(value)
+            case kinds.FLOATS:
+                value = np.array(value, np.float32)
+            case kinds.INTS:
+                value = np.array(value, np.int64)
+            case kinds.TENSOR:
+                value = _array(onnx.numpy_helper.to_array(value))
+        found[attribute.name] = value
+    return found
+
+
+def outputs_as_methods(source: Source, outputs: Sequence[tuple[str, Value]]) -> dict[str, Node]:
+    """A classifier's label and probabilities are `predict` and `predict_proba`; a lone output is `predict`, and `transform` too where no
+    operator of the graph says that it is a prediction. Any other output is a method by its own name."""
+    nodes: dict[str, Node] = {}
+    for name, value in outputs:
+        if not isinstance(value, Node) or not value.type.batched:
+            raise Refusal(f"its output {name!r} does not have a row for every row of the input.")
+        nodes[name] = value
+    if len(nodes) == 1:
+        (node,) = nodes.values()
+        known = any(op in PREDICTORS for op in source.operators())
+        return {"predict": node} if known else {"predict": node, "transform": node}
+    methods: dict[str, Node] = {}
+    for name, node in nodes.items():
+        rank = len(node.type.shape)
+        if "label" in name.lower() and not node.type.is_float and "predict" not in methods:
+            method = "predict"
+        elif "prob" in name.lower() and rank == 2 and node.type.is_float and "predict_proba" not in methods:
+            method = "predict_proba"
+        else:
+            method = re.sub(r"\W", "_", name)
+            method = (
+                method if method.isidentifier() and not method.startswith("_") and method not in TAKEN else f"output_{method}"
+            )
+        while method in methods:
+            method += "_"
+        methods[method] = node
+    return methods
+
+
+def _named(node: Any) -> str:
+    return f"its node {node.name or node.output[0]!r} ({node.op_type})"
+
+
+def _domain(node: Any) -> str:
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
+def _array(value: Any) -> Array:
+    array = np.asarray(value)
+    return array.astype(str) if array.dtype.kind == "O" else array
+
+
+def _constant(values: dict[str, Any]) -> Array:
+    for name in ("value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"):
+        if name in values:
+            return np.asarray(values[name])
+    raise Refusal(f"it has the attributes {', '.join(values)}.")
+
+
+def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
+    """A node of constants alone, by the reference implementation that comes with onnx."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    helper = onnx.helper
+    inputs = [
+        helper.make_tensor_value_info(
+            name,
+            onnx.TensorProto.STRING if value.dtype.kind in "UO" else helper.np_dtype_to_tensor_dtype(value.dtype),
+            value.shape,
+        )
+        for name, value in values.items()
+        if name
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
+    graph = helper.make_graph([node], "constants", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return ReferenceEvaluator(model).run(None, {name: value for name, value in values.items() if name})
+
+
+def _input(info: Any) -> InputTensor:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise Refusal(f"its input {info.name!r} is no tensor.")
+    tensor = info.type.tensor_type
+    dtype = dtype_of(tensor.elem_type)
+    dims = list(tensor.shape.dim) if tensor.HasField("shape") else [None, None]
+    if len(dims) not in (1, 2):
+        raise Refusal(f"its input {info.name!r} has {len(dims)} axes, expected [rows, columns].")
+    if dims[0] is not None and dims[0].HasField("dim_value") and dims[0].dim_value > 0:
+        raise Refusal(
+            f"its input {info.name!r} takes exactly {dims[0].dim_value} rows.",
+            "Export it with a free number of rows ([None, F]).",
+        )
+    if len(dims) == 1:
+        return InputTensor(info.name, dtype, 1, 1)
+    width = None if dims[1] is None or not dims[1].HasField("dim_value") else int(dims[1].dim_value)
+    return InputTensor(info.name, dtype, width, 2)
+
+
+def _entry(columns: Node, tensor: InputTensor) -> Node:
+    """The caller's columns in the dtype that the graph declares. Numbers that an integer input cannot hold are rejected, as ONNX
+    Runtime rejects every float there."""
+    kind = tensor.dtype
+    if kind == "str":
+        value = Check(OWNER, allow_nan=False, allow_inf=True, min_rows=0)(columns)
+    elif kind in ("f32", "f64"):
+        value = t.cast(columns, kind)  # type: ignore[arg-type]
+    else:
+        limit = float(LARGEST.get(kind, 2**63))
+        if columns.type.is_float and kind != "bool":
+            columns = CheckWhole(OWNER, limit=limit, min_rows=0)(columns)
+        elif kind in LARGEST:
+            columns = Check(OWNER, limit=limit, min_rows=0)(columns)
+        value = t.cast(columns, kind)  # type: ignore[arg-type]
+    return t.reshape(value, "N") if tensor.rank == 1 else value

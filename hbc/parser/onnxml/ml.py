@@ -1,0 +1,218 @@
+"""The operators of ai.onnx.ml that prepare features and name classes (onnxruntime/core/providers/cpu/ml)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckValues
+from hbc.ops.columns import Categorize
+from hbc.parser.frame import Refusal, select_columns
+from hbc.parser.onnxml.tensor import taken_rows
+from hbc.parser.onnxml.values import ML, Call, Row, Value, implements, map_columns
+
+
+@implements("Scaler", attributes=("offset", "scale"), domain=ML)
+def scaler(call: Call) -> Node:
+    """(x - offset) · scale, computed in float64 for float64 x; float32 out."""
+    x = call.matrix(0)
+    x = x if x.type.is_float else t.cast(x, "f32")
+    offset, scale = (_per_column(call, name, x.type.columns) for name in ("offset", "scale"))
+    return t.cast(t.mul(t.sub(x, offset), scale), "f32")
+
+
+def _per_column(call: Call, name: str, columns: int) -> Array:
+    values = np.asarray(call.get(name, np.zeros(0, np.float32)))
+    if len(values) not in (1, columns):
+        raise Refusal(f"its {name} has {len(values)} values for {columns} columns.")
+    return values
+
+
+@implements(
+    "Imputer",
+    attributes=("imputed_value_floats", "imputed_value_int64s", "replaced_value_float", "replaced_value_int64"),
+    domain=ML,
+)
+def imputer(call: Call) -> Node:
+    x = call.matrix(0)
+    kind, name = ("float", "imputed_value_floats") if x.type.is_float else ("int64", "imputed_value_int64s")
+    values, replaced = _per_column(call, name, x.type.columns), call.get(f"replaced_value_{kind}")
+    if replaced is None or x.type.dtype not in ("f32", "i64"):
+        raise Refusal(f"it has no value to replace in {x.type}.")
+    missing = t.isnan(x) if kind == "float" and np.isnan(replaced) else t.equal(x, replaced)
+    return t.where(missing, values, x)
+
+
+@implements("Normalizer", attributes=("norm",), domain=ML)
+def normalizer(call: Call) -> Node:
+    """Of L2 the root is taken of the quotient of squares; a norm of 0 changes nothing; MAX is the largest number, not magnitude."""
+    x = call.matrix(0)
+    norm = call.get("norm", "MAX")
+    single = t.cast(x, "f32")
+    if norm == "MAX":
+        size = t.max_(single, axis=1, keepdims=True)
+        scaled = t.div(single, size)
+    elif norm == "L1":
+        size = t.sum_(t.cast(t.absolute(x), "f32"), axis=1, keepdims=True, ordered=True)
+        scaled = t.div(single, size)
+    elif norm == "L2":
+        squares = t.cast(t.mul(x, x), "f32")
+        size = t.sum_(squares, axis=1, keepdims=True, ordered=True)
+        root = t.sqrt(t.div(squares, size))
+        scaled = t.where(t.less(single, 0.0), t.neg(root), root)
+    else:
+        raise Refusal(f"its norm is {norm!r}.")
+    return t.where(t.equal(size, 0.0), single, scaled)
+
+
+@implements("Binarizer", attributes=("threshold",), domain=ML)
+def binarizer(call: Call) -> Node:
+    x = call.rows_of(0)
+    return t.cast(t.less(t.constant(call.get("threshold", np.float32(0)), x.type.dtype), x), x.type.dtype)
+
+
+@implements("FeatureVectorizer", attributes=("inputdimensions",), domain=ML)
+def feature_vectorizer(call: Call) -> Node:
+    """Inputs side by side as float32."""
+    blocks = [t.cast(call.matrix(i), "f32") for i in range(len(call.inputs))]
+    widths = [block.type.columns for block in blocks]
+    if list(call.get("inputdimensions", widths)) != widths:
+        raise Refusal(f"its inputs have {widths} columns, but inputdimensions says otherwise.")
+    return t.concat(blocks)
+
+
+@implements("ArrayFeatureExtractor", domain=ML)
+def array_feature_extractor(call: Call) -> Value:
+    """Columns by their numbers; or labels, from a constant by computed places, which come out as [1, N]."""
+    values, places = call.value(0), call.value(1)
+    if isinstance(values, Node):
+        return select_columns(call.matrix(0), [int(i) for i in call.array(1).ravel()])
+    table = call.array(0)
+    if isinstance(places, Row):
+        places = places.node
+    if (table.ndim > 1 and table.shape[0] != 1) or not isinstance(places, Node):
+        raise Refusal("it takes computed places of several rows.")
+    index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
+    return Row(taken_rows(table.ravel(), index))
+
+
+@implements("ZipMap", attributes=("classlabels_strings", "classlabels_int64s"), domain=ML)
+def zip_map(call: Call) -> Value:
+    """The matrix that the dictionaries are made of."""
+    return call.matrix(0)
+
+
+# --- categories --------------------------------------------------------------------------------------------------------
+
+
+@implements("OneHotEncoder", attributes=("cats_int64s", "cats_strings", "zeros"), domain=ML)
+def one_hot_encoder(call: Call) -> Node:
+    """f32[N, C, K] for x[N, C]; [N, K] for x[N]."""
+    x = call.rows_of(0)
+    strings = x.type.dtype == "str"
+    categories: Any = call.get("cats_strings" if strings else "cats_int64s", ())
+    if not len(categories) or len(set(categories)) < len(categories):
+        raise Refusal("it has no categories of its input's type, or one of them twice.")
+    table = np.array(categories, str if strings else np.int64)
+    if not strings:
+        x = t.cast(x, "i64")
+    size = len(table)
+    shape = x.type.shape
+    matrix = x if len(shape) == 2 else t.reshape(x, "N", 1)
+    blocks = []
+    for i in range(matrix.type.columns):
+        column = select_columns(matrix, [i])
+        column = column if int(call.get("zeros", 1)) else _known(column, table, f"column {i}")
+        blocks.append(t.cast(t.equal(Categorize(table)(column), np.arange(size)[None, :]), "f32"))
+    return t.reshape(t.concat(blocks), *shape, size)
+
+
+def _known(column: Node, table: Array, name: str) -> Node:
+    table = table if table.dtype.kind == "U" else np.sort(table)
+    no = np.array([False])
+    return CheckValues(
+        "onnx.ModelProto",
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=table[None, :],
+        counts=np.array([len(table)]),
+        nan=no,
+        none=no,
+        columns=(name,),
+    )(column)
+
+
+SIDES = {"strings": str, "int64s": np.int64, "floats": np.float32, "tensor": None}
+DEFAULTS = {"U": ("default_string", "_Unused"), "i": ("default_int64", -1), "f": ("default_float", -0.0)}
+
+
+@implements(
+    "LabelEncoder",
+    attributes=(
+        *(f"{side}_{kind}" for side in ("keys", "values") for kind in SIDES),
+        *(name for name, _ in DEFAULTS.values()),
+        "default_tensor",
+        "classes_strings",
+    ),
+    domain=ML,
+)
+def label_encoder(call: Call) -> Value:
+    value = call.value(0)
+    if isinstance(value, Row):
+        return Row(_encoded(call, value.node))
+    return map_columns(call.rows_of(0), lambda column: _encoded(call, column))
+
+
+def _encoded(call: Call, x: Node) -> Node:
+    """values[k] where x is keys[k], the default elsewhere."""
+    if call.get("classes_strings") is not None:  # version 1: strings to their places, and back
+        classes = np.array(call.get("classes_strings"), str)
+        places = np.arange(len(classes))
+        keys, values = (classes, places) if x.type.dtype == "str" else (places, classes)
+    else:
+        keys, values = _side(call, "keys"), _side(call, "values")
+    if len(keys) != len(values) or not len(keys):
+        raise Refusal(f"it has {len(keys)} keys for {len(values)} values.")
+    default = call.get("default_tensor")
+    if default is None:
+        name, default = DEFAULTS[values.dtype.kind]
+        default = call.get(name, default)
+    return _looked_up(x, keys, values, np.asarray(default).ravel()[0])
+
+
+def _looked_up(x: Node, keys: Array, values: Array, default: Any) -> Node:
+    rank = len(x.type.shape)
+    column = t.reshape(x, "N", 1) if rank == 1 else x
+    if x.type.dtype != "str":
+        keys = keys.astype(NUMPY_DTYPES[x.type.dtype])
+    nan = np.flatnonzero(np.isnan(keys)) if keys.dtype.kind == "f" else np.zeros(0, np.int64)
+    known = np.delete(np.arange(len(keys)), nan)
+    if len(np.unique(keys[known])) < len(known) or len(nan) > 1:
+        raise Refusal("it has one key twice.")
+    table = np.concatenate([values[known], values[nan], np.array([default], values.dtype if values.dtype.kind != "U" else str)])
+    last = len(table) - 1
+    index = Categorize(keys[known], nan=len(known) if len(nan) else last, none=last, unknown=last)(column)
+    found = t.take(table, index, axis=0)
+    return t.reshape(found, "N") if rank == 1 else found
+
+
+def _side(call: Call, side: str) -> Array:
+    for kind, dtype in SIDES.items():
+        value = call.get(f"{side}_{kind}")
+        if value is not None and len(value):
+            return np.asarray(value) if dtype is None else np.array(value, dtype)
+    return np.zeros(0, np.int64)
+
+
+@implements("CategoryMapper", attributes=("cats_int64s", "cats_strings", "default_int64", "default_string"), domain=ML)
+def category_mapper(call: Call) -> Value:
+    strings, integers = np.array(call.get("cats_strings", []), str), np.asarray(call.get("cats_int64s", np.zeros(0, np.int64)))
+    x = call.rows_of(0)
+    if x.type.dtype == "str":
+        return map_columns(x, lambda column: _looked_up(column, strings, integers, call.get("default_int64", -1)))
+    return map_columns(x, lambda column: _looked_up(column, integers, strings, call.get("default_string", "_Unused")))

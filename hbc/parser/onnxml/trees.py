@@ -1,0 +1,484 @@
+"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, as ONNX Runtime computes them
+(onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h and tree_ensemble_aggregator.h): trees are added in their order from 0
+on, in float32 (in float64 for float64 input), and base values last."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.ops import tensor as t
+from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
+from hbc.parser.frame import Refusal
+from hbc.parser.onnxml.transforms import label_of, labels, post_transform, table_of_labels
+from hbc.parser.onnxml.values import ML, Call, as_dtype, implements
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+LARGEST_TREE = 1 << 24  # nodes after those with several parents have been copied: about 1 GiB of tables
+CATEGORY_LIMIT = 2.0**24
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """All nodes of all trees in one numbering. mode: an index into MODES, -1 at leaves; true and false: the children's numbers;
+    missing: NaN goes to the true child; sets: of the nodes that test for one of several values, those values.
+
+    weights [M, K] and scored bool[M, K] (whether a leaf has a weight for a column); roots [T].
+    """
+
+    mode: Array
+    feature: Array
+    value: Array
+    true: Array
+    false: Array
+    missing: Array
+    weights: Array
+    scored: Array
+    roots: Array
+    sets: dict[int, Array]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.weights.shape[1]
+
+
+# --- reading the attributes --------------------------------------------------------------------------------------------
+
+
+def _floats(call: Call, name: str) -> Array:
+    """An attribute that is a list of floats, or a tensor under another name (for float64)."""
+    tensor = call.get(f"{name}_as_tensor")
+    return np.asarray(call.get(name, np.zeros(0, np.float32)) if tensor is None else tensor).ravel()
+
+
+def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
+    """The nodes of the operators of versions 1 and 3; prefix: "class" or "target"."""
+    tree, number = call.get("nodes_treeids"), call.get("nodes_nodeids")
+    places = _places(tree, number)
+    names = list(MODES)
+    mode = np.array([names.index(name) if name != "LEAF" else -1 for name in call.get("nodes_modes")], np.int64)
+    inner = mode >= 0
+    size = len(mode)
+    true, false = (
+        np.where(inner, _find(places, tree, np.where(inner, call.get(name), number)), 0)
+        for name in ("nodes_truenodeids", "nodes_falsenodeids")
+    )
+    missing = np.zeros(size, bool)
+    given = call.get("nodes_missing_value_tracks_true")
+    if given is not None and len(given):
+        missing = np.asarray(given) == 1
+    at = _find(places, call.get(f"{prefix}_treeids"), call.get(f"{prefix}_nodeids"))
+    column, weight = call.get(f"{prefix}_ids"), _floats(call, f"{prefix}_weights")
+    leaf = ~inner[at]  # weights of inner nodes are ignored
+    weights, scored = _weights(at[leaf], column[leaf], weight[leaf], size, n_outputs, dtype)
+    starts = np.flatnonzero(np.concatenate([[True], tree[1:] != tree[:-1]]))
+    if len(np.unique(tree[starts])) < len(starts):
+        raise Refusal("the nodes of a tree do not stand together.")
+    value = _exact(_floats(call, "nodes_values"), dtype)
+    return Nodes(mode, call.get("nodes_featureids"), value, true, false, missing, weights, scored, starts, {})
+
+
+def _places(tree: Array, number: Array) -> tuple[Array, Array]:
+    keys = _keys(tree, number)
+    order = np.argsort(keys, kind="stable")
+    if len(np.unique(keys)) < len(keys):
+        raise Refusal("two nodes of a tree have one number.")
+    return keys[order], order
+
+
+def _keys(tree: Array, number: Array) -> Array:
+    tree, number = np.asarray(tree, np.int64), np.asarray(number, np.int64)
+    if np.any((number < 0) | (number >= 2**31) | (tree < 0) | (tree >= 2**31)):
+        raise Refusal("numbers of nodes or trees are negative.")
+    return (tree << 31) | number
+
+
+def _find(places: tuple[Array, Array], tree: Array, number: Array) -> Array:
+    keys, order = places
+    wanted = _keys(tree, number)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    if np.any(keys[at] != wanted):
+        raise Refusal("a node is named that is not there.")
+    return order[at]
+
+
+def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int, dtype: DType) -> tuple[Array, Array]:
+    if n_outputs < 1 or np.any((column < 0) | (column >= n_outputs)):
+        raise Refusal("leaves have weights for columns that are not there.")
+    weights, scored = np.zeros((size, n_outputs), NUMPY_DTYPES[dtype]), np.zeros((size, n_outputs), bool)
+    if len(np.unique(at * n_outputs + column)) < len(at):
+        raise Refusal("a leaf has two weights for one column.")
+    weights[at, column] = _exact(weight, dtype)
+    scored[at, column] = True
+    return weights, scored
+
+
+def _exact(values: Array, dtype: DType) -> Array:
+    """Parameters in the dtype of the computation, which must hold them."""
+    result = values.astype(NUMPY_DTYPES[dtype])
+    if not np.array_equal(result.astype(values.dtype), values, equal_nan=True):
+        raise Refusal("its parameters are float64, but its input is float32.")
+    return result
+
+
+# --- one rule for all tests --------------------------------------------------------------------------------------------
+
+
+def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
+    """Every node below a root once for each way to it, tree by tree, the root first: its number in `nodes`, its children's
+    numbers among the copies, and its tree. Chains of BRANCH_EQ share their subtrees; TreeEnsemble has trees."""
+    old, tree = [nodes.roots], [np.arange(len(nodes.roots))]
+    children: list[Array] = []
+    count, level = len(nodes.roots), 0
+    while len(old[-1]):
+        inner = nodes.mode[old[-1]] >= 0
+        down = np.full((len(inner), 2), -1)
+        down[inner] = count + np.arange(2 * int(inner.sum())).reshape(-1, 2)
+        children.append(down)
+        below = np.stack([nodes.true[old[-1]][inner], nodes.false[old[-1]][inner]], axis=1).ravel()
+        tree.append(np.repeat(tree[-1][inner], 2))
+        old.append(below)
+        count, level = count + len(below), level + 1
+        if count > LARGEST_TREE or level > len(nodes.mode):
+            raise Refusal("its trees have a cycle, or nodes with too many parents.")
+    number, place, member = np.concatenate(old), np.concatenate(children), np.concatenate(tree)
+    order = np.argsort(member, kind="stable")
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    down = np.where(place >= 0, inverse[place], 0)[order]
+    return number[order], down[:, 0], down[:, 1], member[order]
+
+
+@dataclass
+class Planes:
+    """Tests for equality and membership as columns behind x, each (feature, values, side of NaN) once: 1 where it is true."""
+
+    n_features: int
+    found: dict[tuple[int, bytes, bool], int]
+
+    def add(self, feature: int, values: Array, missing: bool) -> int:
+        values = np.unique(values + 0.0)  # -0.0 equals 0.0
+        if np.isnan(values).any() or not len(values):
+            raise Refusal("a node tests for NaN, or for none of any values.")
+        return self.n_features + self.found.setdefault((feature, values.tobytes(), missing), len(self.found))
+
+    def behind(self, x: Node) -> Node:
+        if not self.found:
+            return x
+        dtype = NUMPY_DTYPES[x.type.dtype]
+        tests = [(feature, np.frombuffer(values, dtype), missing) for feature, values, missing in self.found]
+        whole = [bool(np.all((v >= 0) & (v == np.floor(v)) & (v < CATEGORY_LIMIT))) for _, v, _ in tests]
+        order = [i for i, is_whole in enumerate(whole) if is_whole] + [i for i, is_whole in enumerate(whole) if not is_whole]
+        blocks = []
+        sets = [tests[i] for i in order if whole[i]]
+        if sets:
+            columns, place = np.unique([feature for feature, _, _ in sets], return_inverse=True)
+            used = t.take(x, columns, axis=1)
+            # A fraction is none of the categories: CategoryPlanes would cut it off.
+            used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
+            operator = CategoryPlanes(
+                columns=place.astype(np.int64),
+                categories=np.concatenate([v for _, v, _ in sets]).astype(np.int64),
+                offsets=np.cumsum([0, *(len(v) for _, v, _ in sets)]).astype(np.int64),
+                inside=np.ones(len(sets), bool),
+                missing=np.array([missing for _, _, missing in sets]),
+                invalid=np.zeros(len(sets), bool),
+                limit=CATEGORY_LIMIT,
+            )
+            blocks.append(operator(used))
+        for feature, values, missing in (tests[i] for i in order if not whole[i]):
+            column = t.take(x, np.array([feature]), axis=1)
+            test = t.equal(column, values[None, :])
+            if missing:
+                test = t.logical_or(test, t.isnan(column))
+            blocks.append(t.max_(as_dtype(test, x.type.dtype), axis=1, keepdims=True))
+        planes = t.concat(blocks)
+        if order != list(range(len(order))):
+            planes = t.take(planes, np.argsort(order), axis=1)
+        return t.concat([x, planes])
+
+
+def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
+    """The trees as one operator with the sums of all columns from 0 on, and what it is applied to."""
+    number, true, false, tree = _copied_apart(nodes)
+    mode, value, feature = nodes.mode[number], nodes.value[number], nodes.feature[number].copy()
+    missing = nodes.missing[number]
+    inner = mode >= 0
+    if np.any(feature[inner] >= x.type.columns) or np.any(feature[inner] < 0):
+        raise Refusal(f"its trees read features beyond the {x.type.columns} of its input.")
+    named = {name: inner & (mode == i) for i, name in enumerate(MODES)}
+    strict = named["BRANCH_LT"] | named["BRANCH_GTE"]
+    compared = named["BRANCH_LEQ"] | named["BRANCH_GT"] | strict
+    if np.any(np.isnan(value[compared])) or np.any(np.isneginf(value[strict])):
+        raise Refusal("a node compares with NaN, or tests whether a number is below -inf.")
+    with np.errstate(over="ignore", under="ignore"):
+        threshold = np.where(strict, np.nextafter(value, value.dtype.type(-np.inf)), value)
+    swapped = named["BRANCH_GTE"] | named["BRANCH_GT"]
+    missing_left = np.where(swapped, ~missing, missing)
+    planes = Planes(x.type.columns, {})
+    tests = named["BRANCH_EQ"] | named["BRANCH_NEQ"] | named["BRANCH_MEMBER"]
+    for i in np.flatnonzero(tests):
+        unequal = bool(named["BRANCH_NEQ"][i])
+        values = nodes.sets.get(int(number[i]), value[i : i + 1])
+        # NaN is unequal to every number.
+        feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal)
+    threshold[tests], missing_left[tests] = 0.5, False
+    swapped |= named["BRANCH_EQ"] | named["BRANCH_MEMBER"]  # 0 is false and goes left
+    left, right = np.where(swapped, false, true), np.where(swapped, true, false)
+    feature[~inner] = -1
+    values, scored = nodes.weights[number], nodes.scored[number]
+    bounds = np.searchsorted(tree, np.arange(len(nodes.roots) + 1))
+    target = _only_column(scored, ~inner, bounds)
+    if target is not None:
+        values = np.take_along_axis(values, np.repeat(target, np.diff(bounds))[:, None], axis=1)
+    trees = [
+        Tree(feature[a:b], threshold[a:b], left[a:b] - a, right[a:b] - a, missing_left[a:b], values[a:b])
+        for a, b in itertools.pairwise(bounds)
+    ]
+    operator = join(trees, np.zeros(nodes.n_outputs), target)
+    return replace(operator, exact=exact), planes.behind(x)
+
+
+def _only_column(scored: Array, leaf: Array, bounds: Array) -> Array | None:
+    """For every tree the one column that its leaves have weights for, or None where a tree has several."""
+    used = np.logical_or.reduceat(scored & leaf[:, None], bounds[:-1], axis=0)
+    return used.argmax(axis=1) if np.all(used.sum(axis=1) <= 1) else None
+
+
+# --- the operators -----------------------------------------------------------------------------------------------------
+
+NODES = (
+    "nodes_falsenodeids",
+    "nodes_featureids",
+    "nodes_hitrates",
+    "nodes_hitrates_as_tensor",
+    "nodes_missing_value_tracks_true",
+    "nodes_modes",
+    "nodes_nodeids",
+    "nodes_treeids",
+    "nodes_truenodeids",
+    "nodes_values",
+    "nodes_values_as_tensor",
+    "post_transform",
+    "base_values",
+    "base_values_as_tensor",
+)
+
+
+def _read(call: Call) -> Node:
+    """The input as the trees compare it: integers as float32."""
+    x = call.matrix(0)
+    return x if x.type.is_float else t.cast(x, "f32")
+
+
+@implements(
+    "TreeEnsembleRegressor",
+    attributes=(
+        *NODES,
+        "aggregate_function",
+        "n_targets",
+        "target_ids",
+        "target_nodeids",
+        "target_treeids",
+        "target_weights",
+        "target_weights_as_tensor",
+    ),
+    domain=ML,
+)
+def tree_ensemble_regressor(call: Call) -> Node:
+    x = _read(call)
+    nodes = _nodes(call, "target", int(call.get("n_targets", 0)), x.type.dtype)
+    base = _exact(_floats(call, "base_values"), x.type.dtype)
+    scores = aggregated(nodes, x, call.get("aggregate_function", "SUM"), base)
+    return post_transform(t.cast(scores, "f32"), call.get("post_transform", "NONE"), alone=nodes.n_outputs == 1)
+
+
+@implements(
+    "TreeEnsemble",
+    attributes=(
+        "aggregate_function",
+        "leaf_targetids",
+        "leaf_weights",
+        "membership_values",
+        "n_targets",
+        "nodes_falseleafs",
+        "nodes_falsenodeids",
+        "nodes_featureids",
+        "nodes_hitrates",
+        "nodes_missing_value_tracks_true",
+        "nodes_modes",
+        "nodes_splits",
+        "nodes_trueleafs",
+        "nodes_truenodeids",
+        "post_transform",
+        "tree_roots",
+    ),
+    domain=ML,
+)
+def tree_ensemble(call: Call) -> Node:
+    """Version 5: leaves stand apart from nodes, modes and functions are numbers."""
+    x = _read(call)
+    dtype = x.type.dtype
+    modes = call.get("nodes_modes").astype(np.int64)
+    size, leaves = len(modes), len(call.get("leaf_weights"))
+    if size and modes.max() >= len(MODES):
+        raise Refusal("a node has an unknown mode.")
+
+    def child(side: str) -> Array:
+        place = call.get(f"nodes_{side}nodeids")
+        return np.concatenate([place + size * (call.get(f"nodes_{side}leafs") != 0), np.zeros(leaves, np.int64)])
+
+    true, false = child("true"), child("false")
+    if np.any((true < 0) | (true >= size + leaves) | (false < 0) | (false >= size + leaves)):
+        raise Refusal("a node is named that is not there.")
+    mode = np.concatenate([modes, np.full(leaves, -1)])
+    given = call.get("nodes_missing_value_tracks_true")
+    missing = np.zeros(size, bool) if given is None or not len(given) else given == 1
+    weights, scored = _weights(
+        size + np.arange(leaves),
+        call.get("leaf_targetids"),
+        call.get("leaf_weights"),
+        size + leaves,
+        int(call.get("n_targets")),
+        dtype,
+    )
+    roots = np.asarray(call.get("tree_roots"))
+    # A root with one leaf on both sides is that leaf.
+    roots = np.where((true[roots] == false[roots]) & (true[roots] >= size), true[roots], roots)
+    nodes = Nodes(
+        mode,
+        np.concatenate([call.get("nodes_featureids"), np.zeros(leaves, np.int64)]),
+        np.concatenate([_exact(call.get("nodes_splits"), dtype), np.zeros(leaves, NUMPY_DTYPES[dtype])]),
+        true,
+        false,
+        np.concatenate([missing, np.zeros(leaves, bool)]),
+        weights,
+        scored,
+        roots,
+        _member_sets(modes, call.get("membership_values")),
+    )
+    names = ("AVERAGE", "SUM", "MIN", "MAX")
+    transforms = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    scores = aggregated(nodes, x, names[int(call.get("aggregate_function", 1))], np.zeros(0, NUMPY_DTYPES[dtype]))
+    return post_transform(scores, transforms[int(call.get("post_transform", 0))], alone=nodes.n_outputs == 1)
+
+
+def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
+    """The sets of the BRANCH_MEMBER nodes in their order, each ended by a NaN."""
+    nodes = np.flatnonzero(modes == MODES.index("BRANCH_MEMBER"))
+    if values is None or not len(nodes):
+        return {}
+    ends = np.flatnonzero(np.isnan(values))
+    if len(ends) < len(nodes) - 1:
+        raise Refusal("some of its nodes have no set of values.")
+    return dict(
+        zip(
+            nodes.tolist(), np.split(values[~np.isnan(values)], ends[: len(nodes) - 1] - np.arange(len(nodes) - 1)), strict=True
+        )
+    )
+
+
+def aggregated(nodes: Nodes, x: Node, function: str, base: Array) -> Node:
+    """y[N, K] = the sum, average, least or largest of the leaves' weights, plus base[K]; x's dtype."""
+    if function in ("SUM", "AVERAGE"):
+        operator, read = ensemble(nodes, x)
+        scores = operator(read)
+        if function == "AVERAGE":
+            scores = t.div(scores, float(len(nodes.roots)))
+    elif function in ("MIN", "MAX"):
+        leaf = nodes.mode < 0
+        if not nodes.scored[leaf].all():
+            raise Refusal(f"it takes the {function} of leaves, some of which have no weight for a column.")
+        reduce = t.min_ if function == "MIN" else t.max_
+        columns = []
+        for k in range(nodes.n_outputs):
+            single = replace(nodes, weights=nodes.weights[:, k : k + 1], scored=nodes.scored[:, k : k + 1])
+            operator, read = ensemble(single, x)
+            count = operator.n_trees
+            each = replace(operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype))
+            columns.append(reduce(each(read), axis=1, keepdims=True))
+        scores = t.concat(columns)
+    else:
+        raise Refusal(f"its aggregate function is {function!r}.")
+    if len(base) not in (0, nodes.n_outputs):
+        raise Refusal(f"it has {len(base)} base values for {nodes.n_outputs} outputs.")
+    return t.add(scores, base) if base.any() else scores
+
+
+@implements(
+    "TreeEnsembleClassifier",
+    attributes=(
+        *NODES,
+        "class_ids",
+        "class_nodeids",
+        "class_treeids",
+        "class_weights",
+        "class_weights_as_tensor",
+        "classlabels_int64s",
+        "classlabels_strings",
+    ),
+    domain=ML,
+)
+def tree_ensemble_classifier(call: Call) -> tuple[Node, Node]:
+    x = _read(call)
+    names = table_of_labels(call)
+    size = len(names)
+    nodes = _nodes(call, "class", size, x.type.dtype)
+    base = _exact(_floats(call, "base_values"), x.type.dtype)
+    transform = call.get("post_transform", "NONE")
+    leaf = nodes.mode < 0
+    scored = np.asarray(nodes.scored[leaf].any(axis=0))
+    if size == 2 and scored.sum() == 1:
+        return _binary(call, nodes, x, base, transform, names)
+    # Whether a row has a score for a class must not depend on the row: somewhere every leaf of a tree has one.
+    _require_scores(nodes, scored, len(base))
+    if size < 2:
+        raise Refusal("it has one class.")
+    if len(base) not in (0, size) or (size == 2 and len(base)):
+        raise Refusal(f"it has {len(base)} base values for {size} classes.")
+    operator, read = ensemble(nodes, x, exact=bool(base.any()) or size == 2)
+    scores = operator(read)
+    if size == 2:
+        # ONNX Runtime gives 1 and 0 here, whatever the labels are.
+        raise Refusal("it has two classes with weights of their own.", "Export it with one score for two classes.")
+    scores = t.add(scores, base) if base.any() else scores
+    candidates = np.flatnonzero(scored | (len(base) > 0))
+    best = t.argmax(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
+    return labels(names[candidates], best), post_transform(t.cast(scores, "f32"), transform)
+
+
+def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
+    number, _, _, tree = _copied_apart(nodes)
+    leaf = nodes.mode[number] < 0
+    has = nodes.scored[number]
+    starts = np.searchsorted(tree, np.arange(len(nodes.roots)))
+    always = np.logical_and.reduceat(has | ~leaf[:, None], starts, axis=0).any(axis=0)
+    if n_base == 0 and np.any(scored & ~always):
+        raise Refusal("some of its leaves have no weight for a class.")
+
+
+def _binary(call: Call, nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
+    """Two classes with one score: the second class's, as a probability where no weight is negative, and otherwise around 0."""
+    column = int(nodes.scored[nodes.mode < 0].any(axis=0).argmax())
+    if column != 0 or len(base) > 1:
+        raise Refusal("its two classes have base values or weights that ONNX does not say the meaning of.")
+    weights = nodes.weights[nodes.scored]
+    positive = bool(np.all(weights >= 0))
+    single = replace(nodes, weights=nodes.weights[:, :1], scored=nodes.scored[:, :1])
+    operator, read = ensemble(single, x, exact=positive or bool(base.any()))
+    score = operator(read)
+    score = t.add(score, base) if base.any() else score
+    won = t.less(0.5 if positive else 0.0, score)
+    label = label_of(names, t.reshape(won, "N"))
+    score = t.cast(score, "f32")
+    if transform == "PROBIT":
+        raise Refusal("post_transform PROBIT of a single score.")
+    if positive:
+        return label, t.concat([t.sub(1.0, score), score])
+    if transform == "LOGISTIC":
+        return label, t.concat([post_transform(t.neg(score), "LOGISTIC"), post_transform(score, "LOGISTIC")])
+    return label, t.concat([t.neg(t.absolute(score)), t.absolute(score)])

@@ -1,0 +1,243 @@
+"""PowerTransformer, QuantileTransformer, SplineTransformer and IsotonicRegression: curves of one variable, a column each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
+from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
+from hbc.ops.features import Function
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import (
+    ONE_DIMENSIONAL,
+    Described,
+    Result,
+    converts,
+    describes,
+    sparse_matrices_differ,
+)
+from hbc.parser.sklearn.common import checked, own_float
+from hbc.parser.sklearn.preprocessing import standard_scaler
+from hbc.parser.sparsity import is_sparse, may_be_sparse
+
+
+def _rejected_where(m: Any, condition: Node, x: Node, *, allow_nan: bool = False) -> Node:
+    """x, where the source raises for values of which the condition holds."""
+    mark = t.where(condition, np.inf, x)
+    return t.where(condition, x, checked(m, mark, allow_nan=allow_nan))
+
+
+# --- powers ----------------------------------------------------------------------------------------------------------
+
+
+@converts("sklearn.preprocessing.PowerTransformer")
+def power_transformer(m: Any, x: Node) -> Result:
+    x = own_float(checked(m, x, allow_nan=True))
+    lambdas = np.asarray(m.lambdas_)
+    y = _box_cox(m, x, lambdas) if m.method == "box-cox" else _yeo_johnson(x, lambdas)
+    y = t.cast(y, x.type.dtype)
+    return standard_scaler(m._scaler, y) if m.standardize else y
+
+
+def _yeo_johnson(x: Node, lambdas: Array) -> Node:
+    """((x + 1)^λ - 1) / λ where x ≥ 0, else -((1 - x)^(2-λ) - 1) / (2 - λ), by ln(1 + |x|), which both branches have
+    (scipy.stats.yeojohnson: the logarithm in x's dtype, the rest in the common one)."""
+    dtype = np.result_type(NUMPY_DTYPES[x.type.dtype], lambdas.dtype)
+    common = dtype_name(dtype)
+    eps = np.finfo(dtype).eps
+    positive = t.less_equal(0.0, x)
+    logs = t.cast(Function("log1p_abs")(x), common)
+    straight = np.stack([np.abs(lambdas) < eps, ~(np.abs(lambdas - 2) > eps)])  # where the logarithm itself is the result
+    powers = np.stack([lambdas, 2 - lambdas]).astype(dtype)
+    divisors = np.where(straight, 1, powers) * np.array([[1], [-1]], dtype)
+    curved = t.div(
+        Function("expm1")(t.mul(t.where(positive, powers[0], t.constant(powers[1])), logs)),
+        t.where(positive, divisors[0], t.constant(divisors[1])),
+    )
+    if not straight.any():
+        return curved
+    signed = t.where(positive, logs, t.neg(logs))
+    return t.where(t.where(positive, t.constant(straight[0]), t.constant(straight[1])), signed, curved)
+
+
+def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
+    """(x^λ - 1) / λ, ln x for a λ of 0; float64 (scipy.special.boxcox). Numbers that are not positive are rejected."""
+    x = t.cast(_rejected_where(m, t.less_equal(x, 0.0), x, allow_nan=True), "f64")
+    logs = Function("log_abs")(x)
+    lambdas = lambdas.astype(np.float64)
+    straight = np.abs(lambdas) < 1e-19
+    divisors = np.where(straight, 1.0, lambdas)
+    powers = t.mul(logs, lambdas)
+    y = t.div(Function("expm1")(powers), divisors)
+    if (lambdas > 1).any():  # where the power overflows, but not what is divided by λ
+        large = Function("exp")(t.sub(powers, np.log(np.abs(divisors))))
+        y = t.where(t.less_equal(709.78, powers), t.mul(large, np.sign(divisors)), y)
+    return t.where(t.constant(straight), logs, y) if straight.any() else y
+
+
+# --- quantiles -------------------------------------------------------------------------------------------------------
+
+_BOUND = 1e-7
+"""sklearn.preprocessing._data.BOUNDS_THRESHOLD"""
+
+
+@converts("sklearn.preprocessing.QuantileTransformer")
+def quantile_transformer(m: Any, x: Node) -> Result:
+    """The mean of the interpolations from below and from above, which differ where quantiles are equal; then Φ⁻¹ of it, clipped."""
+    if may_be_sparse(x):
+        sparse_matrices_differ()  # what a sparse matrix leaves out stays 0
+    x = own_float(checked(m, x, allow_nan=True))
+    dtype = NUMPY_DTYPES[x.type.dtype]
+    quantiles, levels = np.asarray(m.quantiles_).T, np.asarray(m.references_, np.float64)
+    wide, wide_x = quantiles.astype(np.float64), t.cast(x, "f64")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.diff(wide[:, [0, -1]], axis=1)).all():
+            raise Refusal("its quantiles are further apart than the largest float64.", "Scale the data before.")
+    ys = np.broadcast_to(levels, wide.shape)
+    up = Interpolate(wide, ys)(wide_x)
+    down = Interpolate(-wide[:, ::-1], -ys[:, ::-1])(t.neg(wide_x))
+    y = t.cast(t.mul(t.sub(up, down), 0.5), x.type.dtype)
+    common = dtype_name(np.result_type(dtype, quantiles.dtype))
+    first, last = (quantiles[:, i].astype(NUMPY_DTYPES[common]) for i in (0, -1))
+    if m.output_distribution == "normal":
+        lower = t.less(t.cast(t.sub(x, _BOUND), common), first)
+        upper = t.less(last, t.cast(t.add(x, _BOUND), common))
+    else:
+        lower, upper = t.equal(t.cast(x, common), first), t.equal(t.cast(x, common), last)
+    y = t.where(lower, 0.0, t.where(upper, 1.0, y))
+    if m.output_distribution == "normal":
+        from scipy.stats import norm
+
+        z = t.cast(t.cast(NormalQuantile()(t.cast(y, "f64")), x.type.dtype), "f64")
+        low, high = (float(norm.ppf(p)) for p in (_BOUND - np.spacing(1), 1 - (_BOUND - np.spacing(1))))
+        y = t.cast(t.minimum(t.maximum(z, low), high), x.type.dtype)
+    return t.where(t.equal(x, 0.0), x, y) if is_sparse(x) else y
+
+
+# --- splines ---------------------------------------------------------------------------------------------------------
+
+
+@converts("sklearn.preprocessing.SplineTransformer")
+def spline_transformer(m: Any, x: Node) -> Result:
+    missing = m.handle_missing == "zeros"
+    x = checked(m, x, allow_nan=missing, allow_inf=missing)
+    source, x = x.type.dtype, t.cast(x, "f64")
+    knots = np.array([spline.t for spline in m.bsplines_])
+    degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])
+    outputs = splines if m.include_bias else splines - 1
+    basis = BSplines(knots, degree, splines, outputs, spreads=not m.sparse_output)
+    if m.extrapolation == "periodic":
+        if m.sparse_output and degree == 0:
+            raise Refusal("its transform always raises: it shifts no columns of a sparse matrix.", "Use sparse_output=False.")
+        y = basis(_wrapped(x, knots[:, degree], knots[:, -degree - 1]))
+    elif m.extrapolation == "continue":
+        y = basis(x)
+    elif m.extrapolation == "error":
+        outside = t.logical_or(t.less(x, knots[:, degree]), t.less(knots[:, -degree - 1], x))
+        y = basis(_rejected_where(m, outside, x, allow_nan=missing))
+    else:
+        y = _extrapolated(m, x, basis, source)
+    if missing:
+        cells = t.reshape(y, "N", len(knots), outputs)
+        y = t.reshape(t.where(t.reshape(t.isnan(x), "N", len(knots), 1), 0.0, cells), *y.type.shape)
+    return y if m.sparse_output or source == "i64" else t.cast(y, source)
+
+
+def _wrapped(x: Node, first: Array, last: Array) -> Node:
+    """x in the period [first, last); 0 of a period of no length."""
+    length = last - first
+    y = t.add(t.mod(t.sub(x, first), np.where(length > 0, length, 1.0)), first)
+    return y if (length > 0).all() else t.where(t.constant(length > 0), y, 0.0)
+
+
+def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
+    """Splines that go on as constants or straight lines outside of the knots.
+
+    The source changes its `degree` on the way: of straight lines and degrees 0 and 1, later columns count their bounds from a
+    knot further in.
+    """
+    width, splines, degree = x.type.columns, basis.period, basis.degree
+    lower, upper = np.zeros((2, width))
+    # value and slope of every spline at the two bounds, where the source continues it
+    lines = np.zeros((2, 2, width, splines))
+    for i, spline in enumerate(m.bsplines_):
+        lower[i], upper[i] = spline.t[degree], spline.t[-degree - 1]
+        edges = 1 + degree if m.extrapolation == "linear" and degree <= 1 else degree
+        for side, bound in enumerate((lower[i], upper[i])):
+            kept = np.arange(splines) < edges if side == 0 else np.arange(splines) >= splines - edges
+            lines[0, side, i] = np.where(kept, spline(bound), 0.0)
+            if m.extrapolation == "linear":
+                lines[1, side, i] = np.where(kept, spline(bound, nu=1), 0.0)
+        degree = edges if m.extrapolation == "linear" else degree
+    if (lower > upper).any():
+        raise Refusal("its knots are too few for its degree and extrapolation.", "Use more knots.")
+    if m.extrapolation == "constant" and degree == 0 and splines > 1 and not m.sparse_output:
+        x = _rejected_where(m, t.less(upper, x), x, allow_nan=m.handle_missing == "zeros")  # numpy cannot broadcast there
+    if m.sparse_output and source == "f32":
+        # The source puts the lower bound for what is outside, rounded to float32, and then rejects it where it is below the knots.
+        rounded = lower.astype(np.float32).astype(np.float64)
+        short = t.constant((rounded < basis.knots[:, basis.degree]) | (rounded > basis.knots[:, -basis.degree - 1]))
+        inside = t.logical_and(t.less_equal(lower, x), t.less_equal(x, upper))
+        x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x, allow_nan=m.handle_missing == "zeros")
+    clamped = t.minimum(t.maximum(x, lower), upper)
+    shape = (width, basis.outputs)
+    y = t.reshape(basis(clamped), "N", *shape)
+    column = t.reshape(x, "N", width, 1)
+    for side, bound in enumerate((lower, upper)):
+        value, slope = lines[:, side, :, : basis.outputs]
+        outside = t.less(column, bound[:, None]) if side == 0 else t.less(bound[:, None], column)
+        if m.extrapolation == "linear":
+            line = t.add(t.mul(t.sub(column, bound[:, None]), slope), value)
+            y = t.where(outside, t.where(t.constant((slope != 0) | (value != 0)), line, t.constant(np.zeros(shape))), y)
+        elif basis.degree == 0 and (side == 0 or not m.sparse_output):
+            y = t.where(outside, 0.0, y)
+    return t.reshape(y, "N", width * basis.outputs)
+
+
+# --- isotonic regression ---------------------------------------------------------------------------------------------
+
+ISOTONIC = "sklearn.isotonic.IsotonicRegression"
+ONE_DIMENSIONAL.add(ISOTONIC)
+
+
+@describes(ISOTONIC)
+def _one_column(m: Any) -> Described:
+    return 1, None
+
+
+@converts(ISOTONIC)
+def isotonic_regression(m: Any, x: Node) -> Result:
+    """Interpolated between the thresholds; [N] of [N] or [N, 1], in the thresholds' dtype."""
+    xs, ys = np.asarray(m.X_thresholds_), np.asarray(m.y_thresholds_)
+    dtype = dtype_name(xs.dtype)
+    if x.type.dtype == "f64" and dtype == "f32":
+        x = checked(m, x, limit=float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0)))
+    x = t.cast(checked(m, x), dtype)
+    x = t.reshape(x, "N", 1)
+    if m.out_of_bounds == "clip":
+        x = t.minimum(t.maximum(x, xs.dtype.type(m.X_min_)), xs.dtype.type(m.X_max_))
+    if len(ys) == 1:
+        return _both(t.where(t.equal(x, x), t.constant(ys), t.constant(ys)))
+    outside = t.logical_or(t.less(x, xs[0]), t.less(xs[-1], x))
+    if m.out_of_bounds == "raise":
+        x = _rejected_where(m, outside, x)
+    y = Interpolate(xs[None], ys[None])(x) if dtype == "f64" else _interpolated_in_float32(x, xs, ys)
+    return _both(t.where(outside, np.nan, y) if m.out_of_bounds == "nan" else y)
+
+
+def _both(y: Node) -> Result:
+    y = t.reshape(y, "N")
+    return {"predict": y, "transform": y}
+
+
+def _interpolated_in_float32(x: Node, xs: Array, ys: Array) -> Node:
+    """scipy.interpolate.interp1d of float32: from the last threshold < x (the first one where there is none)."""
+    place = Rank(xs[None, 1:-1])(x)
+    slopes = (ys[1:] - ys[:-1]) / (xs[1:] - xs[:-1])
+    distance = t.sub(x, t.take(xs[:-1], place, 0))
+    return t.add(t.mul(t.take(slopes, place, 0), distance), t.take(ys[:-1], place, 0))

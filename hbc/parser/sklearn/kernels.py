@@ -1,0 +1,127 @@
+"""Kernels between the rows of x and fixed points, as sklearn.metrics.pairwise computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, N
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckLeast
+from hbc.ops.features import Normalize
+from hbc.ops.nearest import Distances
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import public_name
+
+PARAMETERS = {
+    "additive_chi2": frozenset[str](),
+    "chi2": frozenset({"gamma"}),
+    "cosine": frozenset[str](),
+    "laplacian": frozenset({"gamma"}),
+    "linear": frozenset[str](),
+    "poly": frozenset({"gamma", "degree", "coef0"}),
+    "polynomial": frozenset({"gamma", "degree", "coef0"}),
+    "rbf": frozenset({"gamma"}),
+    "sigmoid": frozenset({"gamma", "coef0"}),
+}
+"""sklearn.metrics.pairwise.KERNEL_PARAMS: what is handed on to a kernel of that name (`filter_params`)."""
+
+MOST_PRODUCTS = 64
+"""Whole exponents up to which a power is a few products: the C library's `pow` takes as long as ten of them."""
+
+
+def dense(value: Any) -> Array:
+    """An array, where fitting on a sparse matrix may have left a sparse one."""
+    return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+
+
+def named(kernel: Any) -> str:
+    """The kernel's name; functions and precomputed matrices are refused."""
+    if isinstance(kernel, str) and kernel in PARAMETERS:
+        return kernel
+    if kernel == "precomputed":
+        raise Refusal("its kernel is precomputed: it takes distances to its training rows, not columns.", "Name a kernel.")
+    raise Refusal(f"its kernel {kernel!r} is a Python function.", "Name one of scikit-learn's kernels.")
+
+
+def whole_power(x: Node, exponent: Any) -> Node:
+    """x^exponent; whole exponents by repeated squaring (powi of libsvm), the rest as numpy.power."""
+    if float(exponent) != int(exponent) or not 0 < exponent <= MOST_PRODUCTS:
+        return t.power(x, float(exponent))
+    left, result = int(exponent), None
+    while True:
+        if left % 2:
+            result = x if result is None else t.mul(result, x)
+        left //= 2
+        if not left:
+            assert result is not None
+            return result
+        x = t.mul(x, x)
+
+
+def squared_distances(x: Node, points: Array, points_first: bool = False) -> Node:
+    """max(-2 x·y + |x|² + |y|², 0), computed in f64 and rounded to x's dtype (sklearn.metrics.pairwise.euclidean_distances).
+    `points_first`: its first argument are the points, whose squares it adds first."""
+    kept = x.type.dtype
+    wide, fixed = t.cast(x, "f64"), points.astype(np.float64)
+    norms = t.sum_(t.mul(wide, wide), 1, keepdims=True)
+    squares = np.einsum("ij,ij->i", fixed, fixed)[None]
+    products = t.matmul(wide, -2.0 * fixed.T)
+    total = t.add(t.add(products, squares), norms) if points_first else t.add(t.add(products, norms), squares)
+    return t.maximum(t.cast(total, kept), 0.0)
+
+
+def pairwise_kernel(
+    m: Any, x: Node, points: Any, metric: str, parameters: dict[str, Any], *, points_first: bool = False
+) -> Node:
+    """K[N, M] = kernel(x[N, F], points[M, F]), f32 where both are and the kernel keeps it, else f64
+    (sklearn.metrics.pairwise.pairwise_kernels with `filter_params`)."""
+    points = dense(points)
+    dtype: DType = "f32" if x.type.dtype == "f32" and points.dtype == np.float32 else "f64"
+    given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
+    gamma = given.get("gamma")
+    scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])
+    coef0 = float(given.get("coef0", 1.0))
+    if metric in ("chi2", "additive_chi2"):
+        x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
+    x, points = t.cast(x, dtype), points.astype(NUMPY_DTYPES[dtype])
+    match metric:
+        case "linear":
+            return t.matmul(x, points.T)
+        case "cosine":
+            return t.matmul(Normalize("l2")(x), Normalize("l2").evaluate(points).T)
+        case "poly" | "polynomial":
+            return whole_power(t.add(t.mul(t.matmul(x, points.T), scale), coef0), given.get("degree", 3))
+        case "sigmoid":
+            return t.tanh(t.add(t.mul(t.matmul(x, points.T), scale), coef0))
+        case "rbf":
+            return t.exp(t.mul(squared_distances(x, points, points_first), -scale))
+        case "laplacian":  # scipy's cityblock is float64 whatever its operands are
+            return t.exp(t.mul(Distances(points.astype(np.float64), "absolute")(t.cast(x, "f64")), -scale))
+    chi2 = t.neg(t.cast(Distances(points, "chi2")(x), dtype))
+    return chi2 if metric == "additive_chi2" else t.exp(t.mul(chi2, scale))
+
+
+def self_kernel(x: Node, metric: str, parameters: dict[str, Any]) -> Node | float:
+    """kernel(x, x) of every row: [N, 1], or one number where it is the same for all."""
+    given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
+    if metric in ("rbf", "laplacian", "chi2"):
+        return 1.0
+    if metric == "additive_chi2":
+        return 0.0
+    products = t.sum_(t.mul(x, x), 1, keepdims=True)
+    if metric == "linear":
+        return products
+    if metric == "cosine":
+        unit = Normalize("l2")(x)
+        return t.sum_(t.mul(unit, unit), 1, keepdims=True)
+    gamma, coef0 = given.get("gamma"), float(given.get("coef0", 1.0))
+    inner = t.add(t.mul(products, float(1.0 / x.type.columns if gamma is None else gamma)), coef0)
+    return t.tanh(inner) if metric == "sigmoid" else whole_power(inner, given.get("degree", 3))
+
+
+def flat(x: Node) -> Node:
+    """[N, 1] as [N]."""
+    return t.reshape(x, N)

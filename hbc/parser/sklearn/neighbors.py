@@ -1,0 +1,292 @@
+"""sklearn.neighbors: what predicts from the training points that are near."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckValues
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.common import checked, labels, promote
+from hbc.parser.sklearn.distances import REDUCTIONS, Search, search
+
+ADVICE = "Use weights='uniform' or 'distance'."
+
+
+def _searched(m: Any, x: Node, ordered: bool = True, distances: bool = False) -> Search:
+    """The checked input's search. `distances`: infinite distances have no weight, and the source raises where all are infinite."""
+    limit = np.inf
+    if distances and m._fit_method != "brute" and m.effective_metric_ in ("euclidean", "l2"):
+        limit = float(np.sqrt(np.finfo(np.float64).max))
+    return search(m, checked(m, x, allow_nan=m.metric == "nan_euclidean", limit=limit), ordered)
+
+
+def _places(m: Any, found: Search, k: int) -> Node:
+    if k > m.n_samples_fit_:
+        raise Refusal(
+            f"it asks for {k} neighbours of {m.n_samples_fit_} samples: the source raises an error.", "Fit it on more."
+        )
+    return found.nearest(k)
+
+
+def _weights(m: Any, found: Search, columns: Node) -> Node | None:
+    """[N, k]: 1 / distance, or 1 for all at distance 0 and 0 for the others where there are any (_get_weights)."""
+    if m.weights in (None, "uniform"):
+        return None
+    if m.weights != "distance":
+        raise Refusal("its weights are a function.", ADVICE)
+    weights = t.div(1.0, found.distances(columns))
+    infinite = t.cast(t.equal(t.absolute(weights), np.inf), weights.type.dtype)
+    return t.where(t.less(0.0, t.max_(infinite, 1, keepdims=True)), infinite, weights)
+
+
+def _outputs(m: Any) -> list[tuple[Array, Array]]:
+    """For every output of a classifier its classes, and the training points' classes by number."""
+    if not m.outputs_2d_:
+        return [(np.asarray(m.classes_), np.asarray(m._y).reshape(-1))]
+    return [(np.asarray(classes), np.asarray(m._y)[:, i]) for i, classes in enumerate(m.classes_)]
+
+
+def _labelled(m: Any, outputs: list[tuple[Array, Array]], indices: list[Node], others: list[Any] | None = None) -> Node:
+    """Class labels: [N], or [N, outputs] in the dtype of the first output's classes. `others`: labels beyond the classes."""
+    columns = []
+    for i, ((classes, _), index) in enumerate(zip(outputs, indices, strict=True)):
+        known = np.empty(len(classes) + (others is not None), outputs[0][0].dtype)
+        known[: len(classes)] = classes
+        if others is not None:
+            known[-1] = others[i]
+        columns.append(labels(known, index))
+    if not m.outputs_2d_:
+        return columns[0]
+    return t.concat([t.reshape(column, "N", 1) for column in columns])
+
+
+# --- the k nearest ---------------------------------------------------------------------------------------------------
+
+
+def _params_agree(m: Any) -> None:
+    given = (m.metric_params or {}).get("p", m.p)
+    if m.metric == "minkowski" and given != m.p:
+        raise Refusal("its metric_params have another p than it has itself, and the source uses both.", f"Set p={given}.")
+
+
+@converts("sklearn.neighbors.KNeighborsClassifier")
+def k_neighbors_classifier(m: Any, x: Node) -> Result:
+    """proba[n, c] = the share of class c in the weights of the k nearest; predict is the first class with the largest."""
+    _params_agree(m)
+    found = _searched(m, x, distances=m.weights == "distance")
+    columns = _places(m, found, m.n_neighbors)
+    weights = _weights(m, found, columns)
+    outputs = _outputs(m)
+    probabilities, indices = [], []
+    for classes, codes in outputs:
+        near = found.look_up(codes.astype(np.int32), columns)
+        votes = t.equal(t.reshape(near, "N", m.n_neighbors, 1), np.arange(len(classes), dtype=np.int32)[None, None])
+        if weights is None:
+            counts = t.sum_(t.cast(votes, "f64"), 1)
+        else:
+            counts = t.sum_(t.where(votes, t.reshape(t.cast(weights, "f64"), "N", m.n_neighbors, 1), 0.0), 1, ordered=True)
+        indices.append(t.argmax(counts, 1))
+        probabilities.append(t.div(counts, t.sum_(counts, 1, keepdims=True)))
+    return {
+        "predict": _labelled(m, outputs, indices),
+        "predict_proba": tuple(probabilities) if m.outputs_2d_ else probabilities[0],
+    }
+
+
+@converts("sklearn.neighbors.KNeighborsRegressor")
+def k_neighbors_regressor(m: Any, x: Node) -> Result:
+    """The (weighted) mean of the k nearest points' targets."""
+    found = _searched(m, x)
+    columns = _places(m, found, m.n_neighbors)
+    weights = _weights(m, found, columns)
+    targets = np.asarray(m._y)
+    if targets.dtype.kind != "f":
+        targets = targets.astype(np.float64)
+    table = targets.reshape(len(targets), -1)
+    near = found.look_up(table, columns)
+    if weights is None:
+        y = t.div(t.sum_(near, 1, ordered=True), float(m.n_neighbors))
+    else:
+        common = dtype_name(np.result_type(NUMPY_DTYPES[weights.type.dtype], table.dtype))
+        product = t.mul(t.cast(near, common), t.reshape(t.cast(weights, common), "N", m.n_neighbors, 1))
+        total = t.cast(t.sum_(weights, 1, keepdims=True), "f64")
+        y = t.div(t.cast(t.sum_(product, 1, ordered=True), "f64"), total)
+    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y}
+
+
+@converts("sklearn.neighbors.NearestNeighbors")
+def nearest_neighbors(m: Any, x: Node) -> Result:
+    """kneighbors: the distances to the k nearest and their numbers. Equally distant ones come by their place in the training
+    data, or in the tree."""
+    found = _searched(m, x)
+    columns = _places(m, found, m.n_neighbors)
+    return {"kneighbors": (found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns))}
+
+
+@converts("sklearn.neighbors.KNeighborsTransformer")
+def k_neighbors_transformer(m: Any, x: Node) -> Result:
+    """y[N, M] = the distance (or 1, mode="connectivity") to the k nearest training points (in mode "distance" one more), 0
+    elsewhere; a dense matrix, where the source gives a sparse one."""
+    found = _searched(m, x)
+    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"))
+    numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
+    values = t.cast(found.distances(columns), "f64") if m.mode == "distance" else None
+    y = None
+    for i in range(numbers.type.columns):
+        here = t.equal(t.take(numbers, np.array([i]), axis=1), np.arange(m.n_samples_fit_)[None])
+        value = t.where(here, t.constant(1.0) if values is None else t.take(values, np.array([i]), axis=1), 0.0)
+        y = value if y is None else t.add(y, value)  # a point found twice (where distances overflow) counts twice
+    assert y is not None
+    return y
+
+
+@converts("sklearn.neighbors.LocalOutlierFactor")
+def local_outlier_factor(m: Any, x: Node) -> Result:
+    """-mean of the neighbours' local reachability densities over the row's own; novelty=True only, as in the source."""
+    if not m.novelty:
+        raise Refusal("it was fitted with novelty=False, and has no methods for new data.", "Fit it with novelty=True.")
+    x = checked(m, x)
+    k = m.n_neighbors_
+    found = search(m, x)
+    columns = _places(m, found, k)
+    distances = found.distances(columns)
+    if x.type.dtype == "f32":
+        distances = t.cast(distances, "f32")
+    furthest = np.asarray(m._distances_fit_X_)[:, k - 1]
+    common = dtype_name(np.result_type(NUMPY_DTYPES[distances.type.dtype], furthest.dtype))
+    reach = t.maximum(t.cast(distances, common), t.cast(found.look_up(furthest, columns), common))
+    density = t.div(1.0, t.add(t.div(t.sum_(reach, 1, keepdims=True), float(k)), 1e-10))
+    densities = found.look_up(np.asarray(m._lrd), columns)
+    wider = dtype_name(np.result_type(NUMPY_DTYPES[density.type.dtype], NUMPY_DTYPES[densities.type.dtype]))
+    ratios = t.div(t.cast(densities, wider), t.cast(density, wider))
+    score = t.neg(t.div(t.sum_(ratios, 1), float(k)))
+    offset = np.asarray(m.offset_)
+    decision = _minus(score, m.offset_, offset)
+    inlier = t.less_equal(0.0, decision)
+    # The source compares whole arrays, so a NaN is an outlier in neither sense: `is_inlier[X < 0] = -1` from ones.
+    predicted = t.where(t.less(decision, 0.0), t.constant(-1), t.cast(t.logical_or(inlier, t.logical_not(inlier)), "i64"))
+    return {"predict": predicted, "decision_function": decision, "score_samples": score}
+
+
+def _minus(x: Node, number: Any, array: Array) -> Node:
+    """x - number as numpy promotes it: a Python float takes x's dtype."""
+    if isinstance(number, float) and not isinstance(number, np.generic):
+        return t.sub(x, number)
+    common = dtype_name(np.result_type(NUMPY_DTYPES[x.type.dtype], array.dtype))
+    return t.sub(t.cast(x, common), array.astype(NUMPY_DTYPES[common]))
+
+
+# --- all within a radius ---------------------------------------------------------------------------------------------
+
+
+def _near_weights(m: Any, found: Search, near: Node) -> Node:
+    """f64[N, M]: the weight of every training point, 0 for those beyond the radius."""
+    if m.weights in (None, "uniform"):
+        return t.cast(near, "f64")
+    if m.weights != "distance":
+        raise Refusal("its weights are a function.", ADVICE)
+    distances = t.cast(found.all_distances(), "f64")
+    zero = t.cast(t.logical_and(near, t.equal(distances, 0.0)), "f64")
+    return t.where(t.less(0.0, t.max_(zero, 1, keepdims=True)), zero, t.where(near, t.div(1.0, distances), 0.0))
+
+
+def _never_alone(m: Any, count: Node) -> Node:
+    """The number of neighbours, where the source rejects rows that have none."""
+    none = np.zeros(1, bool)
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        values=np.zeros((1, 1)),
+        counts=np.ones(1, np.int64),
+        nan=none,
+        none=none,
+        columns=("the number of neighbours within the radius",),
+        allowed=False,
+    )(count)
+
+
+@converts("sklearn.neighbors.RadiusNeighborsClassifier")
+def radius_neighbors_classifier(m: Any, x: Node) -> Result:
+    """proba[n, c] = the share of class c in the weights of all points within the radius; that of the outlier label where there
+    are none."""
+    _params_agree(m)
+    found = _searched(m, x, ordered=False)
+    near = found.within(m.radius)
+    count = t.sum_(t.cast(near, "f64"), 1, keepdims=True)
+    if m.outlier_label_ is None:
+        count = _never_alone(m, count)
+    alone = t.equal(count, 0.0)
+    weights = _near_weights(m, found, near)
+    outputs = _outputs(m)
+    outliers = [None] * len(outputs) if m.outlier_label_ is None else list(m.outlier_label_)
+    by_number = (
+        m.weights == "uniform" and m._fit_method == "brute" and not m.outputs_2d_ and found.metric.alias in REDUCTIONS
+    ) and found.metric.alias not in ("euclidean", "sqeuclidean")
+    by_number = by_number and np.asarray(m._fit_X).dtype == NUMPY_DTYPES[x.type.dtype]
+    probabilities, indices = [], []
+    for (classes, codes), outlier in zip(outputs, outliers, strict=True):
+        votes = t.matmul(weights, np.eye(len(classes))[codes])
+        # One of the source's ways takes the outlier label for the number of a class.
+        match = np.arange(len(classes)) == m.outlier_label if by_number else classes == outlier
+        own = np.asarray(match, bool).astype(np.float64) if np.ndim(match) else np.zeros(len(classes))
+        if outlier is None or own.sum() != 1:
+            own = np.zeros(len(classes))
+        votes = t.where(alone, own[None], votes)
+        total = t.sum_(votes, 1, keepdims=True)
+        proba = t.div(votes, t.where(t.equal(total, 0.0), 1.0, total))
+        probabilities.append(proba)
+        best = t.argmax(proba, 1)
+        if outlier is not None:
+            best = t.where(t.equal(t.reshape(total, "N"), 0.0), t.constant(len(classes)), best)
+        indices.append(best)
+    others = None if m.outlier_label_ is None else outliers
+    return {
+        "predict": _labelled(m, outputs, indices, others),
+        "predict_proba": tuple(probabilities) if m.outputs_2d_ else probabilities[0],
+    }
+
+
+@converts("sklearn.neighbors.RadiusNeighborsRegressor")
+def radius_neighbors_regressor(m: Any, x: Node) -> Result:
+    """The (weighted) mean of the targets of all points within the radius; NaN where there are none."""
+    found = _searched(m, x, ordered=False)
+    near = found.within(m.radius)
+    weights = _near_weights(m, found, near)
+    targets = np.asarray(m._y)
+    with np.errstate(invalid="ignore"):
+        empty = np.full_like(targets.reshape(len(targets), -1)[0], np.nan).astype(np.float64)
+    total = t.matmul(weights, targets.reshape(len(targets), -1).astype(np.float64))
+    share = t.sum_(weights, 1, keepdims=True)
+    count = t.sum_(t.cast(near, "f64"), 1, keepdims=True)
+    y = t.where(t.equal(count, 0.0), empty[None], t.div(total, share))
+    if m.weights in (None, "uniform") and targets.dtype == np.float32:
+        y = t.cast(y, "f32")
+    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y}
+
+
+@converts("sklearn.neighbors.RadiusNeighborsTransformer")
+def radius_neighbors_transformer(m: Any, x: Node) -> Result:
+    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere; a dense matrix,
+    where the source gives a sparse one."""
+    found = _searched(m, x, ordered=False)
+    near = found.within(m.radius)
+    if m.mode == "connectivity":
+        return t.cast(near, "f64")
+    return t.where(near, t.cast(found.all_distances(), "f64"), 0.0)
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+@converts("sklearn.neighbors.NeighborhoodComponentsAnalysis")
+def neighborhood_components_analysis(m: Any, x: Node) -> Result:
+    """x · componentsᵀ"""
+    x, (components,) = promote(checked(m, x), m.components_)
+    return t.matmul(x, components.T)

@@ -1,0 +1,136 @@
+"""sklearn.svm: the machines of libsvm (the linear ones are in linear.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops import tensor as t
+from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.nearest import Distances
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.sklearn.kernels import dense, flat, named, whole_power
+
+LEAST_PROBABILITY = 1e-7  # of one class against another (svm_predict_probability)
+
+
+def _kernel(m: Any, x: Node) -> Node:
+    """K[N, M] between x and the support vectors, f64: `Kernel::k_function` of libsvm's svm.cpp."""
+    kernel = named(m.kernel)
+    x, vectors = t.cast(checked(m, x), "f64"), dense(m.support_vectors_).astype(np.float64)
+    if not len(vectors):
+        raise Refusal("it has no support vectors.", "Fit it with other parameters.")
+    if kernel == "rbf":
+        return t.exp(t.mul(Distances(vectors, "squared")(x), -float(m._gamma)))
+    products = t.matmul(x, vectors.T)
+    if kernel == "linear":
+        return products
+    inner = t.add(t.mul(products, float(m._gamma)), float(m.coef0))
+    if kernel == "sigmoid":
+        return t.tanh(inner)
+    if kernel == "poly":
+        return whole_power(inner, m.degree)
+    raise Refusal(f"libsvm has no kernel {kernel!r}.")
+
+
+def _sum(m: Any, x: Node) -> Node:
+    """Σ dual_coef · K + intercept: [N]."""
+    return flat(t.add(t.matmul(_kernel(m, x), dense(m._dual_coef_).T.astype(np.float64)), np.asarray(m._intercept_)))
+
+
+@converts("sklearn.svm.SVR", "sklearn.svm.NuSVR")
+def svr(m: Any, x: Node) -> Result:
+    return {"predict": _sum(m, x)}
+
+
+@converts("sklearn.svm.OneClassSVM")
+def one_class_svm(m: Any, x: Node) -> Result:
+    """An inlier (1) where the decision is above 0, else -1."""
+    decision = _sum(m, x)
+    inlier = t.cast(t.less(0.0, decision), "i64")
+    return {
+        "decision_function": decision,
+        "score_samples": t.add(decision, np.asarray(m.offset_, np.float64).reshape(-1)),
+        "predict": t.sub(t.mul(inlier, 2), 1),
+    }
+
+
+def _pairs(classes: int) -> tuple[Array, Array]:
+    """The two classes of every machine, in libsvm's order."""
+    first, second = np.triu_indices(classes, 1)
+    return first, second
+
+
+def _decisions(m: Any, x: Node) -> Node:
+    """dec[N, P] for the pairs i < j of classes: the sum over the support vectors of class i with their coefficients against j,
+    and the other way round. Each class's own vectors only: another's kernel may be infinite."""
+    kernel, coef = _kernel(m, x), dense(m._dual_coef_).astype(np.float64)
+    if len(m.classes_) == 2:
+        return t.add(t.matmul(kernel, coef.T), np.asarray(m._intercept_))
+    ends = np.cumsum(m._n_support)
+    sums = []
+    for count, end in zip(m._n_support, ends, strict=True):
+        own = np.arange(end - count, end)
+        sums.append(t.matmul(t.take(kernel, own, axis=1), coef[:, own].T))
+    # Column c · (classes - 1) + r is of row r of the coefficients: class r + 1 for those before it, class r for those behind.
+    by_class, width = t.concat(sums), len(m.classes_) - 1
+    first, second = _pairs(len(m.classes_))
+    one = t.take(by_class, first * width + second - 1, axis=1)
+    other = t.take(by_class, second * width + first, axis=1)
+    return t.add(t.add(one, other), np.asarray(m._intercept_))
+
+
+def _for_class(signed: Node, classes: int) -> Node:
+    """Sums [N, classes] over each class's pairs of signed[N, 2P]: column p speaks for the first class of pair p, P + p for the
+    second."""
+    first, second = _pairs(classes)
+    pairs = len(first)
+    speaking = [[p if first[p] == c else pairs + p for p in range(pairs) if c in (first[p], second[p])] for c in range(classes)]
+    return t.sum_(t.take(signed, np.array(speaking), axis=1), 2, ordered=True)
+
+
+def _votes(wins: Node, classes: int) -> Node:
+    """How many pairs each class wins, [N, classes]; wins[N, P] is whether the first class of a pair does."""
+    return _for_class(t.cast(t.concat([wins, t.logical_not(wins)]), "f64"), classes)
+
+
+def _one_vs_rest(decisions: Node, classes: int) -> Node:
+    """votes + s / (3(|s| + 1)), s = Σ of the decisions for a class (sklearn.utils.multiclass._ovr_decision_function)."""
+    votes = _votes(t.logical_not(t.less(decisions, 0.0)), classes)
+    s = _for_class(t.concat([decisions, t.neg(decisions)]), classes)
+    return t.add(votes, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0)))
+
+
+@converts("sklearn.svm.SVC", "sklearn.svm.NuSVC")
+def svc(m: Any, x: Node) -> Result:
+    classes = len(m.classes_)
+    decisions = _decisions(m, x)
+    over_rest = m.decision_function_shape == "ovr" and classes > 2
+    if classes == 2:
+        outputs = {"decision_function": flat(t.neg(decisions))}
+    else:
+        outputs = {"decision_function": _one_vs_rest(decisions, classes) if over_rest else decisions}
+    if m.break_ties and over_rest:
+        outputs["predict"] = labels(m.classes_, t.argmax(outputs["decision_function"], 1))
+    elif not m.break_ties or m.decision_function_shape != "ovo":  # the source's `predict` raises for that combination
+        outputs["predict"] = labels(m.classes_, t.argmax(_votes(t.less(0.0, decisions), classes), 1))
+    if hasattr(m, "predict_proba"):
+        if not (np.size(m._probA) and np.size(m._probB)):
+            raise Refusal("it was fitted with probability=False, but has probability=True now.", "Fit it again.")
+        outputs["predict_proba"] = proba = _proba(m, decisions)
+        outputs["predict_log_proba"] = t.log(proba)
+    return outputs
+
+
+def _proba(m: Any, decisions: Node) -> Node:
+    """Platt's sigmoid of every pair, 1 / (1 + e^(dec · A + B)), then the coupling of all pairs (svm_predict_probability)."""
+    exponent = t.add(t.mul(decisions, np.asarray(m._probA)), np.asarray(m._probB))
+    small = t.exp(t.neg(t.absolute(exponent)))
+    share = t.div(t.where(t.less_equal(0.0, exponent), small, t.constant(np.ones((1, 1)))), t.add(small, 1.0))
+    share = t.where(t.less(LEAST_PROBABILITY, share), share, LEAST_PROBABILITY)  # libsvm's max: NaN becomes the least
+    return PairwiseCoupling(len(m.classes_))(t.minimum(share, 1 - LEAST_PROBABILITY))
