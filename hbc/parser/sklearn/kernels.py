@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, DType, N
+from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import public_name
+from hbc.parser.sklearn.distances import common_float, euclidean_distances
 
 PARAMETERS = {
     "additive_chi2": frozenset[str](),
@@ -61,25 +62,11 @@ def whole_power(x: Node, exponent: Any) -> Node:
         x = t.mul(x, x)
 
 
-def squared_distances(x: Node, points: Array, points_first: bool = False) -> Node:
-    """max(-2 x·y + |x|² + |y|², 0), computed in f64 and rounded to x's dtype (sklearn.metrics.pairwise.euclidean_distances).
-    `points_first`: its first argument are the points, whose squares it adds first."""
-    kept = x.type.dtype
-    wide, fixed = t.cast(x, "f64"), points.astype(np.float64)
-    norms = t.sum_(t.mul(wide, wide), 1, keepdims=True)
-    squares = np.einsum("ij,ij->i", fixed, fixed)[None]
-    products = t.matmul(wide, -2.0 * fixed.T)
-    total = t.add(t.add(products, squares), norms) if points_first else t.add(t.add(products, norms), squares)
-    return t.maximum(t.cast(total, kept), 0.0)
-
-
-def pairwise_kernel(
-    m: Any, x: Node, points: Any, metric: str, parameters: dict[str, Any], *, points_first: bool = False
-) -> Node:
+def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[str, Any]) -> Node:
     """K[N, M] = kernel(x[N, F], points[M, F]), f32 where both are and the kernel keeps it, else f64
     (sklearn.metrics.pairwise.pairwise_kernels with `filter_params`)."""
     points = dense(points)
-    dtype: DType = "f32" if x.type.dtype == "f32" and points.dtype == np.float32 else "f64"
+    dtype = common_float(x, points)
     given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
     gamma = given.get("gamma")
     scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])
@@ -97,7 +84,7 @@ def pairwise_kernel(
         case "sigmoid":
             return t.tanh(t.add(t.mul(t.matmul(x, points.T), scale), coef0))
         case "rbf":
-            return t.exp(t.mul(squared_distances(x, points, points_first), -scale))
+            return t.exp(t.mul(euclidean_distances(x, points, squared=True), -scale))
         case "laplacian":  # scipy's cityblock is float64 whatever its operands are
             return t.exp(t.mul(Distances(points.astype(np.float64), "absolute")(t.cast(x, "f64")), -scale))
     chi2 = t.neg(t.cast(Distances(points, "chi2")(x), dtype))
