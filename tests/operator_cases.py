@@ -36,7 +36,7 @@ from hbc.ops.features import (
     Polynomial,
     Standardize,
 )
-from hbc.ops.linear import Linear, Softmax
+from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import CategoryPlanes, Tree, join
@@ -319,8 +319,10 @@ CASES["Linear"] = [
     (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS
 ]
 CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
+CASES["LogSoftmax"] = [(LogSoftmax(), [rows(dtype, 4)]) for dtype in FLOATS]
+CASES["Logistic"] = [(Logistic(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
-TOLERANCES["Softmax"] = FUNCTIONS
+TOLERANCES["Softmax"] = TOLERANCES["LogSoftmax"] = TOLERANCES["Logistic"] = FUNCTIONS
 
 _POINTS = rows("f64", 3, finite=True).round(1)
 CASES["Distances"] = [

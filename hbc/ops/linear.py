@@ -51,3 +51,51 @@ class Softmax(Operator):
     def lower(self, x: Node) -> Node:
         shifted = t.exp(t.sub(x, t.max_(x, axis=1, keepdims=True)))
         return t.div(shifted, t.sum_(shifted, axis=1, keepdims=True))
+
+
+@operator
+class Logistic(Operator):
+    """y = 1 / (1 + e^-x); float dtype kept. 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit)."""
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.is_float:
+            raise TypeError("the operand must be float")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        one = x.dtype.type(1)
+        return one / (one + np.exp(-x))
+
+    def lower(self, x: Node) -> Node:
+        return t.div(1.0, t.add(t.exp(t.neg(x)), 1.0))
+
+
+@operator
+class LogSoftmax(Operator):
+    """y[N, K] = x - ln Σ e^x along K, with the largest x taken out of the sum; -inf - -inf, NaN, where all are -inf; float dtype
+    kept (sklearn.utils.fixes._logsumexp)."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.is_float or len(x.shape) != 2:
+            raise TypeError("the operand must be a float matrix")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        largest = x.max(axis=1, keepdims=True)
+        is_largest = x == largest
+        count = is_largest.sum(axis=1, keepdims=True, dtype=x.dtype)
+        shift = np.where(np.abs(largest) < np.inf, largest, x.dtype.type(0))
+        total = np.exp(np.where(is_largest, x.dtype.type(-np.inf), x) - shift).sum(axis=1, keepdims=True)
+        total = np.where(total == 0, total, total / count)
+        return x - (np.log1p(total) + np.log(count) + largest)
+
+    def lower(self, x: Node) -> Node:
+        largest = t.max_(x, 1, keepdims=True)
+        is_largest = t.equal(x, largest)
+        count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)
+        shift = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
+        total = t.sum_(t.exp(t.sub(t.where(is_largest, -np.inf, x), shift)), 1, keepdims=True)
+        total = t.where(t.equal(total, 0.0), total, t.div(total, count))
+        return t.sub(x, t.add(t.add(t.log1p(total), t.log(count)), largest))

@@ -11,7 +11,7 @@ from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
-from hbc.ops.linear import Linear
+from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 
 CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2)
 MARGIN = 1e-3  # for the rounding of intermediate steps, far more than it takes
@@ -94,11 +94,27 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.full(node.type.columns, 8.0)
             case Function("exp" | "expm1"):
                 return np.exp(sources[0])
-            case Binarize() | Normalize() | t.Tanh() | t.IsNan() | t.Less() | t.Equal():
-                return np.ones(node.type.columns)
+            case Binarize() | Normalize() | Softmax() | Logistic() | t.Tanh() | t.Sigmoid():
+                return np.ones(_width(node))
+            case t.IsNan() | t.Less() | t.LessEqual() | t.Equal() | t.And() | t.Or() | t.Not():
+                return np.ones(_width(node))
+            case LogSoftmax():
+                return np.full(_width(node), 2 * sources[0].max() + np.log(_width(node)))
+            case t.Exp() if isinstance(node.inputs[0].op, LogSoftmax):
+                return np.ones(_width(node))
+            case t.Div() if _is_share(node):
+                return np.ones(_width(node))
+            case t.Sum(axis=axis):
+                size, last = int(node.inputs[0].type.shape[axis]), axis == len(node.inputs[0].type.shape) - 1
+                return np.full(_width(node), sources[0].sum()) if last else sources[0] * size
+            case t.Max() | t.Min() | t.Reshape() | t.Take():
+                same = _width(node) == len(sources[0]) and not isinstance(op, t.Take)
+                return sources[0] if same else np.full(_width(node), sources[0].max(initial=0.0))
+            case t.ArgMax(axis=axis):
+                return np.full(_width(node), float(node.inputs[0].type.shape[axis]))
             case t.Floor():
                 return sources[0] + 1.0
-            case Constant(value) if value.ndim <= 2:
+            case Constant(value):
                 return _by_column(value).max(axis=0)
             case Linear():
                 return sources[0] @ np.abs(op.coef.astype(np.float64)) + np.abs(op.intercept.astype(np.float64))
@@ -121,6 +137,13 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
     return None
 
 
+def _is_share(node: Node) -> bool:
+    """Whether a division is that of numbers in 0 … 1 by their own sum."""
+    part, whole = node.inputs
+    return isinstance(part.op, Logistic) and isinstance(whole.op, t.Sum) and whole.inputs[0] is part
+
+
 def _by_column(value: Array) -> Array:
     """Magnitudes as a matrix [rows, columns]."""
-    return np.atleast_2d(np.abs(value.astype(np.float64)))
+    magnitudes = np.abs(value.astype(np.float64))
+    return magnitudes.reshape(-1, value.shape[-1] if value.ndim else 1)

@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.linear import Linear, Softmax
+from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, child, converts
 from hbc.parser.sklearn.common import as_float, checked, labels
@@ -36,11 +36,6 @@ def affine(x: Node, weights: Array, intercept: Any) -> Node:
     if total == common:
         return Linear(weights.astype(dtype), bias)(x)
     return t.add(t.cast(t.matmul(x, weights.astype(dtype)), total), bias)
-
-
-def logistic(x: Node) -> Node:
-    """1 / (1 + e^-x), as scipy.special.expit computes it: 0 where e^-x overflows, so that its logarithm is -inf."""
-    return t.div(1.0, t.add(t.exp(t.neg(x)), 1.0))
 
 
 def coefficients(m: Any) -> Array:
@@ -144,7 +139,7 @@ def normalized(proba: Node) -> Node:
 
 def _one_vs_rest_proba(scores: Node) -> Node:
     """LinearClassifierMixin._predict_proba_lr"""
-    proba = logistic(scores)
+    proba = Logistic()(scores)
     if proba.type.columns == 1:
         return t.concat([t.sub(1.0, proba), proba])
     return normalized(proba)

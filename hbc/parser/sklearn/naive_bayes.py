@@ -10,26 +10,15 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
+from hbc.ops.linear import LogSoftmax
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.common import checked, labels, promote
 from hbc.parser.sklearn.linear import affine, float_type
 
 
-def log_sum_exp(x: Node) -> Node:
-    """[N, 1]: ln Σ e^x along the columns, with the largest taken out of the sum; -inf where all are (sklearn's _logsumexp)."""
-    largest = t.max_(x, 1, keepdims=True)
-    is_largest = t.equal(x, largest)
-    rest = t.where(is_largest, -np.inf, x)
-    count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)
-    shift = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
-    total = t.sum_(t.exp(t.sub(rest, shift)), 1, keepdims=True)
-    total = t.where(t.equal(total, 0.0), total, t.div(total, count))
-    return t.add(t.add(t.log1p(total), t.log(count)), largest)
-
-
 def _outputs(m: Any, joint: Node) -> Result:
     """The methods of _BaseNB, of the joint log likelihoods [N, C]."""
-    log_proba = t.sub(joint, log_sum_exp(joint))
+    log_proba = LogSoftmax()(joint)
     return {
         "predict": labels(m.classes_, t.argmax(joint, 1)),
         "predict_proba": t.exp(log_proba),

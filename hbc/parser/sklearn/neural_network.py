@@ -9,17 +9,17 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ops import tensor as t
-from hbc.ops.linear import Softmax
+from hbc.ops.linear import Logistic, Softmax
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.common import as_float, checked, labels
-from hbc.parser.sklearn.linear import affine, logistic
+from hbc.parser.sklearn.linear import affine
 
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {
     "identity": lambda x: x,
     "exp": t.exp,
     "tanh": t.tanh,
-    "logistic": logistic,
+    "logistic": Logistic(),
     "relu": lambda x: t.maximum(x, 0.0),
     "softmax": lambda x: Softmax()(x),
 }
@@ -68,4 +68,4 @@ def mlp_classifier(m: Any, x: Node) -> Result:
 @converts("sklearn.neural_network.BernoulliRBM")
 def bernoulli_rbm(m: Any, x: Node) -> Result:
     """P(h = 1 | v = x) = σ(x · componentsᵀ + intercept_hidden)"""
-    return logistic(affine(as_float(checked(m, x)), np.asarray(m.components_).T, m.intercept_hidden_))
+    return Logistic()(affine(as_float(checked(m, x)), np.asarray(m.components_).T, m.intercept_hidden_))
