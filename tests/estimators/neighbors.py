@@ -48,7 +48,7 @@ def _iris(model):
 def _missing(model):
     X, y = _points()
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    return model.fit(X[:120], y[:120]), X
+    return model.fit(X[:120], y[:120]), X[120:]
 
 
 def _cancer(model):

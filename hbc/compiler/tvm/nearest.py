@@ -15,7 +15,7 @@ from hbc.compiler.tvm.vectors import vector
 from hbc.ir.graph import Node
 from hbc.ops.nearest import Distances, Smallest
 
-POINTS = 4  # of a tile
+POINTS = 4  # of a tile, at most
 ZERO = tirx.const(0, "int64")
 
 
@@ -24,10 +24,11 @@ def distances(f: Function, node: Node) -> None:
     assert isinstance(op, Distances)
     count, width = op.points.shape
     dtype = x.type.dtype
-    tiles = -(-count // POINTS)
-    padded = np.zeros((tiles * POINTS, width), op.points.dtype)
+    together = min(POINTS, count)
+    tiles = -(-count // together)
+    padded = np.zeros((tiles * together, width), op.points.dtype)
     padded[:count] = op.points
-    packed = f.own(padded.reshape(tiles, POINTS, width).transpose(0, 2, 1), dtype)
+    packed = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
     weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
     calls = op.metric == "power"  # of the C library: a row at a time
 
@@ -58,26 +59,26 @@ def distances(f: Function, node: Node) -> None:
         return larger(total, value, "f64", f.dialect) if op.metric == "largest" else tirx.Add(total, value)
 
     with f.grid([tiles]) as (tile,):
-        sums = f.scratch(POINTS * f.lanes, "f64")
-        for i in range(POINTS):
+        sums = f.scratch(together * f.lanes, "f64")
+        for i in range(together):
             with f.lane() as lane:
                 T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
         with f.repeat(width) as feature:
-            for i in range(POINTS):
-                at = (tile * width + feature) * POINTS + i
+            for i in range(together):
+                at = (tile * width + feature) * together + i
                 with f.each_row() if calls else f.lane() as lane:
                     row = lane if calls else f.row(lane)
                     place = row.lane + i * f.lanes
                     T.buffer_store(sums, join(sums[place], term(feature, at, row)), [place])
-        for i in range(POINTS):
-            point = tile * POINTS + i
+        for i in range(together):
+            point = tile * together + i
 
             def put(i: int = i, point: Expr = point) -> None:
                 with f.lane() as lane:
                     value = sums[lane + i * f.lanes]
                     f.store(node, point, f.row(lane), convert(convert(value, "f64", dtype), dtype, "f64"))
 
-            if count % POINTS:
+            if count % together:
                 with T.If(tirx.LT(point, tirx.const(count, "int64"))), T.Then():
                     put()
             else:

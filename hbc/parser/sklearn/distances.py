@@ -290,20 +290,18 @@ def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) 
     """i64[N, leaves]: the leaves of a complete binary tree in the order of a search that goes to the nearer child first, the
     left one where both are as near."""
     if kd:
-        lower, upper = bounds[0][1:], bounds[1][1:]
-        width = lower.shape[1]
-        total = None
-        for f in range(width):
-            column = t.take(x, np.array([f]), axis=1)
-            outside = t.add(t.maximum(t.sub(lower[None, :, f], column), 0.0), t.maximum(t.sub(column, upper[None, :, f]), 0.0))
-            if metric.name == "euclidean":
-                outside = t.mul(outside, outside)
-            elif metric.name == "minkowski":
-                outside = t.power(outside, metric.p)
-            join = t.maximum if metric.name == "chebyshev" else t.add
-            total = outside if total is None else join(total, outside)
-        assert total is not None
-        least = total
+        # Each difference is a node of its own, so that no compiler need keep [N, nodes, F] of them to read them twice.
+        wide = t.reshape(x, N, 1, x.type.columns)
+        below, above = bounds[0][None, 1:], bounds[1][None, 1:]
+        one, other = (t.maximum(difference, 0.0) for difference in (t.sub(below, wide), t.sub(wide, above)))
+        if metric.name == "euclidean":
+            # One of the two is 0, and so is the other product.
+            outside = t.add(t.mul(t.sub(below, wide), one), t.mul(t.sub(wide, above), other))
+        elif metric.name == "minkowski":
+            outside = t.power(t.add(one, other), metric.p)
+        else:
+            outside = t.add(one, other)
+        least = t.max_(outside, 2) if metric.name == "chebyshev" else t.sum_(outside, 2, ordered=True)
     else:
         centres = metric.distance(metric.term(bounds.dtype, bounds[0][1:])(x), bounds.shape[2])
         least = t.maximum(t.sub(centres, nodes["radius"][None, 1:]), 0.0)
