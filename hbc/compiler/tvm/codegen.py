@@ -308,6 +308,7 @@ class Kernel:
     table_names: tuple[str, ...]
     outputs: tuple[TensorType, ...]
     rows: int  # that threads get multiples of
+    block: int  # rows that share the reading of the model
     cost: float  # a rough number of nanoseconds a row, to decide on threads
     bounded: bool
 
@@ -352,7 +353,15 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
     types = tuple(node.type for node in plan.outputs)
     return Kernel(
-        function, plan.inputs, tuple(tables.values()), tuple(tables), types, min(f.block, MAX_ROWS), cost(plan), bounded
+        function,
+        plan.inputs,
+        tuple(tables.values()),
+        tuple(tables),
+        types,
+        min(f.block, MAX_ROWS),
+        f.block,
+        cost(plan),
+        bounded,
     )
 
 

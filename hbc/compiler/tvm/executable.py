@@ -125,7 +125,8 @@ class TvmExecutable:
         blocks = -(-n // rows)
         work = n * ready.kernel.cost
         threads = min(self.threads, blocks, int(work / WORTH_A_THREAD))
-        pieces = min(blocks, max(threads, min(threads * PIECES, int(work / WORTH_A_PIECE))))
+        # Pieces of less than a block read deep trees once more each (1,000 rows take 6.8 µs a row, 4,096 take 4.3).
+        pieces = min(blocks, max(threads, min(threads * PIECES, int(work / WORTH_A_PIECE), n // ready.kernel.block)))
         ends = [n if i == pieces else blocks * i // pieces * rows for i in range(pieces + 1)]
         ranges = iter(list(pairwise(ends)))  # a list's iterator: threads may share it
 
