@@ -157,13 +157,13 @@ class Function:
         """The same for an f64."""
         return self.model.number(float(value), "f64") if self.model is not None else tirx.const(float(value), "float64")
 
-    def once(self, pack: Callable[[Any], Made], op: Operator) -> Made:
-        """pack(op), made once for all methods of the graph, so that they share its arrays."""
+    def once(self, pack: Callable[..., Made], op: Operator, *made: Any) -> Made:
+        """pack(op, *made), made once for all methods of the graph, so that they share its arrays; `made` follows from op."""
         key = (pack, op)
         if key not in self.packed:
-            self.packed[key] = pack(op)
-        made: Made = self.packed[key]
-        return made
+            self.packed[key] = pack(op, *made)
+        result: Made = self.packed[key]
+        return result
 
     # --- reading and writing
 

@@ -174,10 +174,12 @@ class Leaves:
         self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.offset)
         self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
 
-    def clear(self) -> None:
+    def clear(self, rows: Expr) -> None:
+        """Begin the sums of the first rows of the block."""
         zero = broadcast(tirx.const(0, "int64"), 8)
-        with self.f.repeat(self.outputs * self.f.block // 8) as i:
-            store(self.sums, zero, i * 8, 8)
+        parts = T.Bind((rows + 7) // 8)
+        with self.f.repeat(self.outputs) as output, T.serial(tirx.const(0, "int64"), parts) as part:
+            store(self.sums, zero, output * self.f.block + part * 8, 8)
 
     def begin(self, span: Expr, chunks: int) -> None:
         """A span of groups that add to the same outputs begins, for 64 · chunks rows."""

@@ -95,20 +95,18 @@ class Packed:
     set_starts: Array
 
 
-def pack_permuted(op: TreeEnsemble) -> Packed:
+def pack_permuted(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> Packed:
     """For processors that permute bytes."""
-    return _pack(op, permute=True)
+    return _pack(op, ranked, fixed, permute=True)
 
 
-def pack(op: TreeEnsemble) -> Packed:
+def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> Packed:
     """For all processors."""
-    return _pack(op, permute=False)
+    return _pack(op, ranked, fixed, permute=False)
 
 
-def _pack(op: TreeEnsemble, permute: bool) -> Packed:
+def _pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool) -> Packed:
     """Vectorized over all splits and leaves."""
-    ranked, fixed = rank_encode(op), fixed_point(op)
-    assert fixed is not None
     steps = lockstep(ranked, op.target, TREES)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
@@ -159,38 +157,39 @@ def tree_scan(f: Function, node: Node) -> None:
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(rank_encode, op), f.once(fixed_point, op)
     assert fixed is not None
-    packed = f.once(pack_permuted if f.dialect.byte_permute else pack, op)
-    ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)))
+    packed = f.once(pack_permuted if f.dialect.byte_permute else pack, op, ranked, fixed)
+    in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
+    few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
+    # Pairs of chunks of 64 rows; then single ones, the last of them partly filled unless only a few rows are left.
+    pairs = T.Bind(f.rows // (CHUNK * CHUNKS))
+    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
+    scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
+    ranked_rows = f.rows if in_lanes else scanned
+    ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)), ranked_rows)
     sets = None
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
-        sets.fill()
+        sets.fill(ranked_rows)
     leaves: Leaves
     if packed.leaves.table.dtype == np.uint8:
         leaves = LeafTables(f, fixed, packed.leaves, TREES, CHUNKS)
     else:
         leaves = LeafGather(f, fixed, packed.leaves, TREES)
-    leaves.clear()
+    leaves.clear(scanned)
     scan = Scan(f, packed, ranks, leaves, sets)
-    few = None
-    if f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if sets is not None else None):
-        few = Lanes(f, f.once(pack_lanes_of, op), ranked.planes, ranks, op.n_outputs, sets.codes if sets is not None else None)
-    pairs = T.Bind(f.rows // (CHUNK * CHUNKS))
     with T.serial(tirx.const(0, "int64"), pairs) as pair:
         scan.run(T.Bind(pair * (CHUNK * CHUNKS)), CHUNKS)
-    # The rest: chunks of 64 rows, the last of them partly filled unless only a few rows are left.
-    few_rows = FEW_ROWS if few is None else FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)]
-    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     with T.serial(pairs * CHUNKS, end) as chunk:
         scan.run(T.Bind(chunk * CHUNK), 1)
 
-    again = T.alloc_buffer((f.block,), "uint8") if not fixed.exact or few is None else None
+    again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
     result = Result(f, node, fixed, None if fixed.exact else again)
-    scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
     with T.serial(tirx.const(0, "int64"), (scanned + (WRITTEN - 1)) // WRITTEN) as part:
         row = T.Bind(part * WRITTEN)
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
-    if few is not None:
+    if in_lanes:
+        lanes = f.once(pack_lanes_of, op, ranked, fixed)
+        few = Lanes(f, lanes, ranked.planes, ranks, op.n_outputs, sets.codes if sets is not None else None)
         # One row alone takes less time than four, two do not. Of the last four, some may not be there.
         fours = T.Bind((f.rows - scanned + 2) // ROWS)
         with T.serial(tirx.const(0, "int64"), fours) as four:
@@ -210,10 +209,8 @@ def tree_scan(f: Function, node: Node) -> None:
             single.run_alone(row)
 
 
-def pack_lanes_of(op: TreeEnsemble) -> PackedLanes:
+def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
     """The same trees for lanes.py."""
-    ranked, fixed = rank_encode(op), fixed_point(op)
-    assert fixed is not None
     # Lanes read integers with a sign.
     size = fixed.digits * DIGIT // 8 + 1
     return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
@@ -261,19 +258,19 @@ class Result:
             store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
 
 
-def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int) -> Any:
-    """The bytes that splits compare, plane after plane: a buffer [(planes + more) · block]."""
+def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
+    """The bytes that splits compare, plane after plane: a buffer [(planes + more) · block], for the first rows of the block."""
     planes = ranked.planes
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
     if not planes:
         return result
     if ranked.most_thresholds <= PLANE:
-        _rank(f, x, ranked, result, 1)
+        _rank(f, x, ranked, result, rows, 1)
         return result
     ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-    _rank(f, x, ranked, ranks, 2 if ranked.most_thresholds < 8192 else 3)
+    _rank(f, x, ranked, ranks, rows, 2 if ranked.most_thresholds < 8192 else 3)
     columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
-    chunks = T.Bind((f.rows + (CHUNK - 1)) // CHUNK)
+    chunks = T.Bind((rows + (CHUNK - 1)) // CHUNK)
     with f.repeat(f.size(planes)) as plane:
         start = T.Bind(f.constant(columns, "i64", plane) * f.block)
         first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), CHUNK))
@@ -284,7 +281,7 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int) -> Any:
     return result
 
 
-def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, levels: int) -> None:
+def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Expr, levels: int) -> None:
     """The number of thresholds below each value, of each column.
 
     A search tree: the number of pivots below x says in which line of 16 thresholds to count. Two compares of 16 lanes and two
@@ -308,7 +305,7 @@ def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, levels: int) -
     identity = np.array_equal(ranked.column_feature, np.arange(columns))
     features = f.own(ranked.column_feature, "i64")
     missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
-    with T.serial(tirx.const(0, "int64"), f.rows) as row, f.repeat(f.size(columns)) as column:
+    with T.serial(tirx.const(0, "int64"), rows) as row, f.repeat(f.size(columns)) as column:
         value = T.Bind(f.read(x, [column if identity else T.Bind(f.constant(features, "i64", column))], Row(row)))
         at: Expr = tirx.const(0, "int64")
         for last, count, parts in pivots:
@@ -395,9 +392,9 @@ class SetPlanes:
         padding = np.zeros(2 * CHUNK, np.uint8)
         self.bytes = f.own(np.concatenate([own.bytes[packed.sets].reshape(-1), padding]), "u8")
 
-    def fill(self) -> None:
-        """The codes of all rows of the block."""
-        with T.serial(tirx.const(0, "int64"), self.f.rows) as row:
+    def fill(self, rows: Expr) -> None:
+        """The codes of the first rows of the block."""
+        with T.serial(tirx.const(0, "int64"), rows) as row:
             self.codes.fill(row)
 
     def run(self, group: Expr, first: Expr, chunks: int) -> None:
