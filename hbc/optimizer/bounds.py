@@ -138,9 +138,29 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
 
 
 def _is_share(node: Node) -> bool:
-    """Whether a division is that of numbers in 0 … 1 by their own sum."""
+    """Whether a division is that of numbers ≥ 0 by their own sum, or by another number where that is 0."""
     part, whole = node.inputs
-    return isinstance(part.op, Logistic) and isinstance(whole.op, t.Sum) and whole.inputs[0] is part
+    if isinstance(whole.op, t.Where):
+        whole = whole.inputs[2]
+    return isinstance(whole.op, t.Sum) and whole.inputs[0] is part and _at_least_zero(part)
+
+
+def _at_least_zero(node: Node) -> bool:
+    op = node.op
+    if isinstance(op, Constant):
+        return bool((op.value >= 0).all())
+    if isinstance(op, Interpolate):
+        return bool((op.ys >= 0).all())
+    if isinstance(op, t.Sub):  # 1 - p
+        one, p = node.inputs
+        return isinstance(one.op, Constant) and bool((one.op.value == 1).all()) and isinstance(p.op, Logistic)
+    if isinstance(op, t.Take):
+        return _at_least_zero(node.inputs[0])
+    if isinstance(op, t.Where):
+        return all(map(_at_least_zero, node.inputs[1:]))
+    if isinstance(op, (t.Concat, t.Reshape, t.Cast)):
+        return all(map(_at_least_zero, node.inputs))
+    return isinstance(op, (Logistic, Softmax, t.Sigmoid, t.Exp))
 
 
 def _by_column(value: Array) -> Array:
