@@ -66,6 +66,9 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
     return register
 
 
+OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
+"""Classes whose methods return strings as Python objects, whatever the labels are."""
+
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
 """For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""

@@ -14,7 +14,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
-from hbc.parser.onnxml.transforms import label_of, labels, post_transform, table_of_labels
+from hbc.parser.onnxml.transforms import first_largest, label_of, labels, logistic, post_transform, table_of_labels
 from hbc.parser.onnxml.values import ML, Call, as_dtype, implements
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
@@ -430,28 +430,24 @@ def tree_ensemble_classifier(call: Call) -> tuple[Node, Node]:
     nodes = _nodes(call, "class", size, x.type.dtype)
     base = _exact(_floats(call, "base_values"), x.type.dtype)
     transform = call.get("post_transform", "NONE")
-    leaf = nodes.mode < 0
-    scored = np.asarray(nodes.scored[leaf].any(axis=0))
-    if size == 2 and scored.sum() == 1:
-        return _binary(call, nodes, x, base, transform, names)
-    # Whether a row has a score for a class must not depend on the row: somewhere every leaf of a tree has one.
-    _require_scores(nodes, scored, len(base))
+    scored = np.asarray(nodes.scored[nodes.mode < 0].any(axis=0))
     if size < 2:
         raise Refusal("it has one class.")
-    if len(base) not in (0, size) or (size == 2 and len(base)):
-        raise Refusal(f"it has {len(base)} base values for {size} classes.")
-    operator, read = ensemble(nodes, x, exact=bool(base.any()) or size == 2)
-    scores = operator(read)
+    _require_scores(nodes, scored, len(base))
     if size == 2:
-        # ONNX Runtime gives 1 and 0 here, whatever the labels are.
-        raise Refusal("it has two classes with weights of their own.", "Export it with one score for two classes.")
+        return _two_classes(nodes, x, base, transform, names)
+    if len(base) not in (0, size):
+        raise Refusal(f"it has {len(base)} base values for {size} classes.")
+    operator, read = ensemble(nodes, x, exact=bool(base.any()))
+    scores = operator(read)
     scores = t.add(scores, base) if base.any() else scores
     candidates = np.flatnonzero(scored | (len(base) > 0))
-    best = t.argmax(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
+    best = first_largest(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
     return labels(names[candidates], best), post_transform(t.cast(scores, "f32"), transform)
 
 
 def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
+    """Whether a row has a score for a class must not depend on the row: some tree has one in every leaf."""
     number, _, _, tree = _copied_apart(nodes)
     leaf = nodes.mode[number] < 0
     has = nodes.scored[number]
@@ -461,24 +457,27 @@ def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
         raise Refusal("some of its leaves have no weight for a class.")
 
 
-def _binary(call: Call, nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
-    """Two classes with one score: the second class's, as a probability where no weight is negative, and otherwise around 0."""
-    column = int(nodes.scored[nodes.mode < 0].any(axis=0).argmax())
-    if column != 0 or len(base) > 1:
-        raise Refusal("its two classes have base values or weights that ONNX does not say the meaning of.")
-    weights = nodes.weights[nodes.scored]
-    positive = bool(np.all(weights >= 0))
-    single = replace(nodes, weights=nodes.weights[:, :1], scored=nodes.scored[:, :1])
-    operator, read = ensemble(single, x, exact=positive or bool(base.any()))
-    score = operator(read)
-    score = t.add(score, base) if base.any() else score
-    won = t.less(0.5 if positive else 0.0, score)
-    label = label_of(names, t.reshape(won, "N"))
-    score = t.cast(score, "f32")
-    if transform == "PROBIT":
-        raise Refusal("post_transform PROBIT of a single score.")
-    if positive:
-        return label, t.concat([t.sub(1.0, score), score])
+def _two_classes(nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
+    """Of one score for two classes, the label is the second where it is above 0.5, if no weight is negative, and otherwise above 0.
+    Of two scores the second alone decides, and ONNX Runtime gives 1 and 0 for integer labels, whatever they are."""
+    first, second = (bool(nodes.scored[nodes.mode < 0, k].any()) for k in (0, 1))
+    if len(base) > 1 or (len(base) and not first):
+        raise Refusal("its two classes have base values that ONNX does not say the meaning of.")
+    positive = bool(np.all(nodes.weights[nodes.scored] >= 0))
+    alone = first != second
+    operator, read = ensemble(nodes, x, exact=True)
+    scores = operator(read)
+    scores = t.add(scores, np.array([base[0], 0], base.dtype)) if base.any() else scores
+    decisive = t.take(scores, np.array([0 if alone and first else 1]), axis=1)
+    won = t.reshape(t.less(0.5 if positive and alone else 0.0, decisive), "N")
+    if not alone and names.dtype.kind != "U":
+        names = np.arange(2)
+    label = label_of(names, won)
+    if not alone or second:
+        return label, post_transform(t.cast(scores, "f32"), transform)
+    score = t.cast(decisive, "f32")
     if transform == "LOGISTIC":
-        return label, t.concat([post_transform(t.neg(score), "LOGISTIC"), post_transform(score, "LOGISTIC")])
-    return label, t.concat([t.neg(t.absolute(score)), t.absolute(score)])
+        return label, t.concat([logistic(t.neg(score)), logistic(score)])
+    if transform not in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"):
+        raise Refusal(f"its post_transform is {transform}.")
+    return label, t.concat([t.sub(1.0, score) if positive else t.neg(score), score])
