@@ -13,6 +13,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 
@@ -30,7 +31,7 @@ MEMBERS = {
 def test_probabilities_are_known_to_be_small(name: str) -> None:
     """The estimator on top rejects NaN and ±inf, which ordinary inputs cannot give: no guard computes the members in numpy."""
     X, y = load_iris(return_X_y=True)
-    model: Any = StackingClassifier([("member", MEMBERS[name])], cv=2).fit(X, y)
+    model: Any = StackingClassifier([("member", MEMBERS[name]), ("tree", DecisionTreeClassifier(max_depth=3))], cv=2).fit(X, y)
     for variant in hbc.convert(model, "numpy").variants.values():
         assert variant.plan.limits.guards
         assert all(guard.safe >= 1e4 for guard in variant.plan.limits.guards)

@@ -12,6 +12,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
+from hbc.ops.tree import TreeEnsemble
 
 CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2)
 MARGIN = 1e-3  # for the rounding of intermediate steps, far more than it takes
@@ -98,6 +99,8 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.ones(_width(node))
             case t.IsNan() | t.Less() | t.LessEqual() | t.Equal() | t.And() | t.Or() | t.Not():
                 return np.ones(_width(node))
+            case TreeEnsemble(output="sum"):
+                return np.abs(op.base.astype(np.float64)) + op.n_trees * np.abs(op.values.astype(np.float64)).max(initial=0.0)
             case LogSoftmax():
                 return np.full(_width(node), 2 * sources[0].max() + np.log(_width(node)))
             case t.Exp() if isinstance(node.inputs[0].op, LogSoftmax):
