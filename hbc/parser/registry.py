@@ -26,6 +26,7 @@ from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Input, Node
 from hbc.ir.types import N
 from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.unsupported import reason_against
 
 Outputs = dict[str, tuple[Node, ...]]
 Result = Node | Mapping[str, Node | tuple[Node, ...]]
@@ -412,7 +413,7 @@ def _stand_in(model: Any) -> Outputs:
 
 def _unknown(cls: type, name: str, path: str) -> Culprit:
     parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in CONVERTERS]
-    reason = "no converter is registered for this class."
+    reason = reason_against(cls, name) or "no converter is registered for this class."
     if parents:
         reason = f"no converter is registered for this subclass of {parents[0]}, which may compute something else."
     return Culprit(name, path, reason, f'Register one with @hbc.converts("{name}"), or replace it by a supported estimator.')
