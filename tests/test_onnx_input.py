@@ -307,6 +307,51 @@ def test_learned_operator_on_every_backend(case: tuple[str, Any, Any], backend: 
     assert_agrees(*case[1:], backend)
 
 
+# --- whole models ------------------------------------------------------------------------------------------------------
+
+
+def boosted(name: str) -> Any:
+    """A small model of LightGBM or XGBoost, exported by onnxmltools."""
+    import lightgbm as lgb
+    import xgboost as xgb
+    from onnxmltools import convert_lightgbm, convert_xgboost
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    X = np.where(np.random.default_rng(5).random(NUMBERS.shape) < 0.1, np.float32(np.nan), NUMBERS)
+    X[:, 3] = np.random.default_rng(6).integers(0, 12, len(X))
+    y = np.nan_to_num(X[:, 0]) + (X[:, 3] % 3)
+    two, three, counts = (y > 1).astype(int), np.digitize(y, [0.5, 1.5]), np.round(np.abs(y))
+    small = {"n_estimators": 12, "num_leaves": 6, "verbose": -1, "min_child_samples": 5}
+    models: dict[str, Any] = {
+        "lgb binary": lambda: lgb.LGBMClassifier(**small).fit(X, two),
+        "lgb three classes": lambda: lgb.LGBMClassifier(**small).fit(X, three),
+        "lgb regression": lambda: lgb.LGBMRegressor(**small).fit(X, y),
+        "lgb poisson": lambda: lgb.LGBMRegressor(objective="poisson", **small).fit(X, counts),
+        "lgb forest": lambda: lgb.LGBMRegressor(boosting_type="rf", bagging_fraction=0.6, bagging_freq=1, **small).fit(X, y),
+        "lgb categories": lambda: lgb.LGBMRegressor(**small).fit(X, y, categorical_feature=[3]),
+        "xgb binary": lambda: xgb.XGBClassifier(n_estimators=8, max_depth=3).fit(X, two),
+        "xgb three classes": lambda: xgb.XGBClassifier(n_estimators=8, max_depth=3).fit(X, three),
+        "xgb regression": lambda: xgb.XGBRegressor(n_estimators=8, max_depth=3).fit(X, y),
+        "xgb poisson": lambda: xgb.XGBRegressor(objective="count:poisson", n_estimators=8, max_depth=3).fit(X, counts),
+    }
+    convert = convert_lightgbm if name.startswith("lgb") else convert_xgboost
+    options = {"zipmap": False} if name.startswith("lgb") else {}
+    return convert(models[name](), initial_types=[("X", FloatTensorType([None, 4]))], **options), X
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"lgb {kind}" for kind in ("binary", "three classes", "regression", "poisson", "forest", "categories")),
+        *(f"xgb {kind}" for kind in ("binary", "three classes", "regression", "poisson")),
+    ],
+)
+def test_boosted_trees(name: str) -> None:
+    pytest.importorskip("onnxmltools")
+    model, X = boosted(name)
+    assert_agrees(model, X)
+
+
 # --- inputs, methods, refusals -----------------------------------------------------------------------------------------
 
 

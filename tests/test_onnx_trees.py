@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hbc
+
 pytest.importorskip("onnx")
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
@@ -75,7 +77,7 @@ def test_trees_on_every_backend(options: dict[str, Any], backend: str) -> None:
 
 
 def version_5(dtype: Any, function: int = 1, post: int = 0) -> Any:
-    """Two trees with every mode: x0 <= 1, x1 in {2, 3, 30}, x2 in {-1, 0.5}; x3 != 1, x0 > 0.5."""
+    """Two trees with every mode: x0 <= 1, x1 in {2, 3, 30}, x2 in {-1, 2, 40}; x3 != 1, x0 > 0.5."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def tensor(*values: float) -> Any:
@@ -98,7 +100,7 @@ def version_5(dtype: Any, function: int = 1, post: int = 0) -> Any:
         nodes_falsenodeids=[2, 1, 3, 6, 5],
         nodes_falseleafs=[0, 1, 1, 1, 1],
         nodes_missing_value_tracks_true=[1, 0, 1, 0, 1],
-        membership_values=tensor(2, 3, 30, NAN, -1, 0.5, NAN),
+        membership_values=tensor(2, 3, 30, NAN, -1, 2, 40, NAN),
         leaf_targetids=[0, 0, 0, 0, 1, 1, 1],
         leaf_weights=tensor(0.5, -1.25, 2, 0.1, 3, -0.7, 0.2),
     )
@@ -107,7 +109,15 @@ def version_5(dtype: Any, function: int = 1, post: int = 0) -> Any:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("dtype", "function", "post"), [(np.float32, 1, 0), (np.float64, 1, 0), (np.float32, 0, 2), (np.float32, 1, 1)]
+    ("dtype", "function", "post"), [(np.float32, 1, 0), (np.float64, 1, 0), (np.float32, 0, 0), (np.float32, 1, 3)]
 )
 def test_trees_of_version_5(dtype: Any, function: int, post: int, backend: str) -> None:
-    assert_agrees(version_5(dtype, function, post), at_thresholds(dtype), backend)
+    X = at_thresholds(dtype)
+    X[:60] = np.random.default_rng(0).choice([-1, -0.5, -1.5, 2, 2.5, 40, 40.5, 3, 30, 30.5, 1e10, NAN], (60, 4))
+    assert_agrees(version_5(dtype, function, post), X, backend)
+
+
+@pytest.mark.parametrize("post", [1, 2])
+def test_numbers_of_transforms_that_runtime_and_standard_read_differently(post: int) -> None:
+    with pytest.raises(hbc.UnsupportedOperatorError, match="disagree"):
+        hbc.convert(version_5(np.float32, 1, post), "numpy")

@@ -153,53 +153,83 @@ def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
     return number[order], down[:, 0], down[:, 1], member[order]
 
 
-@dataclass
+@dataclass(frozen=True)
+class SetTest:
+    """Whether x[feature] is one of the values (bytes of x's dtype); missing: whether NaN is; truncated: after its fraction is cut off."""
+
+    feature: int
+    values: bytes
+    missing: bool
+    truncated: bool
+
+    def of(self, dtype: DType) -> Array:
+        return np.frombuffer(self.values, NUMPY_DTYPES[dtype])
+
+    def is_whole(self, dtype: DType) -> bool:
+        values = self.of(dtype)
+        return bool(np.all((values >= 0) & (values == np.floor(values)) & (values < CATEGORY_LIMIT)))
+
+
 class Planes:
-    """Tests for equality and membership as columns behind x, each (feature, values, side of NaN) once: 1 where it is true."""
+    """Tests for equality and membership as columns behind x, each once: 1 where it is true."""
 
-    n_features: int
-    found: dict[tuple[int, bytes, bool], int]
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self.tests: dict[SetTest, int] = {}
 
-    def add(self, feature: int, values: Array, missing: bool) -> int:
+    def add(self, feature: int, values: Array, missing: bool, *, member: bool) -> int:
+        """The column for one value, or for the set of a BRANCH_MEMBER. If that has others than 30 of the numbers 0…30, ONNX Runtime keeps
+        integers, and looks up x cut off to one (BRANCH_MEMBER_BIGSET)."""
         values = np.unique(values + 0.0)  # -0.0 equals 0.0
         if np.isnan(values).any() or not len(values):
             raise Refusal("a node tests for NaN, or for none of any values.")
-        return self.n_features + self.found.setdefault((feature, values.tobytes(), missing), len(self.found))
+        big = member and (len(values) > 30 or values[0] < 0 or values[-1] > 30)
+        if big and np.any((values != np.floor(values)) | (np.abs(values) >= 2.0**31)):
+            raise Refusal("a node tests for a set of numbers that are no 32-bit integers.")
+        test = SetTest(feature, values.tobytes(), missing, bool(big))
+        return self.n_features + self.tests.setdefault(test, len(self.tests))
 
     def behind(self, x: Node) -> Node:
-        if not self.found:
+        if not self.tests:
             return x
-        dtype = NUMPY_DTYPES[x.type.dtype]
-        tests = [(feature, np.frombuffer(values, dtype), missing) for feature, values, missing in self.found]
-        whole = [bool(np.all((v >= 0) & (v == np.floor(v)) & (v < CATEGORY_LIMIT))) for _, v, _ in tests]
-        order = [i for i, is_whole in enumerate(whole) if is_whole] + [i for i, is_whole in enumerate(whole) if not is_whole]
-        blocks = []
-        sets = [tests[i] for i in order if whole[i]]
-        if sets:
-            columns, place = np.unique([feature for feature, _, _ in sets], return_inverse=True)
-            used = t.take(x, columns, axis=1)
-            # A fraction is none of the categories: CategoryPlanes would cut it off.
-            used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
-            operator = CategoryPlanes(
-                columns=place.astype(np.int64),
-                categories=np.concatenate([v for _, v, _ in sets]).astype(np.int64),
-                offsets=np.cumsum([0, *(len(v) for _, v, _ in sets)]).astype(np.int64),
-                inside=np.ones(len(sets), bool),
-                missing=np.array([missing for _, _, missing in sets]),
-                invalid=np.zeros(len(sets), bool),
-                limit=CATEGORY_LIMIT,
-            )
-            blocks.append(operator(used))
-        for feature, values, missing in (tests[i] for i in order if not whole[i]):
-            column = t.take(x, np.array([feature]), axis=1)
-            test = t.equal(column, values[None, :])
-            if missing:
-                test = t.logical_or(test, t.isnan(column))
-            blocks.append(t.max_(as_dtype(test, x.type.dtype), axis=1, keepdims=True))
+        dtype = x.type.dtype
+        groups: dict[str, list[SetTest]] = {"exact": [], "truncated": [], "other": []}
+        for test in self.tests:
+            kind = ("truncated" if test.truncated else "exact") if test.is_whole(dtype) else "other"
+            groups[kind].append(test)
+        blocks = [_category_planes(x, tests, kind) for kind in ("exact", "truncated") if (tests := groups[kind])]
+        blocks += [_equality(x, test) for test in groups["other"]]
+        places = [self.tests[test] for tests in groups.values() for test in tests]
         planes = t.concat(blocks)
-        if order != list(range(len(order))):
-            planes = t.take(planes, np.argsort(order), axis=1)
-        return t.concat([x, planes])
+        return t.concat([x, planes if places == sorted(places) else t.take(planes, np.argsort(places), axis=1)])
+
+
+def _category_planes(x: Node, tests: list[SetTest], kind: str) -> Node:
+    columns, place = np.unique([test.feature for test in tests], return_inverse=True)
+    used = t.take(x, columns, axis=1)
+    if kind == "exact":  # a fraction is none of the categories: CategoryPlanes would cut it off
+        used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
+    sets = [test.of(x.type.dtype) for test in tests]
+    return CategoryPlanes(
+        columns=place.astype(np.int64),
+        categories=np.concatenate(sets).astype(np.int64),
+        offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+        inside=np.ones(len(sets), bool),
+        missing=np.array([test.missing for test in tests]),
+        invalid=np.zeros(len(sets), bool),
+        truncate_negative=kind == "truncated",
+    )(used)
+
+
+def _equality(x: Node, test: SetTest) -> Node:
+    column = t.take(x, np.array([test.feature]), axis=1)
+    value = column
+    if test.truncated:
+        value = t.where(t.less(column, 0.0), t.neg(t.floor(t.neg(column))), t.floor(column))
+    found = t.equal(value, test.of(x.type.dtype)[None, :])
+    if test.missing:
+        found = t.logical_or(found, t.isnan(column))
+    return t.max_(as_dtype(found, x.type.dtype), axis=1, keepdims=True)
 
 
 def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
@@ -219,13 +249,14 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsembl
         threshold = np.where(strict, np.nextafter(value, value.dtype.type(-np.inf)), value)
     swapped = named["BRANCH_GTE"] | named["BRANCH_GT"]
     missing_left = np.where(swapped, ~missing, missing)
-    planes = Planes(x.type.columns, {})
+    planes = Planes(x.type.columns)
     tests = named["BRANCH_EQ"] | named["BRANCH_NEQ"] | named["BRANCH_MEMBER"]
     for i in np.flatnonzero(tests):
         unequal = bool(named["BRANCH_NEQ"][i])
         values = nodes.sets.get(int(number[i]), value[i : i + 1])
         # NaN is unequal to every number.
-        feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal)
+        member = bool(named["BRANCH_MEMBER"][i])
+        feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal, member=member)
     threshold[tests], missing_left[tests] = 0.5, False
     swapped |= named["BRANCH_EQ"] | named["BRANCH_MEMBER"]  # 0 is false and goes left
     left, right = np.where(swapped, false, true), np.where(swapped, true, false)
@@ -362,9 +393,11 @@ def tree_ensemble(call: Call) -> Node:
         _member_sets(modes, call.get("membership_values")),
     )
     names = ("AVERAGE", "SUM", "MIN", "MAX")
-    transforms = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    transform = {0: "NONE", 3: "SOFTMAX_ZERO", 4: "PROBIT"}.get(int(call.get("post_transform", 0)))
+    if transform is None:
+        raise Refusal("its post_transform is 1 or 2: ONNX and ONNX Runtime disagree which is SOFTMAX, and which LOGISTIC.")
     scores = aggregated(nodes, x, names[int(call.get("aggregate_function", 1))], np.zeros(0, NUMPY_DTYPES[dtype]))
-    return post_transform(scores, transforms[int(call.get("post_transform", 0))], alone=nodes.n_outputs == 1)
+    return post_transform(scores, transform, alone=nodes.n_outputs == 1)
 
 
 def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
