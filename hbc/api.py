@@ -35,7 +35,7 @@ from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.place import in_numpy
-from hbc.parser import registry
+from hbc.parser import files, registry
 from hbc.parser.parse import parse
 from hbc.runtime import artifact
 from hbc.runtime.host import HostedExecutable
@@ -64,7 +64,11 @@ def convert(
 ) -> CompiledModel:
     """Compile a fitted model.
 
-    model: a fitted scikit-learn, LightGBM or XGBoost model (`hbc.supported_operators()` lists the classes).
+    model: a fitted scikit-learn, LightGBM or XGBoost model (`hbc.supported_operators()` lists the classes); or an ONNX model as a
+        ModelProto, its bytes, or the path of an .onnx file. Its methods: a classifier's label and probabilities are `predict` and
+        `predict_proba` (a matrix, also of a ZipMap; `classes_` names its columns), a lone output is `predict` (and `transform`, unless
+        the graph says that it is a prediction), any other output has a method of its own name. Values are those of ONNX Runtime,
+        for X cast to the dtypes that the graph declares.
     backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
     X: a sample of the input, needed only where the model does not know its own columns' names or dtypes.
     device: "cpu", "cuda" or "cuda:1".
@@ -78,6 +82,7 @@ def convert(
         _device(device), _positive("threads", threads), _target(target, name), _positive("batch_size", batch_size)
     )
     builder = Builder(name, options, _strategy(strategy, name))
+    model = _opened(model)
     _require_model(model)
     parsed = parse(model, None if X is None else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
@@ -307,6 +312,15 @@ def _strategy(strategy: Any, backend: str) -> str:
     if strategy not in known:
         raise ValueError(f"unknown strategy {strategy!r}; backend {backend!r} has {', '.join(known)}")
     return str(strategy)
+
+
+def _opened(model: Any) -> Any:
+    """The model itself, where an ONNX model is given by its bytes or its path."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return files.read_onnx(bytes(model))
+    if isinstance(model, (str, os.PathLike)) and os.fspath(model).lower().endswith(".onnx"):
+        return files.read_model(Path(model))
+    return model
 
 
 def _require_model(model: Any) -> None:

@@ -170,38 +170,43 @@ class Binarize(Operator):
 
 @operator
 class Function(Operator):
-    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh, sin, cos; log_abs is ln |x|,
-    log1p_abs ln(1 + |x|).
+    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh, sin, cos, log2, log10, power
+    (x to `exponent`); log_abs is ln |x|, log1p_abs ln(1 + |x|).
 
     `on_host`: it stays in numpy, whose bits are the source's; the backends' own exponentials and logarithms differ by an ulp.
     """
 
     function: str
     on_host: bool = False
+    exponent: float = 1.0
 
     columnwise = True
 
     @property
     def creates_missing(self) -> bool:
-        return self.function in ("log", "log1p", "sqrt", "sin", "cos")
+        return self.function in ("log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "power")
 
     @property
     def rounds_exactly(self) -> bool:
         """Whether every library gives the same bits (IEEE 754 says so of square roots only)."""
         return self.function == "sqrt"
 
-    @property
-    def _operator(self) -> t.Unary:
-        return _FUNCTIONS[self.function.removesuffix("_abs")]()
-
     def infer(self, x: TensorType) -> TensorType:
-        return self._operator.infer(x)
+        _require(x.is_float, "the operand must be float")
+        return x
 
     def evaluate(self, x: Array) -> Array:
-        return self._operator.evaluate(np.abs(x) if self.function.endswith("_abs") else x)
+        if self.function == "power":
+            return np.power(x, x.dtype.type(self.exponent))
+        function = getattr(np, self.function.removesuffix("_abs"))
+        return np.asarray(function(np.abs(x) if self.function.endswith("_abs") else x))
 
     def lower(self, x: Node) -> Node:
-        return self._operator(t.absolute(x) if self.function.endswith("_abs") else x)
+        if self.function == "power":
+            return t.power(x, self.exponent)
+        if self.function in ("log2", "log10"):
+            return t.mul(t.log(x), float(1 / np.log(2.0 if self.function == "log2" else 10.0)))
+        return _FUNCTIONS[self.function.removesuffix("_abs")]()(t.absolute(x) if self.function.endswith("_abs") else x)
 
 
 _FUNCTIONS: dict[str, type[t.Unary]] = {

@@ -92,10 +92,15 @@ class LogSoftmax(Operator):
         return x - (np.log1p(total) + np.log(count) + largest)
 
     def lower(self, x: Node) -> Node:
-        largest = t.max_(x, 1, keepdims=True)
-        is_largest = t.equal(x, largest)
-        count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)
-        shift = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
-        total = t.sum_(t.exp(t.sub(t.where(is_largest, -np.inf, x), shift)), 1, keepdims=True)
-        total = t.where(t.equal(total, 0.0), total, t.div(total, count))
-        return t.sub(x, t.add(t.add(t.log1p(total), t.log(count)), largest))
+        return t.sub(x, log_sum_exp(x))
+
+
+def log_sum_exp(x: Node) -> Node:
+    """[N, 1]: ln Σ e^x along the columns, with the largest taken out of the sum; -inf where all are."""
+    largest = t.max_(x, 1, keepdims=True)
+    is_largest = t.equal(x, largest)
+    count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)
+    shift = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
+    total = t.sum_(t.exp(t.sub(t.where(is_largest, -np.inf, x), shift)), 1, keepdims=True)
+    total = t.where(t.equal(total, 0.0), total, t.div(total, count))
+    return t.add(t.add(t.log1p(total), t.log(count)), largest)

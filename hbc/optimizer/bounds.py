@@ -12,6 +12,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
+from hbc.ops.tree import TreeEnsemble
 
 CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2)
 MARGIN = 1e-3  # for the rounding of intermediate steps, far more than it takes
@@ -98,6 +99,8 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.ones(_width(node))
             case t.IsNan() | t.Less() | t.LessEqual() | t.Equal() | t.And() | t.Or() | t.Not():
                 return np.ones(_width(node))
+            case TreeEnsemble(output="sum"):
+                return np.abs(op.base.astype(np.float64)) + op.n_trees * np.abs(op.values.astype(np.float64)).max(initial=0.0)
             case LogSoftmax():
                 return np.full(_width(node), 2 * sources[0].max() + np.log(_width(node)))
             case t.Exp() if isinstance(node.inputs[0].op, LogSoftmax):
@@ -138,9 +141,29 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
 
 
 def _is_share(node: Node) -> bool:
-    """Whether a division is that of numbers in 0 … 1 by their own sum."""
+    """Whether a division is that of numbers ≥ 0 by their own sum, or by another number where that is 0."""
     part, whole = node.inputs
-    return isinstance(part.op, Logistic) and isinstance(whole.op, t.Sum) and whole.inputs[0] is part
+    if isinstance(whole.op, t.Where):
+        whole = whole.inputs[2]
+    return isinstance(whole.op, t.Sum) and whole.inputs[0] is part and _at_least_zero(part)
+
+
+def _at_least_zero(node: Node) -> bool:
+    op = node.op
+    if isinstance(op, Constant):
+        return bool((op.value >= 0).all())
+    if isinstance(op, Interpolate):
+        return bool((op.ys >= 0).all())
+    if isinstance(op, t.Sub):  # 1 - p
+        one, p = node.inputs
+        return isinstance(one.op, Constant) and bool((one.op.value == 1).all()) and isinstance(p.op, Logistic)
+    if isinstance(op, t.Take):
+        return _at_least_zero(node.inputs[0])
+    if isinstance(op, t.Where):
+        return all(map(_at_least_zero, node.inputs[1:]))
+    if isinstance(op, (t.Concat, t.Reshape, t.Cast)):
+        return all(map(_at_least_zero, node.inputs))
+    return isinstance(op, (Logistic, Softmax, t.Sigmoid, t.Exp))
 
 
 def _by_column(value: Array) -> Array:

@@ -13,6 +13,7 @@ READERS = {
     ".lgb": "hbc.parser.lightgbm",
     ".json": "hbc.parser.xgboost",
     ".ubj": "hbc.parser.xgboost",
+    ".onnx": "hbc.parser.onnxml",
     ".pkl": "hbc.parser.sklearn.pickles",
     ".pickle": "hbc.parser.sklearn.pickles",
     ".joblib": "hbc.parser.sklearn.pickles",
@@ -22,7 +23,7 @@ PICKLES = (".pkl", ".pickle", ".joblib")
 
 
 def read_model(path: str | Path, trust: bool = False) -> Any:
-    """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), or, only with `trust`, a pickle.
+    """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), an ONNX model, or, only with `trust`, a pickle.
 
     Unpickling runs whatever code the file contains, so it is refused unless the caller vouches for the file. Raises
     ArtifactError for a file that cannot be read, FileNotFoundError where there is none.
@@ -44,12 +45,21 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
             expected="a file that only holds data",
             advice="If you trust where it comes from, say so: --trust on the command line, read_model(path, trust=True) in Python.",
         )
+    return _read(module, "read_file", path, str(path))
+
+
+def read_onnx(data: bytes) -> Any:
+    """The ONNX model in its serialized form. Raises ArtifactError."""
+    return _read(READERS[".onnx"], "read_bytes", data, "the bytes given as a model")
+
+
+def _read(module: str, function: str, source: Any, path: str) -> Any:
     try:
-        return importlib.import_module(module).read_file(path)
+        return getattr(importlib.import_module(module), function)(source)
     except ImportError as error:
         advice = "Install the library that the model was trained with."
-        raise ArtifactError(path=str(path), found=str(error), expected="the model's library", advice=advice) from error
+        raise ArtifactError(path=path, found=str(error), expected="the model's library", advice=advice) from error
     except Exception as error:  # whatever a library raises for a broken file
         reason = (str(error) or "no reason given").splitlines()[0]  # XGBoost's stack trace follows
         found = f"a file that its library cannot read ({type(error).__name__}: {reason})"
-        raise ArtifactError(path=str(path), found=found, expected="a fitted model") from error
+        raise ArtifactError(path=path, found=found, expected="a fitted model") from error

@@ -184,5 +184,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {"predict": classes.dtype.str} if labelled else {}
+    if name in registry.OBJECT_STRINGS:
+        dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
     return ModelInfo(name, attributes, dtypes, without_rows)

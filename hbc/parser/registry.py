@@ -26,6 +26,7 @@ from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Input, Node
 from hbc.ir.types import N
 from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.unsupported import reason_against
 
 Outputs = dict[str, tuple[Node, ...]]
 Result = Node | Mapping[str, Node | tuple[Node, ...]]
@@ -65,6 +66,9 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
 
     return register
 
+
+OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
+"""Classes whose methods return strings as Python objects, whatever the labels are."""
 
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
@@ -409,7 +413,7 @@ def _stand_in(model: Any) -> Outputs:
 
 def _unknown(cls: type, name: str, path: str) -> Culprit:
     parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in CONVERTERS]
-    reason = "no converter is registered for this class."
+    reason = reason_against(cls, name) or "no converter is registered for this class."
     if parents:
         reason = f"no converter is registered for this subclass of {parents[0]}, which may compute something else."
     return Culprit(name, path, reason, f'Register one with @hbc.converts("{name}"), or replace it by a supported estimator.')

@@ -25,7 +25,7 @@ class Case:
 
     rtol, atol: for float64 outputs, and `reason` says why where they are wider than the default; float32 outputs have the
     contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
-    methods: those to compare; by default all that the source has. float32: also score the matrix as float32.
+    methods: those to compare, last what METHODS has not; by default all that the source has. float32: also score the matrix as float32.
     options: calls (model, matrix) of what the source has by an option only (LightGBM's predict(pred_leaf=True) is `apply`).
     convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
     """

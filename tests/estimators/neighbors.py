@@ -185,6 +185,20 @@ CASES = [
         for weights in ("uniform", "distance")
     ),
     Case("RadiusNeighborsRegressor several outputs", lambda: _regressor(RNR(1.2, p=1), 2)),
+    *(
+        Case(
+            f"NearestNeighbors {algorithm}",
+            lambda a=algorithm: _classifier(nb.NearestNeighbors(n_neighbors=4, algorithm=a)),
+            float32=algorithm != "brute",
+            methods=("kneighbors",),
+        )
+        for algorithm in ALGORITHMS
+    ),
+    Case(
+        "KNeighborsRegressor kneighbors",
+        lambda: _regressor(KNR(4, p=1), features=2),
+        methods=("predict", "kneighbors"),
+    ),
     Case("KNeighborsTransformer", lambda: _classifier(nb.KNeighborsTransformer(n_neighbors=3))),
     Case(
         "KNeighborsTransformer connectivity",

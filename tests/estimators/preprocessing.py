@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -121,6 +123,42 @@ FUNCTIONS = [
 ]
 
 
+def _cyclic(x, period=24.0):
+    return np.column_stack([np.sin(2 * np.pi * x[:, 0] / period), np.cos(2 * np.pi * x[:, 0] / period), x[:, 1] % period])
+
+
+def _ratios(x):
+    return np.hstack([x[:, [0]] / (x[:, [1]] + 1), x[:, 1:3] - x[:, 2:4], np.abs(x).sum(axis=1, keepdims=True)])
+
+
+def _guarded(x, low=0.0):
+    if not isinstance(x, np.ndarray):
+        raise TypeError
+    return np.where(x > low, np.log1p(np.maximum(x, low)), -((-x) ** 2))
+
+
+LAMBDAS = [
+    Case(f"FunctionTransformer {name}", lambda f=function, k=arguments, d=data: _fit(FunctionTransformer(f, kw_args=k), d))
+    for name, function, arguments, data in (
+        ("lambda", lambda x: 2 * x + 1, None, X),
+        ("lambda of integers", lambda x: 2 * x + 1, None, INTEGERS),
+        ("lambda of integers, divided", lambda x: (x - 3) / 2 + x**2, None, INTEGERS),
+        ("clip", np.clip, {"a_min": -0.5, "a_max": 2}, GAPS),
+        ("partial clip", functools.partial(np.clip, min=1.0, max=None), None, X),
+        ("array constant", lambda x: (x - np.arange(5.0)) * np.float32(0.3), None, X),
+        ("cyclic", _cyclic, {"period": 7}, X),
+        ("ratios", _ratios, None, X),
+        ("where", _guarded, {"low": 0.1}, X),
+        ("powers", lambda x: x**3 + x**0.5 - 1 / x, None, POSITIVE + 1),
+        ("log10 and log2", lambda x: np.log10(x + 1.0) - np.log2(x + 1.0), None, POSITIVE),
+        ("comparison", lambda x: (x >= 0) & ~np.isnan(x) | (x < -5), None, GAPS),
+        ("rounded", lambda x: np.ceil(x) + np.trunc(x / 3) + np.sign(x), None, GAPS),
+        ("fmax", lambda x: np.fmax(x, 0), None, GAPS),
+        ("as float32", lambda x: (x > 0).astype(np.float32), None, X),
+    )
+]
+
+
 def _before_a_model(*steps, data=X):
     """What the source's classifier or forest rejects is made by the steps before it."""
     model = make_pipeline(*steps)
@@ -194,4 +232,4 @@ CHAINS = [
     Case("KBinsDiscretizer before LogisticRegression", lambda: _before_a_model(KBinsDiscretizer(3), LogisticRegression())),
 ]
 
-CASES = [*CHAINS, *SCALERS, *BINS, *POLYNOMIALS, *FUNCTIONS]
+CASES = [*CHAINS, *SCALERS, *BINS, *POLYNOMIALS, *FUNCTIONS, *LAMBDAS]

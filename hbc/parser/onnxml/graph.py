@@ -28,12 +28,14 @@ LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
 
 @dataclass(frozen=True)
 class InputTensor:
-    """An input of the ONNX graph. width: its columns, None where the file does not say; rank 1 or 2."""
+    """An input of the ONNX graph. width: its columns, None where the file does not say; rank 1 or 2; refusal: why it cannot be taken,
+    which is said when the model is converted."""
 
     name: str
     dtype: str
     width: int | None
     rank: int
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Source:
 
     @cached_property
     def inputs(self) -> tuple[InputTensor, ...]:
-        return tuple(_input(info) for info in self.proto.graph.input if info.name not in self.constants)
+        return tuple(_described(info) for info in self.proto.graph.input if info.name not in self.constants)
 
     @property
     def width(self) -> int | None:
@@ -88,6 +90,9 @@ class Source:
 
     def run(self, x: Frame) -> list[tuple[str, Value]]:
         """The graph's outputs by name, computed from the caller's columns."""
+        for tensor in self.inputs:
+            if tensor.refusal is not None:
+                raise tensor.refusal
         self._require_known()
         values: dict[str, Value] = {**self.constants, **self._entries(x)}
         rows = next(value for value in values.values() if isinstance(value, Node))
@@ -259,6 +264,13 @@ def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
     graph = helper.make_graph([node], "constants", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return ReferenceEvaluator(model).run(None, {name: value for name, value in values.items() if name})
+
+
+def _described(info: Any) -> InputTensor:
+    try:
+        return _input(info)
+    except Refusal as refusal:
+        return InputTensor(info.name, "f32", 1, 2, refusal)
 
 
 def _input(info: Any) -> InputTensor:

@@ -8,7 +8,7 @@ from hbc.ir.graph import Node
 from hbc.ops import tensor as t
 from hbc.ops.linear import Linear
 from hbc.parser.frame import Refusal
-from hbc.parser.onnxml.transforms import label_of, labels, post_transform, table_of_labels
+from hbc.parser.onnxml.transforms import first_largest, label_of, labels, post_transform, table_of_labels
 from hbc.parser.onnxml.values import ML, Call, implements
 
 
@@ -42,7 +42,7 @@ def linear_classifier(call: Call) -> tuple[Node, Node]:
     scores = _scores(call, size)
     transform = call.get("post_transform", "NONE")
     if size > 1:
-        return labels(names[:size], t.argmax(scores, 1)), post_transform(scores, transform)
+        return labels(names[:size], first_largest(scores, 1)), post_transform(scores, transform)
     if len(names) != 2 or transform != "NONE":
         raise Refusal(
             f"it has one score for {len(names)} classes and post_transform {transform}.", "Export it with a score a class."

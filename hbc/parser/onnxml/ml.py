@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
-from hbc.ops.checks import CheckValues
+from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import Categorize
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.onnxml.tensor import taken_rows
@@ -54,7 +54,8 @@ def normalizer(call: Call) -> Node:
     norm = call.get("norm", "MAX")
     single = t.cast(x, "f32")
     if norm == "MAX":
-        size = t.max_(single, axis=1, keepdims=True)
+        least = float(np.finfo(np.float32).min)
+        size = t.max_(t.where(t.less(least, single), single, least), axis=1, keepdims=True)  # NaN is passed over
         scaled = t.div(single, size)
     elif norm == "L1":
         size = t.sum_(t.cast(t.absolute(x), "f32"), axis=1, keepdims=True, ordered=True)
@@ -72,7 +73,10 @@ def normalizer(call: Call) -> Node:
 @implements("Binarizer", attributes=("threshold",), domain=ML)
 def binarizer(call: Call) -> Node:
     x = call.rows_of(0)
-    return t.cast(t.less(t.constant(call.get("threshold", np.float32(0)), x.type.dtype), x), x.type.dtype)
+    if x.type.dtype != "f32":
+        raise Refusal(f"its input is {x.type}; ONNX Runtime takes float32.")
+    x = Check("onnx.ModelProto", allow_nan=False, allow_inf=True, min_rows=0)(x)
+    return t.cast(t.less(t.constant(call.get("threshold", np.float32(0))), x), "f32")
 
 
 @implements("FeatureVectorizer", attributes=("inputdimensions",), domain=ML)
@@ -97,6 +101,7 @@ def array_feature_extractor(call: Call) -> Value:
     if (table.ndim > 1 and table.shape[0] != 1) or not isinstance(places, Node):
         raise Refusal("it takes computed places of several rows.")
     index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
+    index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime has no kernel for none
     return Row(taken_rows(table.ravel(), index))
 
 
@@ -182,15 +187,17 @@ def _encoded(call: Call, x: Node) -> Node:
     if default is None:
         name, default = DEFAULTS[values.dtype.kind]
         default = call.get(name, default)
-    return _looked_up(x, keys, values, np.asarray(default).ravel()[0])
+    return _looked_up(x, keys, values, np.asarray(default).ravel()[0], call.opset)
 
 
-def _looked_up(x: Node, keys: Array, values: Array, default: Any) -> Node:
+def _looked_up(x: Node, keys: Array, values: Array, default: Any, opset: int = 1) -> Node:
     rank = len(x.type.shape)
     column = t.reshape(x, "N", 1) if rank == 1 else x
     if x.type.dtype != "str":
         keys = keys.astype(NUMPY_DTYPES[x.type.dtype])
     nan = np.flatnonzero(np.isnan(keys)) if keys.dtype.kind == "f" else np.zeros(0, np.int64)
+    if len(nan) and opset < 4:
+        keys, values, nan = keys[~np.isnan(keys)], values[~np.isnan(keys)], nan[:0]  # NaN equals nothing yet
     known = np.delete(np.arange(len(keys)), nan)
     if len(np.unique(keys[known])) < len(known) or len(nan) > 1:
         raise Refusal("it has one key twice.")

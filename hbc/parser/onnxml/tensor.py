@@ -11,9 +11,11 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, Dim
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
 from hbc.parser.frame import Refusal
-from hbc.parser.onnxml.values import Call, Dims, Row, Value, as_dtype, dtype_of, implements, inner_axis, like
+from hbc.parser.onnxml.transforms import first_largest
+from hbc.parser.onnxml.values import Call, Dims, Row, Value, as_dtype, dtype_of, implements, inner_axis
 
 # --- elementwise -------------------------------------------------------------------------------------------------------
 
@@ -79,8 +81,10 @@ def power(call: Call) -> Node:
 @implements("Sign")
 def sign(call: Call) -> Node:
     x = call.node(0)
-    below = t.where(t.less(x, 0.0), like(-1, x), like(0, x))
-    return t.where(t.less(0.0, x), like(1, x), below)
+    if not x.type.is_float:
+        raise Refusal("it takes the sign of integers.")
+    zero = t.where(t.isnan(x), x, 0.0)
+    return t.where(t.less(0.0, x), 1.0, t.where(t.less(x, 0.0), t.constant(-1.0, x.type.dtype), zero))
 
 
 @implements("Sum", "Mean", "Max", "Min")
@@ -119,7 +123,16 @@ def cast(call: Call) -> Value:
 def _cast(x: Node, dtype: str) -> Node:
     if x.type.dtype != dtype and "str" in (x.type.dtype, dtype):
         raise Refusal("it makes numbers of strings, or strings of numbers.")
-    return as_dtype(x, dtype)
+    if not x.type.is_float or dtype in ("f32", "f64", "str"):
+        return as_dtype(x, dtype)
+    if dtype == "bool":
+        return t.logical_not(t.equal(x, 0.0))
+    if dtype not in ("i32", "i64"):
+        raise Refusal(f"it makes {dtype} of floats.")
+    # What does not fit, NaN included, is the least integer, as x86 processors have it.
+    least = -(2.0 ** (31 if dtype == "i32" else 63))
+    fits = t.logical_and(t.less_equal(least, x), t.less(x, -least))
+    return as_dtype(t.where(fits, x, least), dtype)
 
 
 @implements("Identity")
@@ -173,7 +186,13 @@ def softmax(call: Call) -> Node:
 
 def _log_sum_exp(x: Node, axis: int) -> Node:
     largest = t.max_(x, axis, keepdims=True)
+    largest = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
     return t.add(t.log(t.sum_(t.exp(t.sub(x, largest)), axis, keepdims=True)), largest)
+
+
+def _without_nan(x: Node) -> Node:
+    """What ONNX Runtime's vectorized reductions make of NaN depends on its place, so it is rejected."""
+    return Check("onnx.ModelProto", allow_nan=False, allow_inf=True, min_rows=0)(x) if x.type.is_float else x
 
 
 def _product(x: Node, axis: int) -> Node:
@@ -189,8 +208,8 @@ def _product(x: Node, axis: int) -> Node:
 REDUCTIONS: dict[str, Callable[[Node, int], Node]] = {
     "ReduceSum": lambda x, axis: t.sum_(x, axis, keepdims=True),
     "ReduceMean": lambda x, axis: t.div(t.sum_(x, axis, keepdims=True), float(x.type.shape[axis])),
-    "ReduceMax": lambda x, axis: t.max_(x, axis, keepdims=True),
-    "ReduceMin": lambda x, axis: t.min_(x, axis, keepdims=True),
+    "ReduceMax": lambda x, axis: t.max_(_without_nan(x), axis, keepdims=True),
+    "ReduceMin": lambda x, axis: t.min_(_without_nan(x), axis, keepdims=True),
     "ReduceProd": _product,
     "ReduceL1": lambda x, axis: t.sum_(t.absolute(x), axis, keepdims=True),
     "ReduceL2": lambda x, axis: t.sqrt(t.sum_(t.mul(x, x), axis, keepdims=True)),
@@ -222,7 +241,7 @@ def argmax(call: Call) -> Node:
     if int(call.get("select_last_index", 0)):
         raise Refusal("of several it takes the last.")
     axis = inner_axis(int(call.get("axis", 0)), x)
-    found = t.argmax(x if call.op == "ArgMax" else t.neg(x), axis)
+    found = first_largest(x if call.op == "ArgMax" else t.neg(x), axis)
     if not int(call.get("keepdims", 1)):
         return found
     return t.reshape(found, *x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])
@@ -381,8 +400,8 @@ def gather(call: Call) -> Value:
 def taken_rows(table: Array, index: Node) -> Node:
     """table[index], for places that are known to lie in the table."""
     source = index
-    while isinstance(source.op, (t.Cast, t.Reshape)):
-        source = source.inputs[0]
+    while isinstance(source.op, (Check, t.Cast, t.Reshape, t.Where)):
+        source = source.inputs[-1]
     if not isinstance(source.op, t.ArgMax) or int(source.inputs[0].type.shape[source.op.axis]) > len(table):
         raise Refusal("it looks up places that are no ArgMax, and might lie outside.")
     return t.take(table, t.cast(index, "i64"), axis=0)

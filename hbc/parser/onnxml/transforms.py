@@ -29,20 +29,19 @@ def label_of(names: Array, second: Node) -> Node:
     return labels(names, t.cast(second, "i64"))
 
 
+def first_largest(x: Node, axis: int) -> Node:
+    """The place of the first of the largest, as a loop with > finds it: NaN is passed over, but the first value if it is NaN stays."""
+    if not x.type.is_float:
+        return t.argmax(x, axis)
+    missing = t.isnan(x)
+    first = t.take(missing, np.array(0), axis=axis)
+    return t.where(first, t.constant(0, "i64"), t.argmax(t.where(missing, -np.inf, x), axis))
+
+
 def logistic(x: Node) -> Node:
     """1 / (1 + e^-|x|), and 1 minus that below 0."""
     upper = t.div(1.0, t.add(1.0, t.exp(t.neg(t.absolute(x)))))
     return t.where(t.less(x, 0.0), t.sub(1.0, upper), upper)
-
-
-def probit(x: Node) -> Node:
-    """√2 · erf⁻¹(2x - 1), by Winitzki's approximation of the inverse error function."""
-    y = t.sub(t.mul(x, 2.0), 1.0)
-    log = t.log(t.mul(t.sub(1.0, y), t.add(1.0, y)))
-    half = t.add(t.mul(log, 0.5), float(np.float32(2) / np.float32(np.float32(3.14159) * np.float32(0.147))))
-    root = t.sqrt(t.sub(t.mul(half, half), t.mul(log, float(np.float32(1) / np.float32(0.147)))))
-    size = t.sqrt(t.sub(root, half))
-    return t.mul(t.where(t.less(y, 0.0), t.neg(size), size), 1.41421356)
 
 
 def softmax_zero(x: Node) -> Node:
@@ -55,8 +54,14 @@ def softmax_zero(x: Node) -> Node:
 
 
 def post_transform(scores: Node, name: str, *, alone: bool = False) -> Node:
-    """The scores [N, K] transformed; `alone`: they are one column, of which only PROBIT makes something else."""
-    if name == "NONE" or (alone and name != "PROBIT"):
+    """The scores [N, K] transformed; `alone`: they are one column, which stays as it is.
+
+    PROBIT is refused: ONNX Runtime's formula takes the difference of nearly equal float32 numbers around 1/2, so that the last bit of a
+    logarithm changes the result by 1e-4, and its library's logarithm is not ours.
+    """
+    if name == "PROBIT":
+        raise Refusal("its post_transform is PROBIT, whose result depends on rounding.", "Export it with another one.")
+    if name == "NONE" or (alone and name in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")):
         return scores
     if name == "LOGISTIC":
         return logistic(scores)
@@ -64,6 +69,4 @@ def post_transform(scores: Node, name: str, *, alone: bool = False) -> Node:
         return Softmax()(scores)
     if name == "SOFTMAX_ZERO":
         return softmax_zero(scores)
-    if name == "PROBIT":
-        return probit(scores)
     raise Refusal(f"its post_transform is {name!r}.")

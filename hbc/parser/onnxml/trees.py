@@ -14,7 +14,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
-from hbc.parser.onnxml.transforms import label_of, labels, post_transform, table_of_labels
+from hbc.parser.onnxml.transforms import first_largest, label_of, labels, logistic, post_transform, table_of_labels
 from hbc.parser.onnxml.values import ML, Call, as_dtype, implements
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
@@ -153,53 +153,83 @@ def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
     return number[order], down[:, 0], down[:, 1], member[order]
 
 
-@dataclass
+@dataclass(frozen=True)
+class SetTest:
+    """Whether x[feature] is one of the values (bytes of x's dtype); missing: whether NaN is; truncated: after its fraction is cut off."""
+
+    feature: int
+    values: bytes
+    missing: bool
+    truncated: bool
+
+    def of(self, dtype: DType) -> Array:
+        return np.frombuffer(self.values, NUMPY_DTYPES[dtype])
+
+    def is_whole(self, dtype: DType) -> bool:
+        values = self.of(dtype)
+        return bool(np.all((values >= 0) & (values == np.floor(values)) & (values < CATEGORY_LIMIT)))
+
+
 class Planes:
-    """Tests for equality and membership as columns behind x, each (feature, values, side of NaN) once: 1 where it is true."""
+    """Tests for equality and membership as columns behind x, each once: 1 where it is true."""
 
-    n_features: int
-    found: dict[tuple[int, bytes, bool], int]
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self.tests: dict[SetTest, int] = {}
 
-    def add(self, feature: int, values: Array, missing: bool) -> int:
+    def add(self, feature: int, values: Array, missing: bool, *, member: bool) -> int:
+        """The column for one value, or for the set of a BRANCH_MEMBER. If that has others than 30 of the numbers 0…30, ONNX Runtime keeps
+        integers, and looks up x cut off to one (BRANCH_MEMBER_BIGSET)."""
         values = np.unique(values + 0.0)  # -0.0 equals 0.0
         if np.isnan(values).any() or not len(values):
             raise Refusal("a node tests for NaN, or for none of any values.")
-        return self.n_features + self.found.setdefault((feature, values.tobytes(), missing), len(self.found))
+        big = member and (len(values) > 30 or values[0] < 0 or values[-1] > 30)
+        if big and np.any((values != np.floor(values)) | (np.abs(values) >= 2.0**31)):
+            raise Refusal("a node tests for a set of numbers that are no 32-bit integers.")
+        test = SetTest(feature, values.tobytes(), missing, bool(big))
+        return self.n_features + self.tests.setdefault(test, len(self.tests))
 
     def behind(self, x: Node) -> Node:
-        if not self.found:
+        if not self.tests:
             return x
-        dtype = NUMPY_DTYPES[x.type.dtype]
-        tests = [(feature, np.frombuffer(values, dtype), missing) for feature, values, missing in self.found]
-        whole = [bool(np.all((v >= 0) & (v == np.floor(v)) & (v < CATEGORY_LIMIT))) for _, v, _ in tests]
-        order = [i for i, is_whole in enumerate(whole) if is_whole] + [i for i, is_whole in enumerate(whole) if not is_whole]
-        blocks = []
-        sets = [tests[i] for i in order if whole[i]]
-        if sets:
-            columns, place = np.unique([feature for feature, _, _ in sets], return_inverse=True)
-            used = t.take(x, columns, axis=1)
-            # A fraction is none of the categories: CategoryPlanes would cut it off.
-            used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
-            operator = CategoryPlanes(
-                columns=place.astype(np.int64),
-                categories=np.concatenate([v for _, v, _ in sets]).astype(np.int64),
-                offsets=np.cumsum([0, *(len(v) for _, v, _ in sets)]).astype(np.int64),
-                inside=np.ones(len(sets), bool),
-                missing=np.array([missing for _, _, missing in sets]),
-                invalid=np.zeros(len(sets), bool),
-                limit=CATEGORY_LIMIT,
-            )
-            blocks.append(operator(used))
-        for feature, values, missing in (tests[i] for i in order if not whole[i]):
-            column = t.take(x, np.array([feature]), axis=1)
-            test = t.equal(column, values[None, :])
-            if missing:
-                test = t.logical_or(test, t.isnan(column))
-            blocks.append(t.max_(as_dtype(test, x.type.dtype), axis=1, keepdims=True))
+        dtype = x.type.dtype
+        groups: dict[str, list[SetTest]] = {"exact": [], "truncated": [], "other": []}
+        for test in self.tests:
+            kind = ("truncated" if test.truncated else "exact") if test.is_whole(dtype) else "other"
+            groups[kind].append(test)
+        blocks = [_category_planes(x, tests, kind) for kind in ("exact", "truncated") if (tests := groups[kind])]
+        blocks += [_equality(x, test) for test in groups["other"]]
+        places = [self.tests[test] for tests in groups.values() for test in tests]
         planes = t.concat(blocks)
-        if order != list(range(len(order))):
-            planes = t.take(planes, np.argsort(order), axis=1)
-        return t.concat([x, planes])
+        return t.concat([x, planes if places == sorted(places) else t.take(planes, np.argsort(places), axis=1)])
+
+
+def _category_planes(x: Node, tests: list[SetTest], kind: str) -> Node:
+    columns, place = np.unique([test.feature for test in tests], return_inverse=True)
+    used = t.take(x, columns, axis=1)
+    if kind == "exact":  # a fraction is none of the categories: CategoryPlanes would cut it off
+        used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
+    sets = [test.of(x.type.dtype) for test in tests]
+    return CategoryPlanes(
+        columns=place.astype(np.int64),
+        categories=np.concatenate(sets).astype(np.int64),
+        offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+        inside=np.ones(len(sets), bool),
+        missing=np.array([test.missing for test in tests]),
+        invalid=np.zeros(len(sets), bool),
+        truncate_negative=kind == "truncated",
+    )(used)
+
+
+def _equality(x: Node, test: SetTest) -> Node:
+    column = t.take(x, np.array([test.feature]), axis=1)
+    value = column
+    if test.truncated:
+        value = t.where(t.less(column, 0.0), t.neg(t.floor(t.neg(column))), t.floor(column))
+    found = t.equal(value, test.of(x.type.dtype)[None, :])
+    if test.missing:
+        found = t.logical_or(found, t.isnan(column))
+    return t.max_(as_dtype(found, x.type.dtype), axis=1, keepdims=True)
 
 
 def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
@@ -219,13 +249,14 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsembl
         threshold = np.where(strict, np.nextafter(value, value.dtype.type(-np.inf)), value)
     swapped = named["BRANCH_GTE"] | named["BRANCH_GT"]
     missing_left = np.where(swapped, ~missing, missing)
-    planes = Planes(x.type.columns, {})
+    planes = Planes(x.type.columns)
     tests = named["BRANCH_EQ"] | named["BRANCH_NEQ"] | named["BRANCH_MEMBER"]
     for i in np.flatnonzero(tests):
         unequal = bool(named["BRANCH_NEQ"][i])
         values = nodes.sets.get(int(number[i]), value[i : i + 1])
         # NaN is unequal to every number.
-        feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal)
+        member = bool(named["BRANCH_MEMBER"][i])
+        feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal, member=member)
     threshold[tests], missing_left[tests] = 0.5, False
     swapped |= named["BRANCH_EQ"] | named["BRANCH_MEMBER"]  # 0 is false and goes left
     left, right = np.where(swapped, false, true), np.where(swapped, true, false)
@@ -362,9 +393,11 @@ def tree_ensemble(call: Call) -> Node:
         _member_sets(modes, call.get("membership_values")),
     )
     names = ("AVERAGE", "SUM", "MIN", "MAX")
-    transforms = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    transform = {0: "NONE", 3: "SOFTMAX_ZERO", 4: "PROBIT"}.get(int(call.get("post_transform", 0)))
+    if transform is None:
+        raise Refusal("its post_transform is 1 or 2: ONNX and ONNX Runtime disagree which is SOFTMAX, and which LOGISTIC.")
     scores = aggregated(nodes, x, names[int(call.get("aggregate_function", 1))], np.zeros(0, NUMPY_DTYPES[dtype]))
-    return post_transform(scores, transforms[int(call.get("post_transform", 0))], alone=nodes.n_outputs == 1)
+    return post_transform(scores, transform, alone=nodes.n_outputs == 1)
 
 
 def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
@@ -430,28 +463,24 @@ def tree_ensemble_classifier(call: Call) -> tuple[Node, Node]:
     nodes = _nodes(call, "class", size, x.type.dtype)
     base = _exact(_floats(call, "base_values"), x.type.dtype)
     transform = call.get("post_transform", "NONE")
-    leaf = nodes.mode < 0
-    scored = np.asarray(nodes.scored[leaf].any(axis=0))
-    if size == 2 and scored.sum() == 1:
-        return _binary(call, nodes, x, base, transform, names)
-    # Whether a row has a score for a class must not depend on the row: somewhere every leaf of a tree has one.
-    _require_scores(nodes, scored, len(base))
+    scored = np.asarray(nodes.scored[nodes.mode < 0].any(axis=0))
     if size < 2:
         raise Refusal("it has one class.")
-    if len(base) not in (0, size) or (size == 2 and len(base)):
-        raise Refusal(f"it has {len(base)} base values for {size} classes.")
-    operator, read = ensemble(nodes, x, exact=bool(base.any()) or size == 2)
-    scores = operator(read)
+    _require_scores(nodes, scored, len(base))
     if size == 2:
-        # ONNX Runtime gives 1 and 0 here, whatever the labels are.
-        raise Refusal("it has two classes with weights of their own.", "Export it with one score for two classes.")
+        return _two_classes(nodes, x, base, transform, names)
+    if len(base) not in (0, size):
+        raise Refusal(f"it has {len(base)} base values for {size} classes.")
+    operator, read = ensemble(nodes, x, exact=bool(base.any()))
+    scores = operator(read)
     scores = t.add(scores, base) if base.any() else scores
     candidates = np.flatnonzero(scored | (len(base) > 0))
-    best = t.argmax(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
+    best = first_largest(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
     return labels(names[candidates], best), post_transform(t.cast(scores, "f32"), transform)
 
 
 def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
+    """Whether a row has a score for a class must not depend on the row: some tree has one in every leaf."""
     number, _, _, tree = _copied_apart(nodes)
     leaf = nodes.mode[number] < 0
     has = nodes.scored[number]
@@ -461,24 +490,27 @@ def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
         raise Refusal("some of its leaves have no weight for a class.")
 
 
-def _binary(call: Call, nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
-    """Two classes with one score: the second class's, as a probability where no weight is negative, and otherwise around 0."""
-    column = int(nodes.scored[nodes.mode < 0].any(axis=0).argmax())
-    if column != 0 or len(base) > 1:
-        raise Refusal("its two classes have base values or weights that ONNX does not say the meaning of.")
-    weights = nodes.weights[nodes.scored]
-    positive = bool(np.all(weights >= 0))
-    single = replace(nodes, weights=nodes.weights[:, :1], scored=nodes.scored[:, :1])
-    operator, read = ensemble(single, x, exact=positive or bool(base.any()))
-    score = operator(read)
-    score = t.add(score, base) if base.any() else score
-    won = t.less(0.5 if positive else 0.0, score)
-    label = label_of(names, t.reshape(won, "N"))
-    score = t.cast(score, "f32")
-    if transform == "PROBIT":
-        raise Refusal("post_transform PROBIT of a single score.")
-    if positive:
-        return label, t.concat([t.sub(1.0, score), score])
+def _two_classes(nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
+    """Of one score for two classes, the label is the second where it is above 0.5, if no weight is negative, and otherwise above 0.
+    Of two scores the second alone decides, and ONNX Runtime gives 1 and 0 for integer labels, whatever they are."""
+    first, second = (bool(nodes.scored[nodes.mode < 0, k].any()) for k in (0, 1))
+    if len(base) > 1 or (len(base) and not first):
+        raise Refusal("its two classes have base values that ONNX does not say the meaning of.")
+    positive = bool(np.all(nodes.weights[nodes.scored] >= 0))
+    alone = first != second
+    operator, read = ensemble(nodes, x, exact=True)
+    scores = operator(read)
+    scores = t.add(scores, np.array([base[0], 0], base.dtype)) if base.any() else scores
+    decisive = t.take(scores, np.array([0 if alone and first else 1]), axis=1)
+    won = t.reshape(t.less(0.5 if positive and alone else 0.0, decisive), "N")
+    if not alone and names.dtype.kind != "U":
+        names = np.arange(2)
+    label = label_of(names, won)
+    if not alone or second:
+        return label, post_transform(t.cast(scores, "f32"), transform)
+    score = t.cast(decisive, "f32")
     if transform == "LOGISTIC":
-        return label, t.concat([post_transform(t.neg(score), "LOGISTIC"), post_transform(score, "LOGISTIC")])
-    return label, t.concat([t.neg(t.absolute(score)), t.absolute(score)])
+        return label, t.concat([logistic(t.neg(score)), logistic(score)])
+    if transform not in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"):
+        raise Refusal(f"its post_transform is {transform}.")
+    return label, t.concat([t.sub(1.0, score) if positive else t.neg(score), score])

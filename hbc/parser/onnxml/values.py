@@ -131,11 +131,6 @@ def as_dtype(x: Node, dtype: str) -> Node:
     return t.cast(x, cast(DType, dtype))
 
 
-def like(value: Any, x: Node) -> Node:
-    """A constant of x's dtype."""
-    return t.constant(value, x.type.dtype)
-
-
 def dtype_of(element_type: int) -> DType:
     """The dtype of an ONNX element type. Raises Refusal for those without one (float16, uint64, …)."""
     import onnx

@@ -10,11 +10,11 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
-from hbc.ops.linear import Logistic, Softmax
+from hbc.ops.linear import Softmax
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Outputs, Result, children, converts
 from hbc.parser.sklearn.common import as_float, checked, labels
-from hbc.parser.sklearn.linear import float_type, normalized
+from hbc.parser.sklearn.linear import float_type, logistic, normalized
 from hbc.parser.sklearn.members import as_columns, constant_rows, convert_members, response, response_method, total
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods
 
@@ -79,7 +79,7 @@ def _calibrated(calibrated: Any, calibrator: Any, score: Node, place: str) -> No
     score = t.cast(
         score, float_type(NUMPY_DTYPES[score.type.dtype], np.asarray(calibrator.a_).dtype, np.asarray(calibrator.b_).dtype)
     )
-    return t.cast(Logistic()(t.neg(t.add(t.mul(score, float(calibrator.a_)), float(calibrator.b_)))), "f64")
+    return t.cast(logistic(t.neg(t.add(t.mul(score, float(calibrator.a_)), float(calibrator.b_)))), "f64")
 
 
 def _tempered(calibrated: Any, scores: Node, method: str) -> Node:

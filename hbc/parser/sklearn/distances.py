@@ -47,12 +47,14 @@ REDUCTIONS = {"euclidean", "l2", "sqeuclidean", "manhattan", "l1", "cityblock", 
 """Of the metrics here, those that ArgKmin and RadiusNeighbors take."""
 
 
-def squared_expanded(x: Node, points: Array) -> Node:
-    """f64[N, M]: x² - 2 x·y + y², added in this order (the product with -2y is -2 times the product, to the bit); may be negative."""
+def squared_expanded(x: Node, points: Array, norms: Array | None = None) -> Node:
+    """f64[N, M]: x² - 2 x·y + y², added in this order (the product with -2y is -2 times the product, to the bit); may be negative.
+    `norms`: the y², where the source has them ready."""
     points = np.asarray(points, np.float64)
+    norms = np.einsum("ij,ij->i", points, points) if norms is None else norms
     x = t.cast(x, "f64")
     middle = t.matmul(x, -2.0 * points.T)
-    return t.add(t.add(middle, t.sum_(t.mul(x, x), 1, keepdims=True)), np.einsum("ij,ij->i", points, points)[None])
+    return t.add(t.add(middle, t.sum_(t.mul(x, x), 1, keepdims=True)), norms[None])
 
 
 def common_float(x: Node, points: Array) -> Literal["f32", "f64"]:

@@ -38,6 +38,11 @@ def affine(x: Node, weights: Array, intercept: Any) -> Node:
     return t.add(t.cast(t.matmul(x, weights.astype(dtype)), total), bias)
 
 
+def logistic(x: Node) -> Node:
+    """1 / (1 + e^-x)"""
+    return Logistic()(x)
+
+
 def coefficients(m: Any) -> Array:
     """coef_, dense (`sparsify()` makes it sparse)."""
     coef = m.coef_
@@ -139,7 +144,7 @@ def normalized(proba: Node) -> Node:
 
 def _one_vs_rest_proba(scores: Node) -> Node:
     """LinearClassifierMixin._predict_proba_lr"""
-    proba = Logistic()(scores)
+    proba = logistic(scores)
     if proba.type.columns == 1:
         return t.concat([t.sub(1.0, proba), proba])
     return normalized(proba)

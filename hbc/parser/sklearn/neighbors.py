@@ -34,6 +34,12 @@ def _places(m: Any, found: Search, k: int) -> Node:
     return found.nearest(k)
 
 
+def _kneighbors(m: Any, found: Search, columns: Node) -> tuple[Node, ...]:
+    """The distances to the k nearest and their numbers. Equally distant ones come by their place in the training data, or in the
+    tree; in the source as a quicksort has left them."""
+    return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
+
+
 def _weights(m: Any, found: Search, columns: Node) -> Node | None:
     """[N, k]: 1 / distance, or 1 for all at distance 0 and 0 for the others where there are any (_get_weights)."""
     if m.weights in (None, "uniform"):
@@ -96,6 +102,7 @@ def k_neighbors_classifier(m: Any, x: Node) -> Result:
     return {
         "predict": _labelled(m, outputs, indices),
         "predict_proba": tuple(probabilities) if m.outputs_2d_ else probabilities[0],
+        "kneighbors": _kneighbors(m, found, columns),
     }
 
 
@@ -117,16 +124,13 @@ def k_neighbors_regressor(m: Any, x: Node) -> Result:
         product = t.mul(t.cast(near, common), t.reshape(t.cast(weights, common), "N", m.n_neighbors, 1))
         total = t.cast(t.sum_(weights, 1, keepdims=True), "f64")
         y = t.div(t.cast(t.sum_(product, 1, ordered=True), "f64"), total)
-    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y}
+    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y, "kneighbors": _kneighbors(m, found, columns)}
 
 
 @converts("sklearn.neighbors.NearestNeighbors")
 def nearest_neighbors(m: Any, x: Node) -> Result:
-    """kneighbors: the distances to the k nearest and their numbers. Equally distant ones come by their place in the training
-    data, or in the tree."""
     found = _searched(m, x)
-    columns = _places(m, found, m.n_neighbors)
-    return {"kneighbors": (found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns))}
+    return {"kneighbors": _kneighbors(m, found, _places(m, found, m.n_neighbors))}
 
 
 @converts("sklearn.neighbors.KNeighborsTransformer")
@@ -135,6 +139,7 @@ def k_neighbors_transformer(m: Any, x: Node) -> Result:
     elsewhere; a dense matrix, where the source gives a sparse one."""
     found = _searched(m, x)
     columns = _places(m, found, m.n_neighbors + (m.mode == "distance"))
+    nearest = _kneighbors(m, found, found.nearest(m.n_neighbors))
     numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
     values = t.cast(found.distances(columns), "f64") if m.mode == "distance" else None
     y = None
@@ -143,7 +148,7 @@ def k_neighbors_transformer(m: Any, x: Node) -> Result:
         value = t.where(here, t.constant(1.0) if values is None else t.take(values, np.array([i]), axis=1), 0.0)
         y = value if y is None else t.add(y, value)  # a point found twice (where distances overflow) counts twice
     assert y is not None
-    return y
+    return {"transform": y, "kneighbors": nearest}
 
 
 @converts("sklearn.neighbors.LocalOutlierFactor")
@@ -171,7 +176,10 @@ def local_outlier_factor(m: Any, x: Node) -> Result:
     inlier = t.less_equal(0.0, decision)
     # The source compares whole arrays, so a NaN is an outlier in neither sense: `is_inlier[X < 0] = -1` from ones.
     predicted = t.where(t.less(decision, 0.0), t.constant(-1), t.cast(t.logical_or(inlier, t.logical_not(inlier)), "i64"))
-    return {"predict": predicted, "decision_function": decision, "score_samples": score}
+    outputs: dict[str, Node | tuple[Node, ...]] = {"predict": predicted, "decision_function": decision, "score_samples": score}
+    if m.n_neighbors <= m.n_samples_fit_:  # otherwise the source's own raises an error
+        outputs["kneighbors"] = _kneighbors(m, found, found.nearest(m.n_neighbors))
+    return outputs
 
 
 def _minus(x: Node, number: Any, array: Array) -> Node:

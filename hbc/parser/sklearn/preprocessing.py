@@ -1,8 +1,7 @@
-"""sklearn.preprocessing: scalers, Normalizer, Binarizer, KBinsDiscretizer, PolynomialFeatures, FunctionTransformer."""
+"""sklearn.preprocessing: scalers, Normalizer, Binarizer, KBinsDiscretizer, PolynomialFeatures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain, combinations, combinations_with_replacement
 from typing import Any
 
@@ -12,10 +11,9 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Affine, Binarize, Clip, Function, Normalize, OneHot, Polynomial, Standardize
-from hbc.parser.frame import Frame, Refusal, as_matrix
-from hbc.parser.registry import Result, computed_in_own_dtype, converts, sparse_values_round_otherwise
-from hbc.parser.sklearn.common import as_float, checked, hstack, own_float
+from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
+from hbc.parser.registry import Result, converts, sparse_values_round_otherwise
+from hbc.parser.sklearn.common import as_float, checked, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
@@ -123,71 +121,3 @@ def polynomial_features(m: Any, x: Node) -> Result:
     for row, term in zip(table, terms, strict=True):
         row[len(row) - len(term) :] = term
     return Polynomial(table)(own_float(checked(m, x)))
-
-
-def _square(x: Node) -> Node:
-    return t.mul(x, x)
-
-
-def _in_float(function: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    """numpy computes these of int64 in float64."""
-    return lambda x: function(as_float(x))
-
-
-def _rounding(x: Node) -> Node:
-    return t.floor(x) if x.type.is_float else x
-
-
-FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
-    None: lambda x: x,
-    np.positive: lambda x: x,
-    np.exp: _in_float(Function("exp")),
-    np.expm1: _in_float(Function("expm1")),
-    np.log: _in_float(Function("log")),
-    np.log1p: _in_float(Function("log1p")),
-    np.sqrt: _in_float(Function("sqrt")),
-    np.tanh: _in_float(Function("tanh")),
-    np.absolute: t.absolute,
-    np.fabs: _in_float(t.absolute),
-    np.negative: t.neg,
-    np.square: _square,
-    np.floor: _rounding,
-    np.isnan: lambda x: t.isnan(as_float(x)),
-}
-"""What a FunctionTransformer may hold. The key is the function itself, so nothing else of the same name passes for it."""
-
-OWN_DTYPE: dict[Any, int] = {
-    **dict.fromkeys(
-        (np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.tanh), 32
-    ),  # numpy computes int8 in float16, int16 in float32
-    **dict.fromkeys((np.negative, np.square, np.absolute), 64),  # and these in the integers' own dtype, where they overflow
-}
-"""The functions to which the dtype of the model's input matters, and the least width of integers that are computed as int64 are."""
-
-
-@converts("sklearn.preprocessing.FunctionTransformer", frame=True)
-def function_transformer(m: Any, x: Node | Frame) -> Result:
-    try:
-        function = FUNCTIONS.get(m.func)
-    except TypeError:  # unhashable
-        function = None
-    name = getattr(m.func, "__name__", repr(m.func))
-    known = ", ".join(f"np.{key.__name__}" for key in FUNCTIONS if key is not None)
-    advice = f"Use one of {known}, or put the function into a class of your own and register a converter with @hbc.converts."
-    if function is None:
-        raise Refusal(f"its function {name} is arbitrary Python code.", advice)
-    if m.kw_args:
-        raise Refusal(f"its function {name} is called with the arguments {dict(m.kw_args)}.", advice)
-    if m.func is None and not m.validate and isinstance(x, Frame):
-        return x.matrix(strings=True)
-    if m.func in OWN_DTYPE:
-        computed_in_own_dtype(x, OWN_DTYPE[m.func])
-    if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
-        parts = [function(x.column(i)) for i in range(len(x))]  # of a frame, numpy computes each column in its own dtype
-        return hstack(parts)
-    x = as_matrix(x)
-    if x.type.dtype == "bool" and m.func not in (None, np.absolute, np.floor, np.isnan):
-        raise Refusal(
-            f"its function {name} is given booleans, of which numpy makes float16 or int8.", "Cast them to float before."
-        )
-    return function(checked(m, x) if m.validate else x)

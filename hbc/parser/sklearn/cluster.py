@@ -1,0 +1,120 @@
+"""sklearn.cluster: what assigns new rows to clusters that were found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
+from hbc.parser.sklearn.linear import float_type
+
+
+def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:
+    """i64[N]: pairwise_distances_argmin, by x² - 2xy + y² in float64; the first of equally near ones."""
+    squares = squared_expanded(x, centres, norms)
+    return t.argmax(t.neg(t.where(t.less(0.0, squares), squares, 0.0)), 1)
+
+
+def _own_dtype(x: Node, centres: Array) -> Node:
+    """x as floats. Lloyd's kernel takes one dtype for rows and centres."""
+    return t.cast(x, float_type(NUMPY_DTYPES[x.type.dtype], centres.dtype))
+
+
+def _scores(x: Node, centres: Array) -> Node:
+    """2 x·c - c², the largest for the nearest centre; in the dtype of rows and centres."""
+    norms = np.einsum("ij,ij->i", centres, centres)
+    dtype = NUMPY_DTYPES[x.type.dtype]
+    return t.sub(t.matmul(x, (2 * centres.T).astype(dtype)), norms.astype(dtype)[None])
+
+
+@converts("sklearn.cluster.KMeans", "sklearn.cluster.MiniBatchKMeans")
+def k_means(m: Any, x: Node) -> Result:
+    centres = np.asarray(m.cluster_centers_)
+    x = as_float(checked(m, x))
+    wide = _own_dtype(x, centres)
+    return {
+        "predict": t.cast(t.argmax(_scores(wide, centres), 1), "i32"),
+        "transform": euclidean_distances(x, centres),
+    }
+
+
+@converts("sklearn.cluster.BisectingKMeans")
+def bisecting_k_means(m: Any, x: Node) -> Result:
+    """Down a tree of pairs of centres, to the nearer one, the left of equally near ones."""
+    centres = np.asarray(m.cluster_centers_)
+    x = as_float(checked(m, x))
+    inner: list[Any] = []
+    stack = [m._bisecting_tree]
+    while stack:
+        node = stack.pop()
+        if node.left is not None:
+            inner.append(node)
+            stack += [node.left, node.right]
+    found: dict[int, Node] = {}
+    wide = _own_dtype(x, centres)
+    if not inner:
+        only = t.argmax(t.take(wide, np.array([0]), axis=1), 1)
+        return {
+            "predict": labels(np.array([m._bisecting_tree.label], np.int32), only),
+            "transform": euclidean_distances(x, centres),
+        }
+    mean = m._X_mean if hasattr(m, "_X_mean") else np.zeros((), centres.dtype)
+    left, right = (np.stack([getattr(node, side).center for node in inner]) + mean for side in ("left", "right"))
+    go_right = t.less(_scores(wide, left), _scores(wide, right))
+    for i in reversed(range(len(inner))):
+        branches = []
+        for child in (inner[i].left, inner[i].right):
+            branches.append(found[id(child)] if child.left is not None else t.constant(np.array([[child.label]], np.int32)))
+        found[id(inner[i])] = t.where(t.take(go_right, np.array([i]), axis=1), branches[1], branches[0])
+    return {"predict": t.reshape(found[id(m._bisecting_tree)], "N"), "transform": euclidean_distances(x, centres)}
+
+
+@converts("sklearn.cluster.MeanShift")
+def mean_shift(m: Any, x: Node) -> Result:
+    return {"predict": nearest_centre(checked(m, x), np.asarray(m.cluster_centers_))}
+
+
+@converts("sklearn.cluster.AffinityPropagation")
+def affinity_propagation(m: Any, x: Node) -> Result:
+    """The nearest exemplar; -1 where the fit did not converge and there are none."""
+    if not hasattr(m, "cluster_centers_"):
+        raise Refusal("its affinity is precomputed: it has no predict.", "Fit it with affinity='euclidean'.")
+    x = checked(m, x)
+    if not len(m.cluster_centers_):
+        return {"predict": labels(np.array([-1]), t.argmax(t.take(x, np.array([0]), axis=1), 1))}
+    return {"predict": nearest_centre(x, np.asarray(m.cluster_centers_))}
+
+
+@converts("sklearn.cluster.Birch")
+def birch(m: Any, x: Node) -> Result:
+    """The label of the nearest subcluster's centre."""
+    x = checked(m, x)
+    centres = np.asarray(m.subcluster_centers_)
+    nearest = nearest_centre(x, centres, np.asarray(m._subcluster_norms, np.float64))
+    return {
+        "predict": t.take(np.asarray(m.subcluster_labels_), nearest, axis=0),
+        "transform": euclidean_distances(x, centres),
+    }
+
+
+@converts("sklearn.cluster.FeatureAgglomeration")
+def feature_agglomeration(m: Any, x: Node) -> Result:
+    """y[N, c] = the mean (or another pooling function) of the features of cluster c."""
+    x = checked(m, x)
+    members = np.asarray(m.labels_)
+    if m.pooling_func is np.mean:
+        sizes = np.bincount(members)
+        return t.div(t.matmul(t.cast(x, "f64"), np.eye(len(sizes))[members]), sizes.astype(np.float64)[None])
+    pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
+    if m.pooling_func not in pools:
+        raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
+    pool = pools[m.pooling_func]
+    groups = [t.take(x, np.flatnonzero(members == label), axis=1) for label in np.unique(members)]
+    return t.concat([pool(group, 1, keepdims=True) for group in groups])

@@ -1,0 +1,477 @@
+"""FunctionTransformer: its function is called once with a value that notes what is done to it.
+
+What numpy would compute for the dtype of x is asked of numpy itself (`ufunc.resolve_dtypes`). What a function must not do is what
+cannot be noted: look at numbers, at the count of rows, or at its input's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Constant, Node
+from hbc.ir.types import NUMPY_DTYPES, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import Check, CheckValues
+from hbc.ops.columns import SelectColumns
+from hbc.ops.features import Function
+from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
+from hbc.parser.registry import (
+    ANY_INTEGER,
+    Result,
+    computed_in_own_dtype,
+    converts,
+    sparse_matrices_differ,
+)
+from hbc.parser.sklearn.common import checked, hstack
+from hbc.parser.sparsity import is_sparse, may_be_sparse
+
+Rule = Callable[..., Node]
+
+ADVICE = (
+    "Write it with numpy's elementwise functions (np.log1p, np.sqrt, np.clip, np.where, arithmetic …) of the array, or put it into a "
+    "class of your own and register a converter with @hbc.converts."
+)
+
+
+def _not_equal(a: Node, b: Node) -> Node:
+    return t.logical_not(t.equal(a, b))
+
+
+def _ceil(x: Node) -> Node:
+    return t.neg(t.floor(t.neg(x))) if x.type.is_float else x
+
+
+def _floor(x: Node) -> Node:
+    return t.floor(x) if x.type.is_float else x
+
+
+def _trunc(x: Node) -> Node:
+    return t.where(t.less(x, 0.0), _ceil(x), t.floor(x)) if x.type.is_float else x
+
+
+def _isinf(x: Node) -> Node:
+    return t.equal(t.absolute(x), np.inf) if x.type.is_float else t.logical_not(t.equal(x, x))
+
+
+def _isnan(x: Node) -> Node:
+    return t.isnan(x) if x.type.is_float else t.logical_not(t.equal(x, x))
+
+
+def _sign(x: Node) -> Node:
+    zero, one = (t.constant(value, x.type.dtype) for value in (0, 1))
+    signs = t.where(t.less(zero, x), one, t.where(t.less(x, zero), t.sub(zero, one), zero))
+    return t.where(t.isnan(x), x, signs) if x.type.is_float else signs
+
+
+def _skipping(op: Rule) -> Rule:
+    """fmax and fmin: the other number where one is NaN."""
+
+    def rule(a: Node, b: Node) -> Node:
+        if not a.type.is_float:
+            return op(a, b)
+        return t.where(t.isnan(a), b, t.where(t.isnan(b), a, op(a, b)))
+
+    return rule
+
+
+def _power(x: Node, exponent: Node) -> Node:
+    value = exponent.op.value if isinstance(exponent.op, Constant) else None
+    if value is None or value.size != 1:
+        raise Refusal("its function raises to a power that is no single number.", ADVICE)
+    number = value.reshape(()).item()
+    if x.type.is_float:
+        return Function("power", exponent=float(number))(x)
+    if not 1 <= number <= 64:
+        raise Refusal(f"its function raises integers to the power of {number}.", "Cast to float before.")
+    y = x
+    for bit in bin(number)[3:]:  # integers wrap alike in every order
+        y = t.mul(y, y)
+        y = t.mul(y, x) if bit == "1" else y
+    return y
+
+
+EXACT_INTEGERS = 2.0**53 - 1  # the largest magnitude that no float64 of another integer has
+
+
+def _remainder(a: Node, b: Node) -> Node:
+    if a.type.is_float:
+        return t.mod(a, b)
+    value = b.op.value if isinstance(b.op, Constant) else np.zeros(1)
+    if not (value != 0).all() or np.abs(value).max() > EXACT_INTEGERS:
+        raise Refusal("its function takes the remainder of integers by other than constants.", "Cast to float before.")
+    wide = Check("numpy.remainder", allow_nan=True, allow_inf=True, limit=EXACT_INTEGERS, min_rows=0)(t.cast(a, "f64"))
+    return t.cast(t.mod(wide, t.cast(b, "f64")), a.type.dtype)
+
+
+RULES: dict[np.ufunc, Rule] = {
+    np.add: t.add,
+    np.subtract: t.sub,
+    np.multiply: t.mul,
+    np.divide: t.div,
+    np.remainder: _remainder,
+    np.power: _power,
+    np.maximum: t.maximum,
+    np.minimum: t.minimum,
+    np.fmax: _skipping(t.maximum),
+    np.fmin: _skipping(t.minimum),
+    np.less: t.less,
+    np.less_equal: t.less_equal,
+    np.greater: lambda a, b: t.less(b, a),
+    np.greater_equal: lambda a, b: t.less_equal(b, a),
+    np.equal: t.equal,
+    np.not_equal: _not_equal,
+    np.logical_and: t.logical_and,
+    np.logical_or: t.logical_or,
+    np.logical_not: t.logical_not,
+    np.bitwise_and: t.logical_and,
+    np.bitwise_or: t.logical_or,
+    np.invert: t.logical_not,
+    np.negative: t.neg,
+    np.positive: lambda x: x,
+    np.absolute: t.absolute,
+    np.fabs: t.absolute,
+    np.square: lambda x: t.mul(x, x),
+    np.reciprocal: lambda x: t.div(1.0, x),
+    np.sign: _sign,
+    np.floor: _floor,
+    np.ceil: _ceil,
+    np.trunc: _trunc,
+    np.isnan: _isnan,
+    np.isinf: _isinf,
+    np.isfinite: lambda x: t.logical_not(t.logical_or(_isnan(x), _isinf(x))),
+    np.radians: lambda x: t.mul(x, np.pi / 180.0),
+    np.deg2rad: lambda x: t.mul(x, np.pi / 180.0),
+    np.degrees: lambda x: t.mul(x, 180.0 / np.pi),
+    np.rad2deg: lambda x: t.mul(x, 180.0 / np.pi),
+    **{
+        getattr(np, name): Function(name)
+        for name in ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "tanh", "sin", "cos")
+    },
+}
+"""What each ufunc is, of operands in the dtype that numpy computes in."""
+
+ONLY_FLOATS = {np.divide, np.reciprocal}
+ONLY_BOOLS = {np.logical_and, np.logical_or, np.logical_not, np.bitwise_and, np.bitwise_or, np.invert}
+EXACT = {np.positive, np.floor, np.ceil, np.trunc, np.fabs, np.remainder, np.maximum, np.minimum, np.fmax, np.fmin, np.sign}
+"""The same numbers in every dtype of integers and, but for np.remainder's, of floats."""
+REDUCTIONS: dict[str, Rule] = {"sum": t.sum_, "max": t.max_, "min": t.min_}
+
+
+class _Rows:
+    """The number of rows: nothing may depend on it."""
+
+
+class _NoAttribute(Refusal, AttributeError):
+    """What an array has and its stand-in has not; `hasattr` and `getattr` with a default see it as missing."""
+
+
+class Traced:
+    """Stands for an array x[N, F] or x[N], and notes what is done to it as a Node."""
+
+    def __init__(self, node: Node, log: Log) -> None:
+        self.node = node
+        self.log = log
+
+    # Functions that ask whether they are given an array are told so.
+    __class__ = property(lambda self: np.ndarray)  # type: ignore[assignment]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return NUMPY_DTYPES[self.node.type.dtype]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return (_Rows(), *self.node.type.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return len(self.node.type.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NoAttribute(f"its function uses .{name} of the array.", ADVICE)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Refusal("its function looks at single numbers or at the number of rows, or writes into its input.", ADVICE)
+
+    __bool__ = __len__ = __iter__ = __float__ = __int__ = __index__ = __setitem__ = __array__ = __contains__ = _refuse
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = _refuse
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or options:
+            how = method if method != "__call__" else ", ".join(options)
+            raise Refusal(f"its function uses np.{ufunc.__name__} with {how}.", ADVICE)
+        if ufunc not in RULES:
+            raise Refusal(f"its function uses {ufunc.__name__}.", ADVICE)
+        return self.log.compute(ufunc, inputs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function not in FUNCTIONS:
+            raise Refusal(f"its function uses np.{getattr(function, '__name__', function)}.", ADVICE)
+        try:
+            return FUNCTIONS[function](self.log, *args, **kwargs)
+        except TypeError as error:
+            raise Refusal(f"its function uses np.{function.__name__} with other arguments ({error}).", ADVICE) from error
+
+    def __getitem__(self, key: Any) -> Traced:
+        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (None, None)
+        if rows != slice(None) or self.ndim != 2 or columns is None:
+            raise Refusal(f"its function takes {key!r} of the array.", "Take columns only: x[:, [0, 2]].")
+        indices = np.arange(self.node.type.columns)[columns]
+        self.log.mixes = True
+        chosen = SelectColumns(np.atleast_1d(indices).astype(np.int64))(self.node)
+        return Traced(chosen if np.ndim(indices) else t.reshape(chosen, "N"), self.log)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Traced:
+        target = np.dtype(dtype)
+        if target.kind not in "fiub" or target == np.float16 or (target.kind in "iub" and self.dtype.kind == "f"):
+            raise Refusal(f"its function makes {target} of {self.dtype}.", ADVICE)
+        return Traced(t.cast(self.node, dtype_name(target)), self.log)
+
+    def copy(self, order: str = "C") -> Traced:
+        return Traced(self.node, self.log)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        return _clip(self.log, self, min, max)
+
+    def reshape(self, *shape: Any) -> Traced:
+        flat = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if self.ndim != 1 or flat != (-1, 1):
+            raise Refusal(f"its function reshapes the array to {flat}.", ADVICE)
+        return Traced(t.reshape(self.node, "N", 1), self.log)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        return _reduce(self.log, "sum", self, axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        return _reduce(self.log, "max", self, axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
+        return _reduce(self.log, "min", self, axis, keepdims)
+
+    def __pow__(self, exponent: Any) -> Any:
+        # numpy's shortcuts for a single number
+        shortcut = (
+            {1: np.positive, 2: np.square, 0.5: np.sqrt, -1: np.reciprocal}.get(exponent) if np.ndim(exponent) == 0 else None
+        )
+        if shortcut is not None and (self.dtype.kind == "f" or exponent == 2):
+            return shortcut(self)
+        return np.power(self, exponent)
+
+
+def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:
+    return (lambda self, other: ufunc(other, self)) if swapped else (lambda self, other: ufunc(self, other))
+
+
+for _name, _ufunc in {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.divide,
+    "mod": np.remainder,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}.items():
+    setattr(Traced, f"__{_name}__", _operator(_ufunc))
+    setattr(Traced, f"__r{_name}__", _operator(_ufunc, swapped=True))
+for _name, _ufunc in {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}.items():
+    setattr(Traced, f"__{_name}__", _operator(_ufunc))
+_unary: dict[str, Any] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
+for _name, _ufunc in _unary.items():
+    setattr(Traced, f"__{_name}__", lambda self, ufunc=_ufunc: ufunc(self))
+
+
+class Log:
+    """What a function did: whether it `mixes` columns; whether it `rounds`, so that float16 would give something else; and the
+    least width (`bits`) of integers for which it would do the same."""
+
+    def __init__(self) -> None:
+        self.mixes = False
+        self.rounds = False
+        self.bits = 0
+
+    def compute(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Traced:
+        """A ufunc in the dtypes that numpy computes in; Python numbers take those of the arrays."""
+        kinds = [_kind(value) for value in inputs]
+        *loop, result = ufunc.resolve_dtypes((*kinds, None))
+        if any(kind.kind not in "fiub" or kind == np.float16 for kind in (*loop, result)):
+            raise Refusal(f"its function uses np.{ufunc.__name__}, which computes in {result} there.", "Cast to float before.")
+        bools, floats = all(kind.kind == "b" for kind in loop), all(kind.kind == "f" for kind in loop)
+        if (ufunc in ONLY_BOOLS and not bools) or (ufunc in ONLY_FLOATS and not floats):
+            raise Refusal(f"its function uses np.{ufunc.__name__} of {loop[0]}.", "Cast to float before.")
+        if bools and not (ufunc in ONLY_BOOLS or ufunc in (np.equal, np.not_equal, np.positive)):
+            raise Refusal(f"its function uses np.{ufunc.__name__} of booleans.", "Cast to float before.")
+        self.rounds |= result.kind == "f" and (ufunc not in EXACT or ufunc is np.remainder)
+        integers = ufunc not in EXACT and any(isinstance(value, Traced) and value.dtype.kind in "iu" for value in inputs)
+        if integers and result.kind in "iu":
+            self.bits = max(self.bits, 64)  # narrower ones overflow
+        elif integers and result.kind == "f" and len(inputs) == 1:
+            self.bits = max(self.bits, 32)  # numpy computes int8 in float16, int16 in float32
+        rank = max(value.ndim if isinstance(value, Traced) else np.ndim(value) for value in inputs)
+        if any(isinstance(value, Traced) and value.ndim < rank for value in inputs) or rank > 2:
+            raise Refusal("its function combines arrays of different dimensions.", "Keep columns as [:, [0]].")
+        self.mixes |= sum(isinstance(value, Traced) for value in inputs) > 1 or any(
+            np.size(v) > 1 for v in inputs if not isinstance(v, Traced)
+        )
+        operands = [self.operand(value, kind, rank) for value, kind in zip(inputs, loop, strict=True)]
+        return Traced(RULES[ufunc](*operands), self)
+
+    def operand(self, value: Any, kind: np.dtype[Any], rank: int) -> Node:
+        if isinstance(value, Traced):
+            return t.cast(value.node, dtype_name(kind))
+        array = np.asarray(value)
+        if array.ndim == rank and array.size > 1 and array.shape[0] != 1:
+            raise Refusal(f"its function combines the rows with an array of shape {array.shape}.", ADVICE)
+        constant = array.astype(kind)
+        return t.constant(constant.reshape(constant.shape[-1:]) if constant.ndim == rank else constant, dtype_name(kind))
+
+
+def _kind(value: Any) -> Any:
+    """What numpy's promotion looks at: a dtype, or the type of a Python number."""
+    if isinstance(value, Traced):
+        return value.dtype
+    return type(value) if type(value) in (int, float, bool) else np.asarray(value).dtype
+
+
+def _clip(log: Log, x: Any, a_min: Any = None, a_max: Any = None, **options: Any) -> Any:
+    low, high = options.pop("min", a_min), options.pop("max", a_max)
+    if options or not isinstance(x, Traced) or isinstance(low, Traced) or isinstance(high, Traced):
+        raise TypeError("an array with two limits is known")
+    y = x if low is None else np.maximum(x, low)
+    return y if high is None else np.minimum(y, high)
+
+
+def _where(log: Log, condition: Any, a: Any, b: Any) -> Traced:
+    values = [value for value in (condition, a, b) if isinstance(value, Traced)]
+    if not isinstance(condition, Traced) or condition.dtype.kind != "b" or len({value.ndim for value in values}) > 1:
+        raise TypeError("a condition of the array is known")
+    kind = np.result_type(*(value.dtype if isinstance(value, Traced) else value for value in (a, b)))
+    if not (isinstance(a, Traced) or isinstance(b, Traced)) and kind.kind in "iu":
+        kind = np.dtype(np.int64)
+    log.mixes |= len(values) > 1
+    if kind.kind in "iu":
+        log.bits = 64
+    return Traced(t.where(condition.node, *(log.operand(value, kind, condition.ndim) for value in (a, b))), log)
+
+
+def _reduce(log: Log, name: str, x: Traced, axis: Any, keepdims: Any = False) -> Traced:
+    if axis not in (1, -1) or x.ndim != 2 or x.dtype.kind == "b":
+        raise Refusal(f"its function takes the {name} over the rows.", "Take it along axis 1.")
+    log.mixes = log.rounds = True
+    if x.dtype.kind in "iu":
+        log.bits = 64
+    return Traced(REDUCTIONS[name](x.node, 1, bool(keepdims)), log)
+
+
+def _join(log: Log, arrays: Any, axis: int = 0) -> Traced:
+    if axis not in (1, -1) or not all(isinstance(array, Traced) and array.ndim == 2 for array in arrays):
+        raise TypeError("matrices along axis 1 are known")
+    log.mixes = True
+    return Traced(hstack([array.node for array in arrays]), log)
+
+
+def _columns(log: Log, arrays: Any) -> Traced:
+    return _join(log, [a.reshape(-1, 1) if isinstance(a, Traced) and a.ndim == 1 else a for a in arrays], 1)
+
+
+FUNCTIONS: dict[Any, Any] = {
+    np.clip: _clip,
+    np.where: _where,
+    np.concatenate: _join,
+    np.hstack: lambda log, arrays: _join(log, arrays, 1),
+    np.column_stack: _columns,
+    np.copy: lambda log, x: x.copy(),
+    np.sum: lambda log, x, axis=None, keepdims=False: _reduce(log, "sum", x, axis, keepdims),
+    np.max: lambda log, x, axis=None, keepdims=False: _reduce(log, "max", x, axis, keepdims),
+    np.min: lambda log, x, axis=None, keepdims=False: _reduce(log, "min", x, axis, keepdims),
+}
+
+
+def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | None = None) -> tuple[Node, Log]:
+    """function(x, **arguments) of an array of x's dtype, as a Node. Raises Refusal for what cannot be noted, and for a function that
+    does something else when it is called again."""
+    results = []
+    for _ in range(2):
+        log = Log()
+        try:
+            with np.errstate(all="ignore"):
+                y = function(Traced(x, log), **(arguments or {}))
+        except Refusal:
+            raise
+        except Exception as error:
+            raise Refusal(f"its function cannot be traced ({type(error).__name__}: {error}).", ADVICE) from error
+        if not isinstance(y, Traced):
+            raise Refusal("its function does not return an array that it has computed from its input.", ADVICE)
+        results.append((y.node, log))
+    if not _same(results[0][0], results[1][0]):
+        raise Refusal("its function gives something else when it is called again.", ADVICE)
+    return results[0]
+
+
+def _same(a: Node, b: Node) -> bool:
+    return a is b or (a.op == b.op and len(a.inputs) == len(b.inputs) and all(map(_same, a.inputs, b.inputs)))
+
+
+@converts("sklearn.preprocessing.FunctionTransformer", frame=True)
+def function_transformer(m: Any, x: Node | Frame) -> Result:
+    if m.func is None:
+        if m.validate:
+            return checked(m, as_matrix(x))
+        return x.matrix(strings=True) if isinstance(x, Frame) else x
+    if not (isinstance(m.func, np.ufunc) and not m.kw_args):
+        if is_sparse(x):
+            raise Refusal("its function is given a sparse matrix.", "Use sparse_output=False before it.")
+        if may_be_sparse(as_matrix(x)):
+            sparse_matrices_differ()  # where x · x is a product of matrices
+    if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
+        # Of a frame, numpy computes each column in its own dtype.
+        parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]
+        if any(log.mixes for _, log in parts):
+            raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
+        for i, (_, log) in enumerate(parts):
+            _own_dtype(x.select([i]), log)
+        return hstack([node for node, _ in parts])
+    x = as_matrix(x)
+    source = checked(m, x) if m.validate else x
+    try:
+        y, log = trace(m.func, source, m.kw_args)
+    except Refusal:
+        if x.type.dtype != "i64" or None in untouched(x):
+            raise
+        # A function of floats only: integers are rejected when they come.
+        y, log = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
+    _own_dtype(x, log)
+    return y
+
+
+def _no_integers(x: Node) -> Node:
+    """x, where whatever integers there are is rejected."""
+    width = x.type.columns
+    none = np.zeros(width, bool)
+    return CheckValues(
+        "sklearn.preprocessing.FunctionTransformer",
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), np.int64),
+        counts=np.zeros(width, np.int64),
+        nan=none,
+        none=none,
+        columns=tuple(
+            f"column {i} of integers, of which its function cannot be compiled: cast them to float" for i in range(width)
+        ),
+    )(x)
+
+
+def _own_dtype(x: Node | Frame, log: Log) -> None:
+    if log.bits or log.rounds:
+        computed_in_own_dtype(x, max(log.bits, ANY_INTEGER))

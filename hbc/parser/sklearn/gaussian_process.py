@@ -1,0 +1,275 @@
+"""sklearn.gaussian_process: predictions from kernels between x and the training rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.nearest import Distances
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, child, converts, public_name
+from hbc.parser.sklearn.common import checked, labels, promote
+from hbc.parser.sklearn.kernels import dense, named, pairwise_kernel, self_kernel, whole_power
+
+KERNELS = "sklearn.gaussian_process.kernels."
+ADVICE = "Compose it of scikit-learn's own kernels."
+BINARY = "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace"
+
+Value = Node | float
+"""A kernel's matrix [N, M], or the number that all of it is."""
+
+
+def _combined(op: type[t.Binary], a: Value, b: Value) -> Value:
+    """a op b; numbers are float64, as scikit-learn's arrays of them are."""
+    if not isinstance(a, Node) and not isinstance(b, Node):
+        return float(op().evaluate(np.asarray(a, np.float64), np.asarray(b, np.float64)))
+    first, second = (value if isinstance(value, Node) else t.constant(np.float64(value)) for value in (a, b))
+    common = dtype_name(np.result_type(NUMPY_DTYPES[first.type.dtype], NUMPY_DTYPES[second.type.dtype]))
+    return op()(t.cast(first, common), t.cast(second, common))
+
+
+def _raised(value: Value, exponent: Any) -> Value:
+    if isinstance(value, Node):
+        wide = isinstance(exponent, np.float64)
+        return whole_power(t.cast(value, "f64") if wide else value, exponent)
+    with np.errstate(all="ignore"):
+        return float(np.float64(value) ** exponent)
+
+
+def _shift(value: Node, number: Any) -> Node:
+    """value + number: a number of numpy's makes it float64, Python's takes its dtype."""
+    return t.add(t.cast(value, "f64") if isinstance(number, np.float64) else value, float(number))
+
+
+def _squared(x: Node, points: Array, length_scale: Any = None) -> Node:
+    """Σ (x / l - points / l)², f64 (scipy.spatial.distance.cdist, "sqeuclidean")."""
+    x, points = t.cast(x, "f64"), points.astype(np.float64)
+    if length_scale is not None:
+        scale = np.squeeze(length_scale).astype(np.float64)
+        if scale.ndim > 1 or (scale.ndim == 1 and len(scale) != points.shape[1]):
+            raise Refusal(f"its kernel has length scales of shape {scale.shape} for {points.shape[1]} columns.")
+        x, points = t.div(x, scale), points / scale
+    return Distances(points, "squared")(x)
+
+
+def _matern(distances: Node, nu: float) -> Node:
+    if nu == 0.5:
+        return t.exp(t.neg(distances))
+    if nu in (1.5, 2.5):
+        scaled = t.mul(distances, math.sqrt(2 * nu))
+        factor = t.add(scaled, 1.0)
+        if nu == 2.5:
+            factor = t.add(factor, t.div(t.mul(scaled, scaled), 3.0))
+        return t.mul(factor, t.exp(t.neg(scaled)))
+    if nu == np.inf:
+        return t.exp(t.div(t.neg(t.mul(distances, distances)), 2.0))
+    return _bessel(distances, nu)
+
+
+STEP, DEGREE, FARTHEST = 0.25, 10, 800.0
+
+
+def _bessel(distances: Node, nu: float) -> Node:
+    """2^(1-ν) / Γ(ν) · z^ν · K_ν(z), z = √(2ν) · distance, where K_ν is the modified Bessel function of the second kind.
+
+    Its logarithm, plus z, is a smooth function g of u = ln z: it is interpolated by polynomials on intervals of u that are
+    STEP long, to about 1e-14 (measured for ν from 0.1 to 17). Distances of 0 count as epsilon, as in the source.
+    """
+    from scipy.special import kve
+
+    root, epsilon = math.sqrt(2 * nu), float(np.finfo(np.float64).eps)
+    if nu * math.log(root * epsilon) < -660 or nu <= 0:
+        raise Refusal(
+            f"its Matern kernel has nu={nu}, for which the source itself overflows.", "Use at most nu=17, or infinity."
+        )
+    low = STEP * math.floor(math.log(root * epsilon) / STEP)
+    count = math.ceil((math.log(FARTHEST) - low) / STEP)
+    places = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    u = low + STEP * (np.arange(count)[:, None] + 0.5 + 0.5 * places)
+    g = (1 - nu) * math.log(2) - math.lgamma(nu) + nu * u + np.log(kve(nu, np.exp(u)))
+    table = np.linalg.solve(np.vander(places, DEGREE + 1, increasing=True), g.T)
+
+    z = t.mul(t.maximum(distances, epsilon), root)
+    place = t.div(t.sub(t.minimum(t.log(z), low + STEP * count), low), STEP)
+    place = t.where(t.isnan(place), 0.0, place)
+    interval = t.minimum(t.floor(place), float(count - 1))
+    at, index = t.sub(t.mul(t.sub(place, interval), 2.0), 1.0), t.cast(interval, "i64")
+    total = t.take(table[DEGREE], index, 0)
+    for k in reversed(range(DEGREE)):
+        total = t.add(t.mul(total, at), t.take(table[k], index, 0))
+    # Where z^ν overflows, the source multiplies infinity by 0.
+    return t.where(t.less(z, float(np.finfo(np.float64).max ** (1 / max(nu, 1.0)))), t.exp(t.sub(total, z)), np.nan)
+
+
+def _kernel(m: Any, k: Any, x: Node, points: Array) -> Value:
+    """k(x, points)"""
+    name = public_name(type(k))
+    match name.removeprefix(KERNELS):
+        case "Sum":
+            return _combined(t.Add, _kernel(m, k.k1, x, points), _kernel(m, k.k2, x, points))
+        case "Product":
+            return _combined(t.Mul, _kernel(m, k.k1, x, points), _kernel(m, k.k2, x, points))
+        case "Exponentiation":
+            return _raised(_kernel(m, k.kernel, x, points), k.exponent)
+        case "ConstantKernel":
+            return float(k.constant_value)
+        case "WhiteKernel":  # the noise of one row with another, even if they are equal
+            return 0.0
+        case "RBF":
+            return t.exp(t.mul(_squared(x, points, k.length_scale), -0.5))
+        case "Matern":
+            return _matern(t.sqrt(_squared(x, points, k.length_scale)), float(k.nu))
+        case "RationalQuadratic":
+            scale = float(2 * k.alpha * np.ravel(k.length_scale)[0] ** 2)
+            return t.power(t.add(t.div(_squared(x, points), scale), 1.0), -float(k.alpha))
+        case "ExpSineSquared":
+            sine = t.sin(t.mul(t.sqrt(_squared(x, points)), float(np.pi / k.periodicity)))
+            share = t.div(sine, float(k.length_scale))
+            return t.exp(t.mul(t.mul(share, share), -2.0))
+        case "DotProduct":
+            wide, (fixed,) = promote(x, points)
+            return _shift(t.matmul(wide, fixed.T), k.sigma_0**2)
+        case "PairwiseKernel":
+            return pairwise_kernel(m, x, points, named(k.metric), {**(k.pairwise_kernels_kwargs or {}), "gamma": k.gamma})
+    raise Refusal(f"its kernel {name} has no converter.", ADVICE)
+
+
+def _diagonal(k: Any, x: Node) -> Value:
+    """k(x, x) of every row: [N, 1]"""
+    match public_name(type(k)).removeprefix(KERNELS):
+        case "Sum":
+            return _combined(t.Add, _diagonal(k.k1, x), _diagonal(k.k2, x))
+        case "Product":
+            return _combined(t.Mul, _diagonal(k.k1, x), _diagonal(k.k2, x))
+        case "Exponentiation":
+            return _raised(_diagonal(k.kernel, x), k.exponent)
+        case "ConstantKernel":
+            return float(k.constant_value)
+        case "WhiteKernel":
+            return float(k.noise_level)
+        case "DotProduct":
+            floats = t.cast(x, "f32" if x.type.dtype == "f32" else "f64")
+            return _shift(t.sum_(t.mul(floats, floats), 1, keepdims=True), k.sigma_0**2)
+        case "PairwiseKernel":
+            floats = t.cast(x, "f32" if x.type.dtype == "f32" else "f64")
+            return self_kernel(floats, named(k.metric), {**(k.pairwise_kernels_kwargs or {}), "gamma": k.gamma})
+    return 1.0
+
+
+def _of_rows(x: Node, value: Value, columns: int) -> Node:
+    """A kernel as a matrix, where it may be one number."""
+    if isinstance(value, Node):
+        return value
+    first = t.take(x, np.array([0]), axis=1)
+    never = t.less(first, first)  # it has rows
+    return t.where(never, t.constant(np.nan), t.constant(np.full((1, columns), value)))
+
+
+@converts("sklearn.gaussian_process.GaussianProcessRegressor")
+def gaussian_process_regressor(m: Any, x: Node) -> Result:
+    """The posterior's mean: std · (k(x, X_train_) · alpha_) + mean"""
+    x = checked(m, x)
+    points = dense(m.X_train_)
+    kernel, (alpha,) = promote(_of_rows(x, _kernel(m, m.kernel_, x, points), len(points)), np.asarray(m.alpha_))
+    y = t.matmul(kernel, alpha.reshape(len(alpha), -1))
+    std, mean = (np.asarray(value, np.float64).reshape(-1) for value in (m._y_train_std, m._y_train_mean))
+    y = t.add(t.mul(t.cast(y, "f64"), std), mean)
+    return {"predict": t.reshape(y, N) if y.type.columns == 1 else y}
+
+
+@converts("sklearn.gaussian_process.GaussianProcessClassifier")
+def gaussian_process_classifier(m: Any, x: Node) -> Result:
+    """Its one binary classifier, or those of OneVsRestClassifier or OneVsOneClassifier (which has no probabilities)."""
+    outputs = child(m.base_estimator_, checked(m, x), "base_estimator_")
+    has = ["predict"] if m.n_classes_ > 2 and m.multi_class == "one_vs_one" else ["predict", "predict_proba"]
+    return {method: outputs[method] for method in has}
+
+
+LAMBDAS = np.array([0.41, 0.4, 0.37, 0.44, 0.39])
+COEFS = np.array([-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654])
+"""sklearn.gaussian_process._gpc: the logistic function as a sum of error functions."""
+
+
+@converts(BINARY)
+def binary_gaussian_process(m: Any, x: Node) -> Result:
+    """Algorithm 3.2 of Rasmussen and Williams. f[N] = k(x, X_train_) · (y_train_ - π) decides; the probability integrates a
+    logistic function over the normal distribution of f."""
+    points = dense(m.X_train_)
+    kernel = t.cast(_of_rows(x, _kernel(m, m.kernel_, x, points), len(points)), "f64")
+    mean = t.matmul(kernel, np.asarray(m.y_train_ - m.pi_, np.float64).reshape(-1, 1))
+    # v = L⁻¹ · W^½ · kᵀ; L is well conditioned, since L · Lᵀ = I + W^½ · K · W^½.
+    weights = np.linalg.solve(m.L_, np.diag(m.W_sr_)).T
+    v = t.matmul(checked(m, kernel), weights)  # scipy.linalg.solve rejects what has overflowed
+    prior = _diagonal(m.kernel_, x)
+    variance = _combined(t.Sub, prior, t.sum_(t.mul(v, v), 1, keepdims=True))
+    assert isinstance(variance, Node)
+    alpha = t.div(1.0, t.mul(variance, 2.0))
+    gamma = t.mul(mean, LAMBDAS)
+    inner = t.mul(gamma, t.sqrt(t.div(alpha, t.add(alpha, LAMBDAS**2))))
+    scale = t.mul(t.sqrt(t.mul(t.mul(variance, 2.0), np.pi)), 2.0)
+    integrals = t.div(t.mul(t.sqrt(t.div(np.pi, alpha)), erf(inner)), scale)
+    second = t.add(t.sum_(t.mul(integrals, COEFS), 1, keepdims=True, ordered=True), float(0.5 * COEFS.sum()))
+    return {
+        "predict": labels(m.classes_, t.cast(t.less(0.0, t.reshape(mean, N)), "i64")),
+        "predict_proba": t.concat([t.sub(1.0, second), second]),
+    }
+
+
+# --- the error function ----------------------------------------------------------------------------------------------
+
+# Rational approximations of erf and erfc on four intervals, good to an ulp (FreeBSD's s_erf.c, Sun Microsystems 1993).
+NEAR = (
+    (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02, -5.77027029648944159157e-03,
+     -2.37630166566501626084e-05),
+    (1.0, 3.97917223959155352819e-01, 6.50222499887672944485e-02, 5.08130628187576562776e-03, 1.32494738004321644526e-04,
+     -3.96022827877536812320e-06),
+)  # fmt: skip
+ABOUT_ONE = (
+    (-2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01, 3.18346619901161753674e-01,
+     -1.10894694282396677476e-01, 3.54783043256182359371e-02, -2.16637559486879084300e-03),
+    (1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02, 1.26171219808761642112e-01,
+     1.36370839120290507362e-02, 1.19844998467991074170e-02),
+)  # fmt: skip
+MIDDLE = (
+    (-9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e01, -6.23753324503260060396e01,
+     -1.62396669462573470355e02, -1.84605092906711035994e02, -8.12874355063065934246e01, -9.81432934416914548592e00),
+    (1.0, 1.96512716674392571292e01, 1.37657754143519042600e02, 4.34565877475229228821e02, 6.45387271733267880336e02,
+     4.29008140027567833386e02, 1.08635005541779435134e02, 6.57024977031928170135e00, -6.04244152148580987438e-02),
+)  # fmt: skip
+FAR = (
+    (-9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e01, -1.60636384855821916062e02,
+     -6.37566443368389627722e02, -1.02509513161107724954e03, -4.83519191608651397019e02),
+    (1.0, 3.03380607434824582924e01, 3.25792512996573918826e02, 1.53672958608443695994e03, 3.19985821950859553908e03,
+     2.55305040643316442583e03, 4.74528541206955367215e02, -2.24409524465858183362e01),
+)  # fmt: skip
+OF_ONE = 8.45062911510467529297e-01  # erf(1) as the second interval has it
+
+
+def _ratio(x: Node, coefficients: tuple[tuple[float, ...], tuple[float, ...]]) -> Node:
+    """p(x) / q(x), coefficients by rising power."""
+    values = []
+    for polynomial in coefficients:
+        total: Node | None = None
+        for coefficient in polynomial[-2::-1]:
+            total = t.add(t.mul(x, polynomial[-1]) if total is None else t.mul(total, x), coefficient)
+        assert total is not None
+        values.append(total)
+    return t.div(*values)
+
+
+def erf(x: Node) -> Node:
+    """2/√π ∫₀ˣ e^(-s²) ds, f64; NaN of NaN (scipy.special.erf)."""
+    size = t.absolute(x)
+    square = t.mul(x, x)
+    near = t.add(size, t.mul(size, _ratio(t.minimum(square, 1.0), NEAR)))
+    about_one = t.add(_ratio(t.minimum(t.sub(size, 1.0), 1.0), ABOUT_ONE), OF_ONE)
+    inverse = t.div(1.0, t.maximum(square, 0.25))
+    exponent = t.where(t.less(size, 1 / 0.35), _ratio(inverse, MIDDLE), _ratio(inverse, FAR))
+    tail = t.sub(1.0, t.div(t.exp(t.add(t.sub(-0.5625, square), exponent)), t.maximum(size, 0.25)))
+    positive = t.where(t.less(size, 0.84375), near, t.where(t.less(size, 1.25), about_one, tail))
+    return t.where(t.less(x, 0.0), t.neg(positive), t.where(t.isnan(x), x, positive))

@@ -1,0 +1,27 @@
+"""The classes that predict or transform new data and do not convert, each with its reason: what UnsupportedOperatorError says of them,
+what the README prints, and what the sweep over scikit-learn (tests/test_sweep.py) holds against the registry."""
+
+from __future__ import annotations
+
+UNSUPPORTED: dict[str, str] = {}
+"""Public name → a sentence. A class that gets a converter leaves this list."""
+
+ON_NEW_DATA = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "score_samples",
+    "kneighbors",
+    "apply",
+)
+
+
+def reason_against(cls: type, name: str) -> str:
+    """Why no model of a class (by its public name) converts, as far as that is known; "" if nothing is."""
+    if name in UNSUPPORTED:
+        return UNSUPPORTED[name]
+    if hasattr(cls, "fit") and not any(hasattr(cls, method) for method in ON_NEW_DATA):
+        return "it has no predict or transform for new data, so there is nothing to compile."
+    return ""

@@ -1,0 +1,123 @@
+"""Tree ensembles of ONNX models as input, against ONNX Runtime: at the thresholds, one ulp beside them, NaN, ±inf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hbc
+
+pytest.importorskip("onnx")
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+from onnx_models import BACKENDS, DTYPES, ML, MODES, NAN, assert_agrees, at_thresholds, graph, trees
+
+REGRESSORS: list[dict[str, Any]] = [
+    *({"modes": (mode,)} for mode in MODES),
+    {"modes": MODES},
+    {"modes": MODES, "missing": False},
+    {"modes": MODES, "kind": T.DOUBLE},
+    {"modes": ("BRANCH_EQ",), "missing": False, "n": 20},
+    *(
+        {"post_transform": post, "outputs": k, "base_values": base[:k]}
+        for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for k in (1, 3)
+        for base in ([], [0.3, 0.2, 0.1])
+    ),
+    *(
+        {"aggregate_function": function, "outputs": k, "base_values": base[:k]}
+        for function in ("AVERAGE", "MIN", "MAX")
+        for k in (1, 3)
+        for base in ([], [0.3, 0.2, 0.1])
+    ),
+    {"outputs": 3, "columns": "cycle"},
+    {"n": 100},
+]
+THREE, TWO = [10, 11, 12], [10, 11]
+CLASSIFIERS: list[dict[str, Any]] = [
+    *(
+        {"labels": THREE, "outputs": 3, "post_transform": post, "base_values": base, "columns": columns, "n": 6}
+        for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for base in ([], [0.3, 0.2, 0.1])
+        for columns in ("all", "cycle")
+    ),
+    *(
+        {"labels": TWO, "outputs": 2, "post_transform": post, "base_values": base, "columns": columns, "positive": positive}
+        for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for base, columns in (([], "first"), ([0.3], "first"), ([], "second"), ([], "all"), ([0.3], "all"))
+        for positive in (False, True)
+    ),
+    {"labels": THREE, "outputs": 3, "columns": "first"},
+    {"labels": ["x", "y", "z"], "outputs": 3},
+    {"labels": ["x", "y"], "outputs": 2, "columns": "first"},
+    {"labels": ["x", "y"], "outputs": 2},
+    {"labels": THREE, "outputs": 3, "kind": T.DOUBLE, "post_transform": "SOFTMAX"},
+    {"labels": TWO, "outputs": 2, "columns": "first", "kind": T.DOUBLE, "post_transform": "LOGISTIC"},
+]
+
+
+def described(options: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in options.items())
+
+
+@pytest.mark.parametrize("options", [*REGRESSORS, *CLASSIFIERS], ids=described)
+def test_trees(options: dict[str, Any]) -> None:
+    for seed in range(3):
+        assert_agrees(trees(seed, **options), at_thresholds(DTYPES[options.get("kind", T.FLOAT)], seed))
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:])
+@pytest.mark.parametrize(
+    "options", [REGRESSORS[i] for i in (6, 8, 24)] + [CLASSIFIERS[i] for i in (3, 17, -2, -5)], ids=described
+)
+def test_trees_on_every_backend(options: dict[str, Any], backend: str) -> None:
+    assert_agrees(trees(**options), at_thresholds(DTYPES[options.get("kind", T.FLOAT)]), backend)
+
+
+def version_5(dtype: Any, function: int = 1, post: int = 0) -> Any:
+    """Two trees with every mode: x0 <= 1, x1 in {2, 3, 30}, x2 in {-1, 2, 40}; x3 != 1, x0 > 0.5."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def tensor(*values: float) -> Any:
+        return numpy_helper.from_array(np.array(values, dtype))
+
+    node = helper.make_node(
+        "TreeEnsemble",
+        ["X"],
+        ["Y"],
+        domain=ML,
+        n_targets=2,
+        aggregate_function=function,
+        post_transform=post,
+        tree_roots=[0, 3],
+        nodes_modes=numpy_helper.from_array(np.array([0, 6, 6, 5, 3], np.uint8)),
+        nodes_featureids=[0, 1, 2, 3, 0],
+        nodes_splits=tensor(1, 0, 0, 1, 0.5),
+        nodes_truenodeids=[1, 0, 2, 4, 4],
+        nodes_trueleafs=[0, 1, 1, 0, 1],
+        nodes_falsenodeids=[2, 1, 3, 6, 5],
+        nodes_falseleafs=[0, 1, 1, 1, 1],
+        nodes_missing_value_tracks_true=[1, 0, 1, 0, 1],
+        membership_values=tensor(2, 3, 30, NAN, -1, 2, 40, NAN),
+        leaf_targetids=[0, 0, 0, 0, 1, 1, 1],
+        leaf_weights=tensor(0.5, -1.25, 2, 0.1, 3, -0.7, 0.2),
+    )
+    return graph([node], {"X": (kind, 4)}, {"Y": kind}, ml=5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("dtype", "function", "post"), [(np.float32, 1, 0), (np.float64, 1, 0), (np.float32, 0, 0), (np.float32, 1, 3)]
+)
+def test_trees_of_version_5(dtype: Any, function: int, post: int, backend: str) -> None:
+    X = at_thresholds(dtype)
+    X[:60] = np.random.default_rng(0).choice([-1, -0.5, -1.5, 2, 2.5, 40, 40.5, 3, 30, 30.5, 1e10, NAN], (60, 4))
+    assert_agrees(version_5(dtype, function, post), X, backend)
+
+
+@pytest.mark.parametrize("post", [1, 2])
+def test_numbers_of_transforms_that_runtime_and_standard_read_differently(post: int) -> None:
+    with pytest.raises(hbc.UnsupportedOperatorError, match="disagree"):
+        hbc.convert(version_5(np.float32, 1, post), "numpy")
