@@ -11,11 +11,12 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, computed_in_own_dtype, converts, public_name
+from hbc.parser.registry import Result, computed_in_own_dtype, converts, public_name, sparse_matrices_differ
 from hbc.parser.sklearn.common import as_float, checked, labels, promote
 from hbc.parser.sklearn.distances import search
 from hbc.parser.sklearn.kernels import named, pairwise_kernel
 from hbc.parser.sklearn.linear import affine
+from hbc.parser.sparsity import may_be_sparse
 
 
 def _threaded(m: Any, kernel: Node, x: Node, points: Any) -> Node:
@@ -83,6 +84,8 @@ def label_propagation(m: Any, x: Node) -> Result:
         weights = pairwise_kernel(m, x, m.X_, "rbf", {"gamma": m.gamma})
         sums = _times(weights, distributions)
     elif m.kernel == "knn":
+        if may_be_sparse(x):
+            sparse_matrices_differ()  # searched in another order, which decides between equally near points
         found = search(m.nn_fit, x)
         sums = t.sum_(found.look_up(distributions, found.nearest(m.nn_fit.n_neighbors)), 1, ordered=True)
     else:

@@ -13,8 +13,9 @@ from hbc.ops.checks import CheckLeast
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import public_name
+from hbc.parser.registry import public_name, sparse_matrices_differ
 from hbc.parser.sklearn.distances import common_float, euclidean_distances
+from hbc.parser.sparsity import may_be_sparse
 
 PARAMETERS = {
     "additive_chi2": frozenset[str](),
@@ -72,6 +73,8 @@ def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[
     scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])
     coef0 = float(given.get("coef0", 1.0))
     if metric in ("chi2", "additive_chi2"):
+        if may_be_sparse(x):
+            sparse_matrices_differ()  # rejected
         x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
     x, points = t.cast(x, dtype), points.astype(NUMPY_DTYPES[dtype])
     match metric:

@@ -12,9 +12,10 @@ from hbc.ops import tensor as t
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import Result, converts, sparse_matrices_differ
 from hbc.parser.sklearn.common import checked, labels
 from hbc.parser.sklearn.kernels import dense, flat, named, whole_power
+from hbc.parser.sparsity import may_be_sparse
 
 LEAST_PROBABILITY = 1e-7  # of one class against another (svm_predict_probability)
 
@@ -22,6 +23,8 @@ LEAST_PROBABILITY = 1e-7  # of one class against another (svm_predict_probabilit
 def _kernel(m: Any, x: Node) -> Node:
     """K[N, M] between x and the support vectors, f64: `Kernel::k_function` of libsvm's svm.cpp."""
     kernel = named(m.kernel)
+    if not m._sparse and may_be_sparse(x):
+        sparse_matrices_differ()  # rejected, after a fit on dense data
     x, vectors = t.cast(checked(m, x), "f64"), dense(m.support_vectors_).astype(np.float64)
     if not len(vectors):
         raise Refusal("it has no support vectors.", "Fit it with other parameters.")

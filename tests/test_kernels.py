@@ -1,0 +1,93 @@
+"""Kernel methods: what is refused, what sparse and negative input is, and the special functions against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse, special
+from sklearn.datasets import load_iris
+from sklearn.decomposition import KernelPCA
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.kernel_approximation import AdditiveChi2Sampler, Nystroem, SkewedChi2Sampler
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.semi_supervised import LabelPropagation
+from sklearn.svm import SVC, SVR
+
+import hbc
+from hbc.ir.graph import Graph, Input
+from hbc.parser.sklearn.gaussian_process import erf
+
+X, Y = load_iris(return_X_y=True)
+X, Y = X[::5], Y[::5]
+
+
+class OwnKernel(RBF):
+    pass
+
+
+def products(a, b):
+    return a @ b.T
+
+
+REFUSED = [
+    lambda: SVC(kernel="precomputed").fit(X @ X.T, Y),
+    lambda: SVC(kernel=products).fit(X, Y),
+    lambda: SVR(kernel="precomputed").fit(X @ X.T, Y),
+    lambda: KernelRidge(kernel="precomputed").fit(X @ X.T, Y),
+    lambda: KernelPCA(kernel="precomputed").fit(X @ X.T),
+    lambda: Nystroem(kernel=lambda a, b: float(a @ b), n_components=4).fit(X),
+    lambda: LabelPropagation(kernel=products).fit(X, Y),
+    lambda: GaussianProcessRegressor(OwnKernel(), optimizer=None, alpha=1.0).fit(X, Y),
+    lambda: GaussianProcessRegressor(Matern(nu=40.0), optimizer=None, alpha=1.0).fit(X, Y),
+]
+
+
+@pytest.mark.parametrize("make", REFUSED)
+def test_other_kernels_are_refused(make) -> None:
+    model = make()
+    with pytest.raises(hbc.UnsupportedOperatorError, match="kernel"):
+        hbc.convert(model, "numpy", None if hasattr(model, "n_features_in_") else X)
+
+
+@pytest.mark.parametrize(
+    "model", [KernelRidge(kernel="chi2", gamma=0.1), AdditiveChi2Sampler(), SkewedChi2Sampler(skewedness=0.1)]
+)
+def test_too_small_numbers_are_rejected(model) -> None:
+    compiled = hbc.convert(model.fit(X, Y), "numpy")
+    method = "predict" if hasattr(model, "predict") else "transform"
+    for value in (-0.1, -5.0):
+        bad = X.copy()
+        bad[3, 1] = value
+        with pytest.raises(ValueError, match=r"negative|skewedness|Negative"):
+            getattr(model, method)(bad)
+        with pytest.raises(hbc.InvalidInputError):
+            getattr(compiled, method)(bad)
+
+
+def test_a_dense_machine_rejects_sparse_rows() -> None:
+    rows = sparse.csr_array(X)
+    model = SVC().fit(X, Y)
+    with pytest.raises(ValueError, match="sparse"):
+        model.predict(rows)
+    with pytest.raises(hbc.InvalidInputError):
+        hbc.convert(model, "numpy").predict(rows)
+    model = SVC().fit(rows, Y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(rows), model.predict(rows))
+
+
+def test_break_ties_has_no_prediction_one_vs_one() -> None:
+    """The source's `predict` raises for that combination; its decision_function does not."""
+    model = SVC(break_ties=True, decision_function_shape="ovo").fit(X, Y)
+    compiled = hbc.convert(model, "numpy")
+    assert not hasattr(compiled, "predict")
+    np.testing.assert_allclose(compiled.decision_function(X), model.decision_function(X))
+
+
+def test_error_function() -> None:
+    values = np.random.default_rng(0).normal(size=(5000, 2)) * [1, 3]
+    values[:7, 0] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-300, 1e200]
+    x = Input("x", "f64", ("N", 2))()
+    with np.errstate(all="ignore"):
+        (found,) = Graph((x,), {"y": (erf(x),)}).evaluate(values)["y"]
+    np.testing.assert_allclose(found, special.erf(values), rtol=1e-15)
