@@ -18,7 +18,7 @@ import numpy as np
 from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check, CheckLeast, CheckValues
+from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
@@ -357,7 +357,8 @@ TOLERANCES["Normalize"] = Tolerance(1e-6, 0, "the order of the terms is the comp
 CASES["Binarize"] = [(Binarize(0.1, compared), [rows(dtype, 3)]) for dtype in FLOATS for compared in ("f32", "f64")]
 CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
 CASES["Function"] = [(Function(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1", "tanh")]
-CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos")]
+CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos", "log2", "log10")]
+CASES["Function"] += [(Function("power", exponent=exponent), [rows("f64", 3)]) for exponent in (3.0, -1.5)]
 TOLERANCES["Function"] = FUNCTIONS
 _STEPS = np.array([[-2.0, -2.0, 0.1, 0.1, 3.0], [0.0, 1.0, 2.0, 5.0, 5.0]])
 CASES["Interpolate"] = [
@@ -406,6 +407,14 @@ CASES["OneHot"] = [
 CASES["OneHot"] += [(OneHot(np.array([1, 0]), np.array([0, 5]), "f32"), [rows("i64", 2)])]
 _YES = np.ones(2, bool)
 CASES["CheckLeast"] = [(CheckLeast("Some", least=-1.0, exclusive=True), [rows("f64", 3)])]
+CASES["CheckNotAll"] = [
+    (
+        CheckNotAll(
+            "Some", values=np.ones((2, 1), np.int8), counts=np.ones(2, np.int64), nan=_YES, none=_YES, columns=("a", "b")
+        ),
+        [rows("i8", 2)],
+    )
+]
 CASES["CheckValues"] = [
     (
         CheckValues("Some", values=np.zeros((2, 1)), counts=np.array([1, 0]), nan=_YES, none=_YES, columns=("a", "b")),

@@ -137,3 +137,17 @@ class CheckValues(Check):
         if self.allowed and known.issuperset(items):  # nearly always, and much faster than the question for every row
             return np.ones(len(items), bool)
         return np.array([item in known if item == item else bool(self.nan[j]) for item in items], bool)
+
+
+@operator
+class CheckNotAll(CheckValues):
+    """y = x, where the source library treats a batch otherwise in which every value of every row is values[F, 0]: such a batch is
+    rejected, whatever its rows."""
+
+    def require(self, x: Array) -> None:
+        if len(x) and (x == self.values[:, 0]).all():
+            owner = self.owner.rpartition(".")[2]
+            raise InvalidInputError(
+                found="rows in which every value is missing",
+                expected=f"some value, since {owner} does not iterate over a batch that has none",
+            )

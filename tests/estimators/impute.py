@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, MissingIndicator, SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from estimators.case import Case
 
@@ -87,4 +91,45 @@ INDICATORS = [
     Case("MissingIndicator of None", lambda: _fit(MissingIndicator(missing_values=None, features="all"), TEXT_NONES)),
 ]
 
-CASES = [*SIMPLE, *INDICATORS]
+
+def _iterative(data=GAPS, fit=_fit, max_iter=2, **options):
+    return fit(IterativeImputer(max_iter=max_iter, random_state=0, **options), data)
+
+
+def _labelled():
+    model = make_pipeline(IterativeImputer(max_iter=2), LogisticRegression())
+    return model.fit(GAPS[:200], X[:200, 0] > 0), GAPS[100:]
+
+
+ITERATIVE = [
+    Case("IterativeImputer", lambda: _iterative()),
+    Case("IterativeImputer float32", lambda: _iterative(fit=_float32)),
+    Case("IterativeImputer of new gaps", lambda: _iterative(np.vstack([X[:200], GAPS[100:]]))),
+    Case(
+        "IterativeImputer initially median, descending",
+        lambda: _iterative(initial_strategy="median", imputation_order="descending"),
+    ),
+    Case(
+        "IterativeImputer initially constant, random",
+        lambda: _iterative(initial_strategy="constant", fill_value=0.5, imputation_order="random"),
+    ),
+    Case("IterativeImputer roman, few neighbours", lambda: _iterative(n_nearest_features=2, imputation_order="roman")),
+    Case(
+        "IterativeImputer arabic, limits",
+        lambda: _iterative(imputation_order="arabic", min_value=-0.5, max_value=[0.1, 0.2, 0.3, 0.4, np.inf]),
+    ),
+    Case("IterativeImputer indicator, skip_complete", lambda: _iterative(add_indicator=True, skip_complete=True)),
+    Case("IterativeImputer of an empty column", lambda: _iterative(EMPTY)),
+    Case(
+        "IterativeImputer keeps an empty column",
+        lambda: _iterative(EMPTY, keep_empty_features=True, add_indicator=True),
+        options={"transform": lambda model, X: model.transform(X.copy())},  # the source writes into a single row
+    ),
+    Case("IterativeImputer for -1", lambda: _iterative(CODED, missing_values=-1, estimator=LinearRegression())),
+    Case("IterativeImputer of integers", lambda: _iterative(INTEGERS, missing_values=-1)),
+    Case("IterativeImputer without rounds", lambda: _iterative(max_iter=0)),
+    Case("IterativeImputer by a forest", lambda: _iterative(estimator=RandomForestRegressor(3, max_depth=3, random_state=0))),
+    Case("IterativeImputer before LogisticRegression", _labelled),
+]
+
+CASES = [*SIMPLE, *INDICATORS, *ITERATIVE]

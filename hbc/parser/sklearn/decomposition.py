@@ -1,4 +1,4 @@
-"""sklearn.decomposition: the linear projections."""
+"""sklearn.decomposition, random_projection and cross_decomposition: the linear projections."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.features import Standardize
+from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import as_float, checked, promote
+from hbc.parser.sklearn.common import as_float, checked, own_float, promote
 from hbc.parser.sklearn.linear import affine, float_type
+from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
 
 
 def _product(x: Node, weights: Array) -> Node:
@@ -85,3 +88,73 @@ def factor_analysis(m: Any, x: Node) -> Result:
         "transform": _product(_product(centred, weights.T), covariance),
         "score_samples": _log_likelihood(centred, m.get_precision()),
     }
+
+
+@converts("sklearn.decomposition.SparsePCA", "sklearn.decomposition.MiniBatchSparsePCA")
+def sparse_pca(m: Any, x: Node) -> Result:
+    """(x - mean) · Cᵀ · (C · Cᵀ + ridge_alpha · I)⁻¹, the ridge regression of x on the components C, in their dtype.
+
+    Of one row the source returns a vector, since its regression takes it for a single target: here it stays a matrix."""
+    x, (mean,) = promote(checked(m, x), m.mean_)
+    components = np.asarray(m.components_, np.float64)
+    try:
+        weights = np.linalg.solve(components @ components.T + m.ridge_alpha * np.eye(len(components)), components).T
+    except np.linalg.LinAlgError:
+        raise Refusal("its components are linearly dependent and ridge_alpha is 0.", "Choose a positive ridge_alpha.") from None
+    dtype = dtype_name(m.components_.dtype)
+    centred = t.sub(x, mean)
+    if dtype == "f32" and centred.type.dtype == "f64":
+        centred = checked(m, centred, limit=FLOAT32_LIMIT)
+    return t.matmul(t.cast(centred, dtype), weights.astype(NUMPY_DTYPES[dtype]))
+
+
+@converts(
+    "sklearn.decomposition.SparseCoder",
+    "sklearn.decomposition.DictionaryLearning",
+    "sklearn.decomposition.MiniBatchDictionaryLearning",
+)
+def sparse_coder(m: Any, x: Node) -> Result:
+    """sign(c) · max(|c| - alpha, 0) of the products c with the atoms, for transform_algorithm="threshold"."""
+    if m.transform_algorithm != "threshold":
+        raise Refusal(
+            f'its transform_algorithm "{m.transform_algorithm}" searches for the code of each row, one atom after the other.',
+            'Use transform_algorithm="threshold".',
+        )
+    alpha = m.transform_alpha if m.transform_alpha is not None else getattr(m, "alpha", None)
+    atoms = np.asarray(m.dictionary if hasattr(m, "dictionary") else m.components_)
+    product = _product(checked(m, x), atoms.T)
+    magnitude = t.maximum(t.sub(t.absolute(product), 1.0 if alpha is None else float(alpha)), 0.0)
+    code = t.where(t.less(product, 0.0), t.neg(magnitude), magnitude)
+    if m.positive_code:
+        code = t.maximum(code, 0.0)
+    if not m.split_sign:
+        return code
+    code = t.cast(code, "f64")
+    return t.concat([t.maximum(code, 0.0), t.neg(t.minimum(code, 0.0))])
+
+
+@converts("sklearn.random_projection.GaussianRandomProjection", "sklearn.random_projection.SparseRandomProjection")
+def random_projection(m: Any, x: Node) -> Result:
+    """x · componentsᵀ; integers become float64 before."""
+    components = m.components_.toarray() if hasattr(m.components_, "toarray") else m.components_
+    return _product(as_float(checked(m, x)), components.T)
+
+
+# --- partial least squares -------------------------------------------------------------------------------------------
+
+
+@converts(*(f"sklearn.cross_decomposition.{name}" for name in ("PLSRegression", "PLSCanonical", "CCA")))
+def partial_least_squares(m: Any, x: Node) -> Result:
+    """transform: (x - mean) / std · rotations; predict: (x - mean) · coefᵀ + intercept. Means and deviations in x's own dtype."""
+    x = own_float(checked(m, x))
+    mean, std = np.asarray(m._x_mean), np.asarray(m._x_std)
+    scores = _product(Standardize(mean, std)(x), m.x_rotations_)
+    y = affine(Standardize(mean, None)(x), m.coef_.T, m.intercept_)
+    return {"transform": scores, "predict": t.reshape(y, "N") if m._predict_1d else y}
+
+
+@converts("sklearn.cross_decomposition.PLSSVD")
+def pls_svd(m: Any, x: Node) -> Result:
+    """(x - mean) / std · weights, in float64."""
+    x = t.cast(checked(m, x), "f64")
+    return _product(Standardize(np.asarray(m._x_mean), np.asarray(m._x_std))(x), m.x_weights_)

@@ -1,4 +1,4 @@
-"""sklearn.impute: SimpleImputer and MissingIndicator."""
+"""sklearn.impute: SimpleImputer, IterativeImputer and MissingIndicator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.checks import CheckValues
+from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, select_columns
-from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.registry import Result, child, converts, public_name, transform_child
 from hbc.parser.sklearn.common import as_float, checked, own_float
 
 
@@ -135,6 +135,65 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
         x = _no_nan(m, x)
     x = select_columns(x, kept.tolist())
     return ImputeText(np.array(fill, dtype=np.str_))(missing.mask(x), x)
+
+
+@converts("sklearn.impute.IterativeImputer")
+def iterative_imputer(m: Any, x: Node) -> Result:
+    """What is missing is filled in simply, and then predicted column by column from the others, as often as in fitting.
+
+    Every estimator predicts for all rows here, and its result is taken where the column is missing: it sees nothing but finite
+    numbers. Where all of a batch is missing, the source does not predict at all: such a batch is rejected.
+    """
+    if m.sample_posterior:
+        raise Refusal("sample_posterior=True draws random numbers.", "Fit it with sample_posterior=False.")
+    missing = Missing(m.missing_values)
+    x = own_float(checked(m, x, allow_nan=missing.nan))
+    mask = missing.mask(x)
+    initial = transform_child(m.initial_imputer_, x, "initial_imputer_")
+    empty = np.asarray(m._is_empty_feature)
+    kept = np.arange(len(empty)) if m.keep_empty_features else np.flatnonzero(~empty)
+    if initial.type.columns != len(kept):
+        raise Refusal("its initial imputation keeps columns that were empty in fitting.", "Set keep_empty_features=True.")
+    gone = select_columns(mask, kept.tolist())
+    if m.keep_empty_features:
+        gone = t.logical_and(gone, t.constant(~empty))
+    dtype = x.type.dtype
+    columns = [select_columns(initial, [i]) for i in range(len(kept))]
+    steps = m.imputation_sequence_ if m.n_iter_ else ()
+    if len(steps):
+        gone = _not_all(m, gone)
+    for place, step in enumerate(steps):
+        i = int(step.feat_idx)
+        others = t.concat([columns[int(j)] for j in step.neighbor_feat_idx])
+        (found,) = child(step.estimator, others, f"imputation_sequence_[{place}]")["predict"]
+        low, high = np.asarray(m._min_value)[i], np.asarray(m._max_value)[i]
+        common = dtype_name(np.result_type(NUMPY_DTYPES[as_float(found).type.dtype], low.dtype))
+        found = t.cast(t.reshape(found, "N", 1), common)
+        found = t.maximum(found, float(low)) if np.isfinite(low) else found
+        found = t.minimum(found, float(high)) if np.isfinite(high) else found
+        columns[i] = t.where(select_columns(gone, [i]), t.cast(found, dtype), columns[i])
+    y = t.concat(columns)
+    if not m.add_indicator:
+        return y
+    features = np.asarray(m.indicator_.features_).tolist()
+    return t.concat([y, t.cast(select_columns(mask, features), dtype)]) if features else y
+
+
+def _not_all(m: Any, mask: Node) -> Node:
+    """The mask, where a batch is rejected in which every value is missing."""
+    flags = CheckNotAll(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.ones((mask.type.columns, 1), np.int8),
+        counts=np.ones(mask.type.columns, np.int64),
+        nan=np.zeros(mask.type.columns, bool),
+        none=np.zeros(mask.type.columns, bool),
+        columns=tuple(f"column {i}" for i in range(mask.type.columns)),
+        allowed=False,
+    )(t.cast(mask, "i8"))
+    return t.cast(flags, "bool")
 
 
 @converts("sklearn.impute.MissingIndicator", frame=True)
