@@ -275,8 +275,12 @@ class LeafGather(Leaves):
 
     def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
-        with f.repeat(self.columns) as column, f.repeat(self.trees) as tree, f.repeat(chunks * ROWS) as row:
-            leaf = tirx.Cast("int64", reached[tree * (chunks * ROWS) + row])
-            at = f.constant(self.starts, "i64", group) + (column * self.trees + tree) * self.width + leaf
+        start = T.Bind(f.constant(self.starts, "i64", group))
+        with f.repeat(self.columns) as column, f.repeat(chunks * ROWS) as row:
+            total: Expr = None
+            for tree in range(self.trees):
+                leaf = tirx.Cast("int64", reached[row + tree * (chunks * ROWS)])
+                value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
+                total = value if total is None else tirx.Add(total, value)
             place = T.Bind((target + column) * f.block + first + row)
-            T.buffer_store(self.sums, tirx.Add(self.sums[place], f.constant(self.table, "i64", at)), [place])
+            T.buffer_store(self.sums, tirx.Add(self.sums[place], total), [place])
