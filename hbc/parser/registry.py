@@ -70,6 +70,9 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
 """Classes whose methods return strings as Python objects, whatever the labels are."""
 
+TEXT_LABELS: set[str] = {"sklearn.dummy.DummyClassifier", "sklearn.gaussian_process.GaussianProcessClassifier"}
+"""Classes that return labels that were Python objects as strings of a fixed width: numpy.where and numpy.tile make those."""
+
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
 """For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""
