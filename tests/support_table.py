@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 import hbc
+from hbc.parser.unsupported import UNSUPPORTED
 
 README = Path(__file__).parent.parent / "README.md"
 START, END = (
@@ -15,11 +16,14 @@ START, END = (
 
 
 def support_table() -> str:
-    """Markdown: one row a module, its classes in alphabetical order."""
+    """Markdown: one row a module, its classes in alphabetical order; and what does not convert, with its reason."""
     names = sorted(name.rpartition(".")[::2] for name in hbc.supported_operators())
     lines = [f"{len(names)} classes, on every backend:", "", "| module | classes |", "|---|---|"]
     for module, group in groupby(names, key=lambda name: name[0]):
         lines.append(f"| `{module}` | {', '.join(cls for _, cls in group)} |")
+    if UNSUPPORTED:
+        lines += ["", "What predicts or transforms new data and does not convert:", ""]
+        lines += [f"* `{name}`: {reason}" for name, reason in sorted(UNSUPPORTED.items())]
     return "\n".join(lines) + "\n"
 
 

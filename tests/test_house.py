@@ -40,6 +40,7 @@ HOMES = {
     "onnxruntime": ["compiler/onnx"],
     "sklearn": ["parser/sklearn"],
     "joblib": ["parser/sklearn"],
+    "scipy": ["parser/sklearn"],
     "lightgbm": ["parser/lightgbm"],
     "xgboost": ["parser/xgboost"],
     "narwhals": ["runtime/frames.py"],

@@ -171,6 +171,13 @@ def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
     return frozenset(unread) if len(unread) < len(kinds) else frozenset()
 
 
+def _returns_text(model: Any) -> bool:
+    """Whether labels that are Python objects come as strings of a fixed width, by the estimator that predicts."""
+    while registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
+        model = model.steps[-1][1]
+    return registry.public_name(type(model)) in registry.TEXT_LABELS
+
+
 def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     attributes: dict[str, object] = {}
     for attribute in ("classes_", "n_features_in_", "feature_names_in_", "n_outputs_"):
@@ -180,7 +187,11 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
     dtypes = {}
-    if isinstance(classes, np.ndarray) and "predict" in graph.outputs:
+    if (
+        isinstance(classes, np.ndarray)
+        and "predict" in graph.outputs
+        and not (classes.dtype == object and _returns_text(model))
+    ):
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {"predict": classes.dtype.str} if labelled else {}

@@ -52,6 +52,7 @@ MODULES = {
     "lightgbm": ("hbc.parser.lightgbm",),
     "xgboost": ("hbc.parser.xgboost",),
     "onnx": ("hbc.parser.onnxml",),
+    "catboost": ("hbc.parser.catboost",),
 }
 """The modules that hold the converters of a library; imported when the first model of that library comes."""
 
@@ -70,6 +71,9 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
 """Classes whose methods return strings as Python objects, whatever the labels are."""
 
+TEXT_LABELS: set[str] = {"sklearn.dummy.DummyClassifier", "sklearn.gaussian_process.GaussianProcessClassifier"}
+"""Classes that return labels that were Python objects as strings of a fixed width: numpy.where and numpy.tile make those."""
+
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
 """For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""
@@ -84,6 +88,33 @@ def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]]
         return function
 
     return register
+
+
+ITEMS: dict[str, Callable[[Any], str]] = {}
+"""For classes whose input is a sequence of objects instead of a matrix: what they are (InputSpec.items)."""
+
+
+def takes_items(*names: str) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
+    """Register a function of one model for ITEMS."""
+
+    def register(function: Callable[[Any], str]) -> Callable[[Any], str]:
+        for name in names:
+            ITEMS[name] = function
+        return function
+
+    return register
+
+
+def sparse_class() -> str:
+    """The class of scipy.sparse that scikit-learn's transformers are set to return (its configuration's `sparse_interface`)."""
+    sklearn = sys.modules.get("sklearn")
+    interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
+    return "csr_array" if interface == "sparray" else "csr_matrix"
+
+
+def items_of(model: Any) -> str:
+    """What the rows of a model's input are: "documents", "dicts", "lists", or "" for those of a matrix."""
+    return ITEMS.get(public_name(type(model)), lambda _: "")(model)
 
 
 ATTRIBUTES: dict[str, Callable[[Any], dict[str, object]]] = {}

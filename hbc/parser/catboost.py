@@ -1,0 +1,215 @@
+"""CatBoost: CatBoostClassifier, CatBoostRegressor, CatBoostRanker and CatBoost, over numbers.
+
+Models are read from CatBoost's own JSON (`save_model(format="json")`). Every number is compared as float32 with `x > border`
+(catboost/libs/model/cpu/quantization.h); leaves are added in float64.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops import tensor as t
+from hbc.ops.linear import Softmax
+from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Described, Result, converts, describes
+
+IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
+EXPONENT = ("Poisson", "Tweedie")
+LOGISTIC = ("Logloss", "CrossEntropy")
+NAN_GOES_RIGHT = {"AsIs": False, "AsFalse": False, "AsTrue": True}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The document of a model, over x: f32[N, F]."""
+
+    model: Any
+    x: Node
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.json"
+            self.model.save_model(str(path), format="json")
+            return dict(json.loads(path.read_text()))
+
+    @cached_property
+    def loss(self) -> str:
+        information = self.document["model_info"].get("params", {})
+        information = json.loads(information) if isinstance(information, str) else information
+        return str(information.get("loss_function", {}).get("type", "unknown"))
+
+    @cached_property
+    def bias(self) -> Array:
+        return np.asarray(self.document["scale_and_bias"][1], np.float64)
+
+    @cached_property
+    def columns(self) -> dict[int, tuple[int, bool]]:
+        """The column of x for every float feature, and whether NaN is greater than every border."""
+        return {
+            feature["feature_index"]: (feature["flat_feature_index"], NAN_GOES_RIGHT[feature["nan_value_treatment"]])
+            for feature in self.document["features_info"].get("float_features", [])
+        }
+
+    @cached_property
+    def ensemble(self) -> TreeEnsemble:
+        document = self.document
+        dim = len(self.bias)
+        if "oblivious_trees" in document:
+            trees = [self._oblivious(tree, dim) for tree in document["oblivious_trees"]]
+        else:
+            trees = [self._nested(tree, dim) for tree in document["trees"]]
+        if not trees:
+            raise Refusal("it has no trees.", "Fit it with at least one iteration.")
+        return replace(join(trees, np.zeros(dim)), exact=bool(self.bias.any()) and hasattr(self.model, "predict_proba"))
+
+    def _split(self, split: dict[str, Any]) -> tuple[int, np.float32, bool]:
+        """The column, the border, and whether NaN goes left (to the side of small numbers)."""
+        kind = split["split_type"]
+        if kind != "FloatFeature":
+            raise Refusal(
+                f"it splits by {kind}: categories are in the model by their hashes only.",
+                "Encode categories before (OrdinalEncoder, OneHotEncoder, TargetEncoder), and fit on numbers.",
+            )
+        column, nan_goes_right = self.columns[split["float_feature_index"]]
+        border = np.float32(split["border"])
+        if np.isnan(border):
+            raise Refusal("it has a border that is NaN.")
+        return column, border, not nan_goes_right
+
+    def _oblivious(self, tree: dict[str, Any], dim: int) -> Tree:
+        """A perfect tree whose levels test one split each, the last first: leaf numbers are CatBoost's, bit i being split i."""
+        splits = [self._split(split) for split in reversed(tree["splits"] or [])]
+        inner, leaves = 2 ** len(splits) - 1, 2 ** len(splits)
+        level = np.repeat(np.arange(len(splits)), 2 ** np.arange(len(splits)))
+        feature, threshold, missing_left = (np.array([split[k] for split in splits])[level] for k in range(3))
+        node = np.arange(inner)
+        values = np.asarray(tree["leaf_values"], np.float64).reshape(leaves, dim)
+        return Tree(
+            np.concatenate([feature.astype(np.int64), np.full(leaves, -1)]),
+            np.concatenate([threshold.astype(np.float32), np.zeros(leaves, np.float32)]),
+            np.concatenate([2 * node + 1, np.zeros(leaves, np.int64)]),
+            np.concatenate([2 * node + 2, np.zeros(leaves, np.int64)]),
+            np.concatenate([missing_left.astype(bool), np.zeros(leaves, bool)]),
+            np.concatenate([np.zeros((inner, dim)), values]),
+            np.arange(inner + leaves) - inner,
+        )
+
+    def _nested(self, tree: dict[str, Any], dim: int) -> Tree:
+        """A tree of grow_policy Depthwise or Lossguide."""
+        feature: list[int] = []
+        threshold: list[np.float32] = []
+        missing_left: list[bool] = []
+        values: list[Array] = []
+        children: list[list[int]] = []
+        stack: list[tuple[dict[str, Any], int, int]] = [(tree, -1, 0)]
+        while stack:
+            node, parent, side = stack.pop()
+            number = len(feature)
+            if parent >= 0:
+                children[parent][side] = number
+            split = self._split(node["split"]) if "split" in node else (-1, np.float32(0), False)
+            feature.append(split[0])
+            threshold.append(split[1])
+            missing_left.append(split[2])
+            values.append(np.broadcast_to(np.asarray(node.get("value", 0.0), np.float64), dim))
+            children.append([0, 0])
+            if "split" in node:
+                stack += [(node["right"], number, 1), (node["left"], number, 0)]
+        sides = np.array(children)
+        return Tree(
+            np.array(feature), np.array(threshold), sides[:, 0], sides[:, 1], np.array(missing_left, bool), np.array(values)
+        )
+
+    @cached_property
+    def raw(self) -> Node:
+        """f64[N, K]: `prediction_type="RawFormulaVal"`."""
+        scale = float(self.document["scale_and_bias"][0])
+        scores = self.ensemble(self.x)
+        scores = scores if scale == 1 else t.mul(scores, scale)
+        return t.add(scores, self.bias) if self.bias.any() else scores
+
+    def others(self) -> dict[str, Node]:
+        return {"calc_leaf_indexes": replace(self.ensemble, output="leaf", exact=False)(self.x)}
+
+
+def machine(m: Any, x: Node) -> Machine:
+    return Machine(m, t.cast(x, "f32"))
+
+
+def flat(value: Node) -> Node:
+    return t.reshape(value, "N") if value.type.columns == 1 else value
+
+
+@describes("catboost.CatBoost", "catboost.CatBoostClassifier", "catboost.CatBoostRegressor", "catboost.CatBoostRanker")
+def _columns(m: Any) -> Described:
+    names = m.feature_names_
+    return (
+        (None, None) if names is None else (len(names), None if names == [str(i) for i in range(len(names))] else tuple(names))
+    )
+
+
+@converts("catboost.CatBoost", "catboost.CatBoostRanker")
+def catboost_model(m: Any, x: Node) -> Result:
+    """`predict`: the raw sums."""
+    over = machine(m, x)
+    return {"predict": flat(over.raw), **over.others()}
+
+
+@converts("catboost.CatBoostRegressor")
+def catboost_regressor(m: Any, x: Node) -> Result:
+    over = machine(m, x)
+    if over.loss in EXPONENT:
+        return {"predict": flat(t.exp(over.raw)), **over.others()}
+    if over.loss == "RMSEWithUncertainty":  # the logarithm of a standard deviation becomes a variance
+        mean, log_deviation = (t.take(over.raw, np.array([k]), axis=1) for k in (0, 1))
+        return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **over.others()}
+    if over.loss not in IDENTITY:
+        raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
+    return {"predict": flat(over.raw), **over.others()}
+
+
+@converts("catboost.CatBoostClassifier")
+def catboost_classifier(m: Any, x: Node) -> Result:
+    over = machine(m, x)
+    raw, loss = over.raw, over.loss
+    if loss in LOGISTIC:
+        threshold = over.document["model_info"].get("binclass_probability_threshold")
+        share = 0.5 if threshold is None else float(threshold)
+        cut = math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
+        second = t.less(cut, flat(raw))
+        predicted = _labels(m, t.cast(second, "i64"))
+        signed = t.concat([t.neg(raw), raw])
+        proba, log_proba = t.sigmoid(signed), _log_sigmoid(signed)
+    elif loss in ("MultiClass", "MultiClassOneVsAll"):
+        # One column, as CatBoost returns it.
+        predicted = t.reshape(_labels(m, t.argmax(raw, 1)), "N", 1)
+        if loss == "MultiClass":
+            shifted = t.sub(raw, t.max_(raw, 1, keepdims=True))
+            proba, log_proba = Softmax()(raw), t.sub(shifted, t.log(t.sum_(t.exp(shifted), 1, keepdims=True)))
+        else:
+            proba, log_proba = t.sigmoid(raw), _log_sigmoid(raw)
+    else:
+        raise Refusal(f"hbc does not know what its loss {loss!r} makes of raw values.")
+    return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba, **over.others()}
+
+
+def _labels(m: Any, index: Node) -> Node:
+    classes = np.asarray(m.classes_)
+    return t.take(classes.astype(str) if classes.dtype.kind == "O" else classes, index, axis=0)
+
+
+def _log_sigmoid(x: Node) -> Node:
+    """ln σ(x) = min(x, 0) - ln(1 + e^-|x|)"""
+    return t.sub(t.minimum(x, 0.0), t.log1p(t.exp(t.neg(t.absolute(x)))))

@@ -1,0 +1,54 @@
+"""sklearn.neighbors.KernelDensity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ops import tensor as t
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import checked
+from hbc.parser.sklearn.distances import metric_of, tree_search
+
+
+def _log_kernel(kernel: str, distance: Node, h: float) -> Node:
+    """ln of the kernel at a distance, not normalized (compute_log_kernel)."""
+    if kernel == "gaussian":
+        return t.div(t.mul(t.mul(distance, distance), -0.5), h * h)
+    if kernel == "exponential":
+        return t.div(t.neg(distance), h)
+    # The source starts from bounds on the density and takes off what nodes of its tree turn out not to have: where nothing is left, the
+    # rounding of these steps is (-37 in place of -inf).
+    raise Refusal(
+        f"its kernel {kernel!r} ends at the bandwidth: where no point is that near, the source returns rounding errors.",
+        "Use kernel='gaussian' or 'exponential'.",
+    )
+
+
+@converts("sklearn.neighbors.KernelDensity")
+def kernel_density(m: Any, x: Node) -> Result:
+    """score[n] = ln Σ_m weight[m] · kernel(|x[n] - points[m]| / h) + ln norm - ln Σ weight, all terms added. (The source's sum keeps
+    rounding errors of 1e-16 Σ weight, so that it ends at about -37 + ln norm, where this goes on.)"""
+    from sklearn.neighbors._kd_tree import kernel_norm
+
+    if m.atol > 0 or m.rtol > 1e-8:
+        raise Refusal(
+            f"it leaves terms out, to atol={m.atol} and rtol={m.rtol}: which ones depends on its tree.", "Set both to 0."
+        )
+    tree = m.tree_
+    data = np.asarray(tree.data)
+    found = tree_search(tree, False, metric_of(m.metric, m.metric_params), t.cast(checked(m, x), "f64"), ordered=False)
+    terms = _log_kernel(m.kernel, found.all_distances(), float(m.bandwidth_))
+    total = float(len(data))
+    if tree.sample_weight is not None:
+        with np.errstate(divide="ignore"):
+            terms = t.add(terms, np.log(np.asarray(tree.sample_weight))[None])
+        total = float(tree.sum_weight)
+    largest = t.max_(terms, 1, keepdims=True)
+    shift = t.where(t.less(-np.inf, largest), largest, 0.0)
+    density = t.add(t.log(t.sum_(t.exp(t.sub(terms, shift)), 1)), t.reshape(shift, "N"))
+    norm = float(kernel_norm(m.bandwidth_, data.shape[1], m.kernel, return_log=True))
+    return {"score_samples": t.sub(t.add(density, norm), float(np.log(total)))}

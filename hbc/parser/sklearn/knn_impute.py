@@ -1,0 +1,73 @@
+"""sklearn.impute.KNNImputer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops import tensor as t
+from hbc.ops.nearest import Smallest
+from hbc.parser.frame import Refusal, select_columns
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.common import checked, own_float
+from hbc.parser.sklearn.distances import nan_euclidean_distances
+from hbc.parser.sklearn.impute import Missing
+
+
+@converts("sklearn.impute.KNNImputer")
+def knn_imputer(m: Any, x: Node) -> Result:
+    """A missing value becomes the (weighted) mean of the k nearest training rows that have the column; its mean, where x has
+    no column in common with any of them."""
+    if m.metric != "nan_euclidean":
+        raise Refusal(f"its metric is {m.metric!r}, a function.", "Use metric='nan_euclidean'.")
+    if m.weights not in ("uniform", "distance"):
+        raise Refusal("its weights are a function.", "Use weights='uniform' or 'distance'.")
+    missing = Missing(m.missing_values)
+    x = checked(m, own_float(x), allow_nan=missing.nan)
+    mask = missing.mask(x)
+    data, absent = np.asarray(m._fit_X), np.asarray(m._mask_fit_X)
+    valid = np.asarray(m._valid_mask)
+    # The columns that stay empty have no values here, and no part in the distances.
+    distances = nan_euclidean_distances(x, data, mask, absent)
+    top = float(np.finfo(NUMPY_DTYPES[distances.type.dtype]).max)
+    keys = t.minimum(distances, top)  # NaN, nothing in common, is never near; infinite is
+    columns = []
+    for column in np.flatnonzero(valid) if not m.keep_empty_features else range(len(valid)):
+        own = t.take(x, np.array([column]), axis=1)
+        if valid[column]:
+            value = _imputed(m, keys, distances, data[:, column], absent[:, column])
+            own = t.where(t.take(mask, np.array([column]), axis=1), t.cast(value, x.type.dtype), own)
+        else:
+            own = t.where(t.equal(own, own), t.constant(np.zeros((1, 1)), x.type.dtype), 0.0)
+        columns.append(own)
+    y = t.concat(columns) if columns else select_columns(x, [])
+    if m.add_indicator and len(m.indicator_.features_):
+        y = t.concat([y, t.cast(select_columns(mask, list(m.indicator_.features_)), x.type.dtype)])
+    return y
+
+
+def _imputed(m: Any, keys: Node, distances: Node, values: Array, absent: Array) -> Node:
+    """[N, 1]: the mean of one column over the nearest rows that have it."""
+    donors = int((~absent).sum())
+    k = min(m.n_neighbors, donors)
+    kind = distances.type.dtype
+    near = keys if not absent.any() else t.where(t.constant(absent[None]), t.constant(np.inf, kind), keys)
+    columns = Smallest(k)(near)
+    taken = t.less(columns, len(values))
+    place = t.minimum(columns, len(values) - 1)
+    given = t.cast(t.take(np.asarray(values), place, axis=0), "f64")
+    if m.weights == "uniform":
+        weights = t.cast(taken, "f64")
+    else:
+        inverse = t.div(1.0, t.cast(t.take_along(distances, place), "f64"))
+        inverse = t.where(taken, inverse, 0.0)
+        infinite = t.cast(t.equal(inverse, np.inf), "f64")
+        weights = t.where(t.less(0.0, t.max_(infinite, 1, keepdims=True)), infinite, inverse)
+    share = t.sum_(weights, 1, keepdims=True)
+    total = t.sum_(t.mul(given, weights), 1, keepdims=True)
+    mean = t.where(t.equal(share, 0.0), total, t.div(total, share))
+    nobody = t.equal(t.max_(t.cast(taken, "i8"), 1, keepdims=True), 0)
+    return t.where(nobody, float(np.ma.array(values, mask=absent).mean()), mean)

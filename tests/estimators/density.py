@@ -1,0 +1,40 @@
+"""Kernel densities and imputation by neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.impute import KNNImputer
+from sklearn.neighbors import KernelDensity
+
+from estimators.case import Case
+
+
+def _density(model, weights=False):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    return model.fit(X[:100], sample_weight=rng.random(100) if weights else None), X
+
+
+def _missing(model, empty=False, value=np.nan, dtype=np.float64):
+    """Rows other than those of the fit; some have nothing in common with any of them."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((240, 4)).astype(dtype)
+    X[rng.random(X.shape) < 0.2] = value
+    X[200, :3] = X[201] = value
+    if empty:
+        X[:, 2] = value
+    return model.fit(X[:100]), X[100:].astype(np.float64)
+
+
+KERNELS = ("gaussian", "exponential")
+CASES = [
+    *(Case(f"KernelDensity {kernel}", lambda k=kernel: _density(KernelDensity(kernel=k, bandwidth=0.9))) for kernel in KERNELS),
+    Case("KernelDensity weights", lambda: _density(KernelDensity(bandwidth="scott"), weights=True)),
+    Case("KernelDensity manhattan, ball_tree", lambda: _density(KernelDensity(metric="manhattan", algorithm="ball_tree"))),
+    Case("KNNImputer", lambda: _missing(KNNImputer())),
+    Case("KNNImputer distance", lambda: _missing(KNNImputer(n_neighbors=3, weights="distance"))),
+    Case("KNNImputer indicator, empty", lambda: _missing(KNNImputer(n_neighbors=3, add_indicator=True), empty=True)),
+    Case("KNNImputer keeps empty", lambda: _missing(KNNImputer(n_neighbors=3, keep_empty_features=True), empty=True)),
+    Case("KNNImputer of a number", lambda: _missing(KNNImputer(n_neighbors=3, missing_values=-9.0), value=-9.0)),
+    Case("KNNImputer float32", lambda: _missing(KNNImputer(n_neighbors=3), dtype=np.float32)),
+]

@@ -1,0 +1,104 @@
+"""What the table of estimators cannot hold of neighbours: rows that the source rejects one by one, its odd ways, and ties in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.neighbors import (
+    KernelDensity,
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    LocalOutlierFactor,
+    NearestNeighbors,
+    RadiusNeighborsClassifier,
+)
+
+import hbc
+
+RNG = np.random.default_rng(5)
+
+
+def _whole_numbers(rows: int, features: int) -> np.ndarray:
+    return RNG.integers(0, 4, (rows, features)).astype(np.float64)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm: str, backend: str) -> None:
+    """Coordinates 0 … 3: most rows have more points at the k-th distance than there is room for."""
+    for features, p, k, leaf_size in ((3, 2, 5, 4), (2, 1, 1, 30), (4, np.inf, 12, 7), (3, 3, 3, 1)):
+        X, y = _whole_numbers(150, features), RNG.integers(0, 5, 150)
+        model = KNeighborsClassifier(k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X, y)
+        queries = _whole_numbers(100, features)
+        found = hbc.convert(model, backend).predict_proba(queries)
+        np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree"])
+def test_kneighbors_has_the_distances_also_where_points_tie(algorithm: str) -> None:
+    X = _whole_numbers(80, 3)
+    model = NearestNeighbors(n_neighbors=6, algorithm=algorithm).fit(X)
+    queries = _whole_numbers(30, 3)
+    distances, indices = hbc.convert(model, "numpy").kneighbors(queries)
+    expected, _ = model.kneighbors(queries)
+    np.testing.assert_array_equal(distances, expected)
+    np.testing.assert_allclose(np.linalg.norm(X[indices] - queries[:, None], axis=2), expected)
+
+
+def test_a_row_without_neighbours_is_rejected_where_the_source_rejects_it() -> None:
+    X, y = _whole_numbers(40, 2), RNG.integers(0, 2, 40)
+    model = RadiusNeighborsClassifier(1.0).fit(X, y)
+    compiled = hbc.convert(model, "tvm")
+    np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
+    far = np.vstack([X, [[50.0, 50.0]]])
+    with pytest.raises(ValueError, match="No neighbors"):
+        model.predict(far)
+    with pytest.raises(hbc.InvalidInputError):
+        compiled.predict(far)
+
+
+@pytest.mark.filterwarnings("ignore:Outlier label")
+def test_the_outlier_label_is_a_number_of_a_class_in_one_of_the_sources_ways() -> None:
+    """Brute force, uniform weights, a metric other than Euclidean: label 1 is there the second class, whatever that is called."""
+    X = _whole_numbers(40, 2)
+    y = np.array([1, 2, 3])[RNG.integers(0, 3, 40)]
+    far = np.vstack([X, [[50.0, 50.0]]])
+    for label in (1, 3, 9, "most_frequent"):
+        model = RadiusNeighborsClassifier(1.5, algorithm="brute", p=1, outlier_label=label).fit(X, y)
+        compiled = hbc.convert(model, "numpy")
+        np.testing.assert_array_equal(compiled.predict_proba(far), model.predict_proba(far))
+        np.testing.assert_array_equal(compiled.predict(far), model.predict(far))
+
+
+@pytest.mark.parametrize("model", [KMeans(4, n_init=1, random_state=0), BisectingKMeans(4, random_state=0)])
+def test_clusters_of_float32(model: Any) -> None:
+    X = RNG.standard_normal((100, 3)).astype(np.float32)
+    model.fit(X)
+    compiled = hbc.convert(model, "tvm")
+    np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
+    np.testing.assert_allclose(compiled.transform(X), model.transform(X), rtol=1e-4, atol=1e-5)
+
+
+X, Y = _whole_numbers(40, 2), RNG.integers(0, 2, 40)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KNeighborsClassifier(weights=lambda d: 1 / (1 + d)).fit(X, Y),
+        KNeighborsRegressor(metric=lambda a, b: abs(a - b).sum()).fit(X, Y),
+        KNeighborsRegressor(metric="precomputed").fit(np.abs(X[:, :1] - X[:, 0]), Y),
+        KNeighborsClassifier(metric="haversine").fit(X, Y),
+        KNeighborsClassifier(3).fit(X[:2], Y[:2]),
+        LocalOutlierFactor().fit(X),
+        KernelDensity(kernel="tophat").fit(X),
+        KernelDensity(rtol=1e-3).fit(X),
+    ],
+    ids=["weights", "metric", "precomputed", "haversine", "too few", "not for novelty", "tophat", "rtol"],
+)
+def test_what_cannot_be_the_same_is_refused(model: Any) -> None:
+    with pytest.raises(hbc.UnsupportedOperatorError):
+        hbc.convert(model, "numpy")

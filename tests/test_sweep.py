@@ -1,0 +1,238 @@
+"""The sweep: every estimator of scikit-learn that predicts or transforms new data converts, or has its reason in `UNSUPPORTED`; and
+those that convert, fitted with their default parameters on data that their tags ask for, agree with their source."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from estimators import all_cases
+from estimators.case import Case
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import all_estimators, get_tags
+from test_estimators import BACKENDS, check_agreement
+
+import hbc
+from hbc.parser.registry import public_name
+from hbc.parser.unsupported import ON_NEW_DATA, UNSUPPORTED
+
+ESTIMATORS: dict[str, type[BaseEstimator]] = {public_name(cls): cls for _, cls in all_estimators()}
+CONVERTIBLE = sorted(ESTIMATORS.keys() & set(hbc.supported_operators()))
+ROWS, COLUMNS = 60, 4
+
+CLASSIFIER, REGRESSOR = LogisticRegression(), Ridge()
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "CCA": {"n_components": 1},
+    "ClassifierChain": {"estimator": CLASSIFIER},
+    "ColumnTransformer": {"transformers": [("scaled", StandardScaler(), [0, 2])], "remainder": "passthrough"},
+    "FeatureUnion": {"transformer_list": [("scaled", StandardScaler()), ("same", "passthrough")]},
+    "FixedThresholdClassifier": {"estimator": CLASSIFIER},
+    "FrozenEstimator": {"estimator": StandardScaler().fit(np.arange(8.0).reshape(2, 4) ** 2)},
+    "GaussianRandomProjection": {"n_components": 3},
+    "GridSearchCV": {"estimator": CLASSIFIER, "param_grid": {"C": [0.1, 1.0]}},
+    "HalvingGridSearchCV": {"estimator": CLASSIFIER, "param_grid": {"C": [0.1, 1.0]}},
+    "HalvingRandomSearchCV": {"estimator": CLASSIFIER, "param_distributions": {"C": [0.1, 1.0]}},
+    "LocalOutlierFactor": {"novelty": True},
+    "MultiOutputClassifier": {"estimator": CLASSIFIER},
+    "MultiOutputRegressor": {"estimator": REGRESSOR},
+    "OneVsOneClassifier": {"estimator": CLASSIFIER},
+    "OneVsRestClassifier": {"estimator": CLASSIFIER},
+    "OutputCodeClassifier": {"estimator": CLASSIFIER},
+    "PLSSVD": {"n_components": 1},
+    "PLSCanonical": {"n_components": 1},
+    "Pipeline": {"steps": [("scaled", StandardScaler()), ("classifier", CLASSIFIER)]},
+    "RFE": {"estimator": CLASSIFIER},
+    "RFECV": {"estimator": CLASSIFIER},
+    "RandomizedSearchCV": {"estimator": CLASSIFIER, "param_distributions": {"C": [0.1, 1.0]}, "n_iter": 2},
+    "RegressorChain": {"estimator": REGRESSOR},
+    "SelectFromModel": {"estimator": CLASSIFIER},
+    "SelfTrainingClassifier": {"estimator": CLASSIFIER},
+    "SequentialFeatureSelector": {"estimator": CLASSIFIER},
+    "SparseRandomProjection": {"n_components": 3},
+    "SparseCoder": {"dictionary": np.eye(4)[:3] + 0.1},
+    "StackingClassifier": {"estimators": [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", CLASSIFIER)]},
+    "StackingRegressor": {"estimators": [("ridge", REGRESSOR)]},
+    "TunedThresholdClassifierCV": {"estimator": CLASSIFIER},
+    "VotingClassifier": {"estimators": [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", CLASSIFIER)]},
+    "VotingRegressor": {"estimators": [("ridge", REGRESSOR)]},
+}
+"""What has no default (the estimators inside others), or none that fits small data or gives methods for new data."""
+
+REFUSED_BY_DEFAULT: dict[str, dict[str, Any]] = {
+    "DictionaryLearning": {"transform_algorithm": "threshold"},
+    "MiniBatchDictionaryLearning": {"transform_algorithm": "threshold"},
+    "SparseCoder": {"transform_algorithm": "threshold"},
+}
+"""Classes that convert with these options, but not with their defaults."""
+
+TREES = 20
+"""Of ensembles that have 50 or 100 by default: fitting and scoring those would be most of the sweep's time."""
+
+
+def made(name: str, **options: Any) -> Any:
+    """An estimator that has not been fitted."""
+    cls = ESTIMATORS[name]
+    known = inspect.signature(cls).parameters
+    fixed = {key: value for key, value in {"random_state": 0, "n_estimators": TREES}.items() if key in known}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are deprecated
+        return cls(**fixed | PARAMETERS.get(cls.__name__, {}) | options)
+
+
+TEXTS = ["the cat sat", "on the mat", "a dog and a cat", "no words of the others", "", "Straße über 東京"]
+
+
+def inputs(model: Any) -> dict[str, Any]:
+    """What the tags of an estimator say that it takes, by a name for each kind."""
+    tags = get_tags(model)
+    takes, rng = tags.input_tags, np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, COLUMNS))
+    if takes.one_d_array:
+        return {"one column": X[:, :1]}
+    if not takes.two_d_array:
+        if takes.string:
+            return {"texts": TEXTS * (ROWS // len(TEXTS))}
+        if takes.dict:
+            return {"dicts": [{"a": float(i % 3), "b": 1.5, f"c={i % 4}": 2.0} for i in range(ROWS)]}
+        if tags.target_tags.two_d_labels:
+            return {"sets": [("red", "green", "blue")[i % 3 :] for i in range(ROWS)]}
+        return {"labels": rng.choice(["no", "perhaps", "yes"], ROWS)}
+    if takes.pairwise and not takes.sparse:
+        return {"kernel": X @ X.T}
+    if takes.categorical:
+        codes = rng.integers(0, 3, X.shape).astype(float)
+        strings = {} if takes.positive_only else {"strings": codes.astype(str).astype(object)}
+        return {"codes": codes, **strings}
+    return {"numbers": np.abs(X) if takes.positive_only or hasattr(model, "skewedness") else X}
+
+
+def targets(model: Any, X: Any) -> dict[str, Any]:
+    """What an estimator can be fitted to. Others than classifiers and regressors may want classes, or ignore them."""
+    tags, rng = get_tags(model), np.random.default_rng(1)
+    if not tags.input_tags.two_d_array and not tags.input_tags.one_d_array:
+        return {"nothing": None}
+    value = X[:, :2].astype(float).sum(axis=1) + rng.normal(scale=0.3, size=ROWS)
+    ranks = np.argsort(np.argsort(value))
+    single, several = tags.target_tags.single_output, tags.target_tags.multi_output
+    if tags.estimator_type == "regressor":
+        value = np.exp(value / 4) if tags.target_tags.positive_only else value
+        both = {"values": value, "two values": np.column_stack([value, value[::-1]])}
+        return {goal: y for goal, y in both.items() if (several if goal == "two values" else single)}
+    if tags.estimator_type != "classifier":
+        return {"classes": ranks * 3 // ROWS}
+    known: dict[str, Any] = {}
+    if single:
+        known["two classes"] = ranks * 2 // ROWS
+    if single and tags.classifier_tags.multi_class:
+        known["three classes"] = np.array(["no", "perhaps", "yes"], object)[ranks * 3 // ROWS]
+    if several or tags.classifier_tags.multi_label:
+        known["two labels"] = np.column_stack([ranks % 2, ranks * 2 // ROWS])
+    return known
+
+
+def models(name: str, **options: Any) -> list[tuple[str, Any, Any]]:
+    """(kind of data, fitted model, data) for all that the estimator takes; NaN too, where its tags allow them."""
+    template = made(name, **options)
+    kinds = []
+    for kind, X in inputs(template).items():
+        goals = targets(template, X)
+        kinds += [(f"{kind}, {goal}", X, y) for goal, y in goals.items()]
+        if get_tags(template).input_tags.allow_nan and isinstance(X, np.ndarray) and X.dtype.kind == "f":
+            holes = np.where(np.random.default_rng(2).random(X.shape) < 0.1, np.nan, X)
+            kinds.append((f"{kind} with NaN, {next(iter(goals))}", holes, next(iter(goals.values()))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few rows do not converge
+        return [(kind, made(name, **options).fit(*((X,) if y is None else (X, y))), X) for kind, X, y in kinds]
+
+
+TABLE: dict[str, Case] = {}
+for _case in reversed(all_cases()):
+    TABLE |= dict.fromkeys(re.findall(r"\w+", _case.name), _case)  # the first of a class counts
+
+
+NEAR_ZERO = {"Birch", "BisectingKMeans", "KMeans", "MiniBatchKMeans"}
+"""Those with a centre in every row or so."""
+
+
+def case_for(name: str, kind: str) -> Case:
+    """With the methods and the tolerance that the table has for the class, and the reason for it."""
+    plain = Case(name, lambda: None)
+    case = replace(TABLE.get(ESTIMATORS[name].__name__, plain), name=f"{name}: {kind}", sample=True, convert_input=None)
+    if ESTIMATORS[name].__name__ in NEAR_ZERO:
+        case = replace(
+            case, atol=1e-6, reason="the distance from a row to itself is the square root of what cancellation leaves"
+        )
+    return case
+
+
+def sweep(name: str, backend: str) -> None:
+    """Everything that an estimator can be fitted to, on one backend."""
+    options = REFUSED_BY_DEFAULT.get(ESTIMATORS[name].__name__, {})
+    for kind, model, X in models(name, **options):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = hbc.convert(model, backend, X)
+        check_agreement(case_for(name, kind), model, X, compiled)
+
+
+def test_every_estimator_converts_or_has_a_reason() -> None:
+    """None that predicts or transforms new data is left out; those that do not are told apart by their methods."""
+    on_new_data = {name for name, cls in ESTIMATORS.items() if any(hasattr(cls, method) for method in ON_NEW_DATA)}
+    missing = sorted(on_new_data - set(CONVERTIBLE) - UNSUPPORTED.keys())
+    assert not missing, f"neither a converter nor a reason in hbc/parser/unsupported.py: {missing}"
+    assert not set(hbc.supported_operators()) & UNSUPPORTED.keys(), "these convert now: take them off the list"
+    assert not [name for name in UNSUPPORTED if name.startswith("sklearn.") and name not in ESTIMATORS]
+
+
+@pytest.mark.parametrize("name", CONVERTIBLE)
+def test_numpy(name: str) -> None:
+    sweep(name, "numpy")
+
+
+SAMPLE = frozenset(random.Random(4).sample(CONVERTIBLE, 12))
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        pytest.param(name, backend, marks=() if backend == "tvm" and name in SAMPLE else pytest.mark.slow)
+        for backend in BACKENDS
+        if backend != "numpy"
+        for name in CONVERTIBLE
+    ],
+)
+def test_backends(name: str, backend: str) -> None:
+    """A sample of fixed seed on tvm; everything on everything else in the slow tier."""
+    sweep(name, backend)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVERTIBLE if ESTIMATORS[name].__name__ in REFUSED_BY_DEFAULT])
+def test_refused_by_default(name: str) -> None:
+    (_, model, X), *_ = models(name)
+    with pytest.raises(hbc.UnsupportedOperatorError):
+        hbc.convert(model, "numpy", X)
+
+
+def test_what_has_no_methods_says_so() -> None:
+    from sklearn.cluster import DBSCAN
+
+    with pytest.raises(hbc.UnsupportedOperatorError, match="no predict or transform for new data"):
+        hbc.convert(DBSCAN().fit(np.arange(8.0).reshape(4, 2)), "numpy", np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+def test_the_error_gives_the_reason(name: str) -> None:
+    """Even of a model that has not been fitted."""
+    model = object.__new__(ESTIMATORS[name])
+    with pytest.raises(hbc.UnsupportedOperatorError) as caught:
+        hbc.convert(model, "numpy", np.zeros((1, 2)))
+    assert caught.value.culprits[0].reason == UNSUPPORTED[name]
