@@ -12,13 +12,22 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
+from sklearn.cluster import FeatureAgglomeration
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeClassifier
 
 import hbc
@@ -500,6 +509,22 @@ def test_functions_that_compute_in_the_dtype_of_the_input():
             compiled.transform(frame.astype({column: dtype}))
     exponential = frame.astype({"b": np.int32})
     np.testing.assert_array_equal(compiled.transform(exponential), model.transform(exponential))
+
+
+def test_families_that_compute_in_the_dtype_of_the_input():
+    """A mixture squares X, and collects sums of squares, in an array of X's dtype; splines and pooled sums of float16 are float16."""
+    data = np.random.default_rng(0).integers(0, 100, (40, 3)).astype(np.float64)
+    narrow = {
+        GaussianMixture(2, covariance_type="full", random_state=0): [np.uint8, np.int16, np.float16],
+        BayesianGaussianMixture(n_components=2, covariance_type="spherical", random_state=0): [np.uint8, np.int16, np.float16],
+        SplineTransformer(): [np.float16],
+        FeatureAgglomeration(2, pooling_func=np.sum): [np.float16],
+    }
+    for model, dtypes in narrow.items():
+        compiled = hbc.convert(model.fit(data), "numpy")
+        for dtype in dtypes:
+            with pytest.raises(hbc.InvalidInputError, match=np.dtype(dtype).name):
+                (compiled.predict if hasattr(compiled, "predict") else compiled.transform)(data.astype(dtype))
 
 
 def test_functions_of_columns_of_two_dtypes():

@@ -10,7 +10,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts
 from hbc.parser.sklearn.common import as_float, checked, labels
 from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
 from hbc.parser.sklearn.linear import float_type
@@ -115,6 +115,7 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
     pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
     if m.pooling_func not in pools:
         raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
+    computed_in_own_dtype(x, ANY_INTEGER)
     pool = pools[m.pooling_func]
     groups = [t.take(x, np.flatnonzero(members == label), axis=1) for label in np.unique(members)]
     return t.concat([pool(group, 1, keepdims=True) for group in groups])

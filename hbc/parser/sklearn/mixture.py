@@ -11,7 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax, log_sum_exp
 from hbc.ops.nearest import Distances
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import Result, computed_in_own_dtype, converts
 from hbc.parser.sklearn.common import checked, labels
 from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
 from hbc.parser.sklearn.linear import affine, coefficients, float_type, logistic
@@ -37,6 +37,7 @@ def _gaussian(m: Any, x: Node) -> Node:
     means, chol = np.asarray(m.means_), np.asarray(m.precisions_cholesky_)
     count, width = means.shape
     kind = m.covariance_type
+    computed_in_own_dtype(x, 64)  # X² and the array of the results have the dtype of X: int8 overflows
     determinant = np.asarray(_compute_log_det_cholesky(chol, kind, width))
     if kind in ("full", "tied"):
         each = chol if kind == "full" else np.broadcast_to(chol, (count, width, width))
