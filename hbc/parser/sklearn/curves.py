@@ -126,7 +126,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 def spline_transformer(m: Any, x: Node) -> Result:
     missing = m.handle_missing == "zeros"
     x = checked(m, x, allow_nan=missing, allow_inf=missing)
-    source, x = x.type.dtype, t.cast(x, "f64")
+    source, x = x.type.dtype, t.cast(own_float(x), "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
     degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])
     outputs = splines if m.include_bias else splines - 1
