@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn import neighbors as nb
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 
 from estimators.case import Case
@@ -61,6 +62,8 @@ def _labels_of_two_kinds(model):
     return model.fit(X, np.column_stack([NAMES[y], np.array(["yes", "no", "perhaps"])[y[::-1]]])), X
 
 
+# What the source keeps in a sparse matrix, with distances of 0 in it and columns ordered by distance, is dense here.
+DENSE = {"transform": lambda model, X: model.transform(X).toarray()}
 KNC, KNR, RNC, RNR = (
     nb.KNeighborsClassifier,
     nb.KNeighborsRegressor,
@@ -199,15 +202,13 @@ CASES = [
         lambda: _regressor(KNR(4, p=1), features=2),
         methods=("predict", "kneighbors"),
     ),
-    Case("KNeighborsTransformer", lambda: _classifier(nb.KNeighborsTransformer(n_neighbors=3))),
-    Case(
-        "KNeighborsTransformer connectivity",
-        lambda: _classifier(nb.KNeighborsTransformer(n_neighbors=3, mode="connectivity", algorithm="brute")),
-    ),
-    Case("RadiusNeighborsTransformer", lambda: _classifier(nb.RadiusNeighborsTransformer(radius=1.2))),
-    Case(
-        "RadiusNeighborsTransformer connectivity",
-        lambda: _classifier(nb.RadiusNeighborsTransformer(radius=1.2, mode="connectivity", algorithm="brute")),
+    *(
+        Case(f"{name}Transformer {mode}, {algorithm}", lambda m=model: _classifier(clone(m)), options=DENSE)
+        for mode, algorithm in (("distance", "auto"), ("connectivity", "brute"))
+        for name, model in (
+            ("KNeighbors", nb.KNeighborsTransformer(n_neighbors=3, mode=mode, algorithm=algorithm)),
+            ("RadiusNeighbors", nb.RadiusNeighborsTransformer(radius=1.2, mode=mode, algorithm=algorithm)),
+        )
     ),
     Case("LocalOutlierFactor", lambda: _regressor(nb.LocalOutlierFactor(novelty=True))),
     Case("LocalOutlierFactor contamination", lambda: _regressor(nb.LocalOutlierFactor(5, novelty=True, contamination=0.1))),
