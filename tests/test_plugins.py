@@ -145,3 +145,39 @@ def test_what_a_converter_may_return(
     hbc.converts("mypackage.MyScaler")(converter)
     with pytest.raises(error, match=message):
         hbc.convert(fitted()[0], "numpy")
+
+
+# --- a library from outside --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting'")  # the encoders' own use of pandas
+@pytest.mark.parametrize("backend", hbc.backends())
+def test_the_readmes_converter_of_category_encoders(backend: str) -> None:
+    """As printed: known, unknown and missing categories, beside numbers, alone and in a pipeline."""
+    encoders = pytest.importorskip("category_encoders")
+    pd = pytest.importorskip("pandas")
+    name = "category_encoders.TargetEncoder"
+    example = README.read_text().partition("category_encoders replaces")[2].partition("```python\n")[2].partition("```")[0]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"city": rng.choice(["Rome", "Oslo", "Łódź"], 90), "size": rng.normal(size=90), "kind": rng.choice(["a", "b"], 90)}
+    )
+    y = (frame["size"] + (frame["city"] == "Oslo") > 0.4).astype(int)
+    unseen = frame.assign(city=["Rome", "Atlantis", None] * 30)
+    try:
+        exec(example, {})
+        for options in ({}, {"handle_unknown": "return_nan", "handle_missing": "return_nan"}):
+            encoder = encoders.TargetEncoder(cols=["city", "kind"], **options).fit(frame, y)
+            compiled = hbc.convert(encoder, backend)
+            for data in (frame, unseen):
+                np.testing.assert_array_equal(compiled.transform(data), encoder.transform(data).to_numpy(np.float64))
+        pipeline = make_pipeline(encoders.TargetEncoder(cols=["city", "kind"]), LogisticRegression()).fit(frame, y)
+        for data in (frame, unseen):
+            np.testing.assert_allclose(
+                hbc.convert(pipeline, backend).predict_proba(data), pipeline.predict_proba(data), rtol=1e-9
+            )
+        strict = encoders.TargetEncoder(cols=["city"], handle_unknown="error").fit(frame[["city"]], y)
+        with pytest.raises(hbc.UnsupportedOperatorError, match="raises an error"):
+            hbc.convert(strict, backend)
+    finally:
+        registry.CONVERTERS.pop(name, None)
