@@ -20,7 +20,11 @@ def write(results: dict[str, Any], path: Path) -> None:
     """The JSON, and the tables beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    parts = [_heading(results), summary(results), *(details(name, workload) for name, workload in results["workloads"].items())]
+    parts = [
+        heading(results, "Tree ensembles", LEGEND),
+        summary(results),
+        *(details(name, workload) for name, workload in results["workloads"].items()),
+    ]
     path.with_suffix(".md").write_text("\n\n".join(parts) + "\n")
 
 
@@ -66,8 +70,8 @@ def summary(results: dict[str, Any]) -> str:
         cells = []
         for rows, goal in ends:
             time, peer = microseconds(workload["engines"].get(MAIN, {}), rows), fastest_peer(workload, rows)
-            cells += [_figure(None if time is None else time / rows), _times(ratio(workload, MAIN, rows))]
-            cells += ["–" if peer is None else peer[1], _times(workload["goals"][goal])]
+            cells += [figure(None if time is None else time / rows), times(ratio(workload, MAIN, rows))]
+            cells += ["–" if peer is None else peer[1], times(workload["goals"][goal])]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     failed = failures(results)
     return "\n".join(["## Summary", "", *lines, *(["", "hbc failed: " + "; ".join(failed)] if failed else [])])
@@ -88,19 +92,20 @@ def details(name: str, workload: dict[str, Any]) -> str:
             continue
         cells = [_cell(found, rows, bold=fastest.get(rows) == engine) for rows in batches]
         cells += [f"{found['answers']['largest_difference']:.0e}{MARKS[found['status']]}", f"{found['convert_s']:.2f}"]
-        cells += [_figure(found["convert_peak_mib"])]
+        cells += [figure(found["convert_peak_mib"])]
         lines.append(f"| {engine} | {' | '.join(cells)} |")
     for engine in engines:
         ratios = [ratio(workload, engine, rows) for rows in batches]
         if engine.startswith("hbc:") and any(ratios):
-            lines.append(f"| *ratio of {engine}* | {' | '.join(map(_times, ratios))} | | | |")
+            lines.append(f"| *ratio of {engine}* | {' | '.join(map(times, ratios))} | | | |")
     missing = [f"- {engine}: {_reason(found)}" for engine, found in engines.items() if found["status"] not in MARKS]
     return "\n".join(
         [f"### {name} (model: {workload['model']['model_mib']} MiB)", "", *lines, *(["", *missing] if missing else [])]
     )
 
 
-def _heading(results: dict[str, Any]) -> str:
+def heading(results: dict[str, Any], title: str, legend: str) -> str:
+    """What was measured, on what, with which versions."""
     machine, settings = results["machine"], results["settings"]
     versions: dict[str, str] = {}
     for workload in results["workloads"].values():
@@ -108,33 +113,33 @@ def _heading(results: dict[str, Any]) -> str:
             versions |= found.get("versions", {})
     changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
     lines = [
-        f"# Tree ensembles, {settings['size']['name']} size, {settings['threads']} thread(s)",
+        f"# {title}, {settings['size']['name']} size, {settings['threads']} thread(s)",
         f"{machine['time']}, commit {machine['commit'][:10]}{changes}",
         f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
         f"{machine['system']}, Python {machine['python']}; "
         f"load {machine['load_before'][0]:.1f} before, {machine['load_after'][0]:.1f} after",
         ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
-        LEGEND,
+        legend,
     ]
     return "\n\n".join(lines)
 
 
 def _cell(found: dict[str, Any], rows: str, bold: bool) -> str:
     time = microseconds(found, rows)
-    text = _figure(None if time is None else time / int(rows))
+    text = figure(None if time is None else time / int(rows))
     if rows == "1" and time is not None:
-        text += f" / {_figure(microseconds(found, rows, 'p99'))}"
+        text += f" / {figure(microseconds(found, rows, 'p99'))}"
     return f"**{text}**" if bold else text
 
 
-def _figure(value: float | None) -> str:
+def figure(value: float | None) -> str:
     """Three significant digits."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _times(value: float | None) -> str:
+def times(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}×"
 
 

@@ -93,7 +93,7 @@ def run(workload: trees.Workload, engines: Sequence[Engine], size: trees.Size, s
                 running[engine.name] = started
         for turn in range(settings.rounds):
             _say(f"{workload.name}: round {turn + 1} of {settings.rounds}")
-            _measure_round(running, settings, results, turn)
+            measure_round(running, settings, results, turn)
     finally:
         for process in running.values():
             process.end()
@@ -142,7 +142,7 @@ def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> dict[s
     return {"verdict": verdict, "largest_difference": largest, "rows_differing": differing, "rows_wrong": wrong}
 
 
-def _measure_round(running: dict[str, Process], settings: Settings, results: dict[str, dict[str, Any]], turn: int) -> None:
+def measure_round(running: dict[str, Process], settings: Settings, results: dict[str, dict[str, Any]], turn: int) -> None:
     """Every batch size on every engine. The engine that begins changes. A call that takes ten budgets is not repeated next round."""
     for rows in settings.batches:
         names = list(running)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, report
+from benchmarks import engines, machine, report
 from benchmarks.engines import Engine, Task
 from benchmarks.engines.process import EngineError, Process
 from benchmarks.engines.worker import measure
@@ -68,3 +68,23 @@ def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
         Process(Engine("native", "main", ()), task).start(tmp_path / "rows.npy", cores, 60)  # there is no model.txt
     with pytest.raises(EngineError, match="not done in 0 s"):
         Process(Engine("native", "main", ()), task).start(tmp_path / "rows.npy", cores, 0)
+
+
+def test_the_table_of_operators_begins_with_the_slowest() -> None:
+    from benchmarks import operators
+
+    def workload(ours: float, peer: float, status: str = "exact") -> dict[str, Any]:
+        times = {operators.OURS: ours, operators.NATIVE: peer, operators.ONNX: 2 * peer}
+        found = {name: {"status": "exact", "times_us": {"1000": [{"p50": each}]}} for name, each in times.items()}
+        if status != "exact":
+            found[operators.ONNX] = {"status": "failed", "reason": "no converter for type this"}
+        return {"method": "transform", "rows": 1000, "columns": 4, "engines": found}
+
+    known = {"a.Fast": workload(1, 10), "a.Slow": workload(20, 10, "failed"), "a.Text": {"skipped": "its input is text"}}
+    results = {"workloads": known, "machine": machine.describe(), "settings": {"size": {"name": "quick"}, "threads": 1}}
+    results["machine"]["load_after"] = [0.0]
+    text = operators.markdown(results)
+    assert text.index("| Slow |") < text.index("| Fast | transform | 1,000 | 0.01 | 0.02 | 0.001 | 10× | 20× |")
+    assert "1 of 2 operators ahead of scikit-learn" in text
+    assert "* onnxruntime: no converter: Slow" in text
+    assert "* Text: its input is text" in text

@@ -3,7 +3,6 @@ those that convert, fitted with their default parameters on data that their tags
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
 import warnings
@@ -12,81 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from defaults import CONVERTIBLE, ESTIMATORS, REFUSED_BY_DEFAULT, made, refused_by_default
 from estimators import all_cases
 from estimators.case import Case
-from sklearn.base import BaseEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import all_estimators, get_tags
+from sklearn.utils import get_tags
 from test_estimators import BACKENDS, check_agreement
 
 import hbc
-from hbc.parser.registry import public_name
 from hbc.parser.unsupported import ON_NEW_DATA, UNSUPPORTED
 
-ESTIMATORS: dict[str, type[BaseEstimator]] = {public_name(cls): cls for _, cls in all_estimators()}
-CONVERTIBLE = sorted(ESTIMATORS.keys() & set(hbc.supported_operators()))
 ROWS, COLUMNS = 60, 4
-
-CLASSIFIER, REGRESSOR = LogisticRegression(), Ridge()
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "CCA": {"n_components": 1},
-    "ClassifierChain": {"estimator": CLASSIFIER},
-    "ColumnTransformer": {"transformers": [("scaled", StandardScaler(), [0, 2])], "remainder": "passthrough"},
-    "FeatureUnion": {"transformer_list": [("scaled", StandardScaler()), ("same", "passthrough")]},
-    "FixedThresholdClassifier": {"estimator": CLASSIFIER},
-    "FrozenEstimator": {"estimator": StandardScaler().fit(np.arange(8.0).reshape(2, 4) ** 2)},
-    "GaussianRandomProjection": {"n_components": 3},
-    "GridSearchCV": {"estimator": CLASSIFIER, "param_grid": {"C": [0.1, 1.0]}},
-    "HalvingGridSearchCV": {"estimator": CLASSIFIER, "param_grid": {"C": [0.1, 1.0]}},
-    "HalvingRandomSearchCV": {"estimator": CLASSIFIER, "param_distributions": {"C": [0.1, 1.0]}},
-    "LocalOutlierFactor": {"novelty": True},
-    "MultiOutputClassifier": {"estimator": CLASSIFIER},
-    "MultiOutputRegressor": {"estimator": REGRESSOR},
-    "OneVsOneClassifier": {"estimator": CLASSIFIER},
-    "OneVsRestClassifier": {"estimator": CLASSIFIER},
-    "OutputCodeClassifier": {"estimator": CLASSIFIER},
-    "PLSSVD": {"n_components": 1},
-    "PLSCanonical": {"n_components": 1},
-    "Pipeline": {"steps": [("scaled", StandardScaler()), ("classifier", CLASSIFIER)]},
-    "RFE": {"estimator": CLASSIFIER},
-    "RFECV": {"estimator": CLASSIFIER},
-    "RandomizedSearchCV": {"estimator": CLASSIFIER, "param_distributions": {"C": [0.1, 1.0]}, "n_iter": 2},
-    "RegressorChain": {"estimator": REGRESSOR},
-    "SelectFromModel": {"estimator": CLASSIFIER},
-    "SelfTrainingClassifier": {"estimator": CLASSIFIER},
-    "SequentialFeatureSelector": {"estimator": CLASSIFIER},
-    "SparseRandomProjection": {"n_components": 3},
-    "SparseCoder": {"dictionary": np.eye(4)[:3] + 0.1},
-    "StackingClassifier": {"estimators": [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", CLASSIFIER)]},
-    "StackingRegressor": {"estimators": [("ridge", REGRESSOR)]},
-    "TunedThresholdClassifierCV": {"estimator": CLASSIFIER},
-    "VotingClassifier": {"estimators": [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", CLASSIFIER)]},
-    "VotingRegressor": {"estimators": [("ridge", REGRESSOR)]},
-}
-"""What has no default (the estimators inside others), or none that fits small data or gives methods for new data."""
-
-REFUSED_BY_DEFAULT: dict[str, dict[str, Any]] = {
-    "DictionaryLearning": {"transform_algorithm": "threshold"},
-    "MiniBatchDictionaryLearning": {"transform_algorithm": "threshold"},
-    "SparseCoder": {"transform_algorithm": "threshold"},
-}
-"""Classes that convert with these options, but not with their defaults."""
-
 TREES = 20
 """Of ensembles that have 50 or 100 by default: fitting and scoring those would be most of the sweep's time."""
-
-
-def made(name: str, **options: Any) -> Any:
-    """An estimator that has not been fitted."""
-    cls = ESTIMATORS[name]
-    known = inspect.signature(cls).parameters
-    fixed = {key: value for key, value in {"random_state": 0, "n_estimators": TREES}.items() if key in known}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some are deprecated
-        return cls(**fixed | PARAMETERS.get(cls.__name__, {}) | options)
-
 
 TEXTS = ["the cat sat", "on the mat", "a dog and a cat", "no words of the others", "", "Straße über 東京"]
 
@@ -141,7 +77,7 @@ def targets(model: Any, X: Any) -> dict[str, Any]:
 
 def models(name: str, **options: Any) -> list[tuple[str, Any, Any]]:
     """(kind of data, fitted model, data) for all that the estimator takes; NaN too, where its tags allow them."""
-    template = made(name, **options)
+    template = made(name, n_estimators=TREES, **options)
     kinds = []
     for kind, X in inputs(template).items():
         goals = targets(template, X)
@@ -151,7 +87,9 @@ def models(name: str, **options: Any) -> list[tuple[str, Any, Any]]:
             kinds.append((f"{kind} with NaN, {next(iter(goals))}", holes, next(iter(goals.values()))))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so few rows do not converge
-        return [(kind, made(name, **options).fit(*((X,) if y is None else (X, y))), X) for kind, X, y in kinds]
+        return [
+            (kind, made(name, n_estimators=TREES, **options).fit(*((X,) if y is None else (X, y))), X) for kind, X, y in kinds
+        ]
 
 
 TABLE: dict[str, Case] = {}
@@ -176,8 +114,7 @@ def case_for(name: str, kind: str) -> Case:
 
 def sweep(name: str, backend: str) -> None:
     """Everything that an estimator can be fitted to, on one backend."""
-    options = REFUSED_BY_DEFAULT.get(ESTIMATORS[name].__name__, {})
-    for kind, model, X in models(name, **options):
+    for kind, model, X in models(name, **refused_by_default(name)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compiled = hbc.convert(model, backend, X)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """What an engine is told. `folder` is a workload's (benchmarks/trees.py); `option` is what follows the colon of its name."""
+    """What an engine is told. `folder` is a workload's (benchmarks/trees.py); `option` is what follows the colon of its name;
+    `method` is what is called (of trees, and of most engines, the probabilities)."""
 
     library: str
     folder: str
@@ -21,6 +22,7 @@ class Task:
     dtype: str
     threads: int
     option: str
+    method: str = "predict_proba"
 
 
 @dataclass(frozen=True)

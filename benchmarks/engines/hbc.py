@@ -1,4 +1,4 @@
-"""hbc itself: what its users call, `predict_proba` of the converted estimator."""
+"""hbc itself: what its users call, a method of the converted estimator."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ def build(model: Any, task: Task) -> Any:
     """One compiled model for all batch sizes. `option` is backend:strategy:mcpu, of which the last two may be left out."""
     backend, strategy, processor = (*task.option.split(":"), "", "")[:3]
     target = {"kind": "llvm", "mcpu": processor} if processor else None
-    return hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads, target=target).predict_proba
+    compiled = hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads, target=target)
+    return getattr(compiled, task.method)

@@ -32,4 +32,4 @@ def build(model: Any, task: Task) -> Any:
         return functools.partial(model.inplace_predict, validate_features=False)
     if "n_jobs" in model.get_params():
         model.set_params(n_jobs=task.threads)
-    return model.predict_proba
+    return getattr(model, task.method)

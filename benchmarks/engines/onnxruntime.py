@@ -1,4 +1,4 @@
-"""ONNX Runtime through skl2onnx and onnxmltools; only the probabilities are asked for.
+"""ONNX Runtime through skl2onnx and onnxmltools; only the output that the method returns is asked for.
 
 float64 rows are cast in the call: the converters' graphs of trees are float32 (skl2onnx's for double do not load)."""
 
@@ -12,6 +12,9 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.engines import Task
+
+WANTED = {"predict_proba": "probabilities", "decision_function": "scores", "score_samples": "score_samples"}
+"""The graph's output for a method; labels, values and transformed rows come first."""
 
 
 def load(task: Task) -> Any:
@@ -27,9 +30,11 @@ def build(model: Any, task: Task) -> Any:
     graph = _converted(model, task)
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
+    known = [output.name for output in session.get_outputs()]
+    wanted = known[:1] if task.method in ("predict", "transform") else [WANTED[task.method]]
     if task.dtype == "float64":
-        return lambda X: session.run(["probabilities"], {name: X.astype(np.float32)})[0]
-    return lambda X: session.run(["probabilities"], {name: X})[0]
+        return lambda X: session.run(wanted, {name: X.astype(np.float32)})[0]
+    return lambda X: session.run(wanted, {name: X})[0]
 
 
 def _converted(model: Any, task: Task) -> Any:
@@ -37,7 +42,8 @@ def _converted(model: Any, task: Task) -> Any:
         from skl2onnx import to_onnx
         from skl2onnx.common.data_types import FloatTensorType
 
-        return to_onnx(model, initial_types=[("X", FloatTensorType([None, task.features]))], options={"zipmap": False})
+        options = {"zipmap": False} if task.method == "predict_proba" else None
+        return to_onnx(model, initial_types=[("X", FloatTensorType([None, task.features]))], options=options)
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 

@@ -27,10 +27,12 @@ class EngineError(Exception):
 
 
 class Process:
-    """One engine on one workload. `start` must come first; raises EngineError, as every request does, and is dead then."""
+    """One engine on one workload. `start` must come first; raises EngineError, as every request does, and is dead then.
 
-    def __init__(self, engine: Engine, task: Task) -> None:
-        self.engine, self.task = engine, task
+    lasting: it takes one workload after the other (another `task` before each `start`), and survives the errors that it can report."""
+
+    def __init__(self, engine: Engine, task: Task, lasting: bool = False) -> None:
+        self.engine, self.task, self.lasting = engine, task, lasting
         try:
             python = python_of(engine.environment)
         except FileNotFoundError as error:
@@ -62,15 +64,19 @@ class Process:
             rows=str(rows),
         )
 
-    def answer(self, limit: float) -> np.ndarray[Any, Any]:
-        """The results for all rows."""
+    def answer(self, limit: float, rows: int | None = None) -> np.ndarray[Any, Any]:
+        """The results for all rows, or for the first ones."""
         file = Path(self._scratch.name) / "answer.npy"
-        self._ask("answer", limit, to=str(file))
+        self._ask("answer", limit, to=str(file), rows=rows)
         return np.load(file)
 
     def measure(self, rows: int, budget: float, limit: float) -> dict[str, float]:
         """Times of calls with so many rows (worker.py), in µs."""
         return self._ask("measure", limit, rows=rows, budget=budget)
+
+    @property
+    def is_dead(self) -> bool:
+        return self._log.closed
 
     def end(self) -> int:
         """End the process and what it started, and give its exit status. May be called twice."""
@@ -92,7 +98,8 @@ class Process:
             died = f"ended with status {status}; {log[-1] if log else ''}"
             reply = {"error": f"not done in {limit:.0f} s" if isinstance(error, TimeoutError) else died}
         if "error" in reply:
-            self.end()
+            if not self.lasting:
+                self.end()
             raise EngineError(_short(f"{what}: {reply['error']}"))
         return reply
 

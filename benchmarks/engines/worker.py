@@ -64,7 +64,7 @@ class Worker:
         os.sched_setaffinity(0, cores)
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         resource.setrlimit(resource.RLIMIT_DATA, (half, half))
-        self.rows = np.load(rows)
+        self.rows, self.batches = np.load(rows), {}
         started = time.perf_counter()
         engine = importlib.import_module(f"benchmarks.engines.{module}")
         model = engine.load(Task(**task))
@@ -76,9 +76,10 @@ class Worker:
         versions = {name: importlib.metadata.version(name) for name in distributions}
         return {"load_s": loaded - started, "convert_s": built - loaded, "convert_peak_mib": peak, "versions": versions}
 
-    def answer(self, to: str) -> dict[str, Any]:
-        """Write the results for all rows."""
-        np.save(to, np.asarray(self._call(self.rows)))
+    def answer(self, to: str, rows: int | None = None) -> dict[str, Any]:
+        """Write the results for all rows, or for the first ones."""
+        found = self._call(self.rows[:rows])
+        np.save(to, found.toarray() if hasattr(found, "toarray") else np.asarray(found))
         return {}
 
     def measure(self, rows: int, budget: float) -> dict[str, float]:
