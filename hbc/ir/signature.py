@@ -97,18 +97,25 @@ GUARDED_ROWS = 4096
 @dataclass(frozen=True)
 class Guard:
     """A requirement on a value inside the graph: `graph` computes it from the same inputs in numpy, as its one output "value",
-    and `require` raises InvalidInputError for what the source library would reject. Inputs up to the magnitude `safe` need no test."""
+    and `require` raises InvalidInputError for what the source library would reject. Inputs up to the magnitude `safe` need no test.
+    `whole`: it is a requirement on all rows together."""
 
     graph: Graph
     require: Callable[[Array], None]
     safe: float = 0.0
+    whole: bool = False
 
     def test(self, arrays: Sequence[Array]) -> None:
-        if self.safe and all(self._harmless(array) for array in arrays):
+        if self.harmless(arrays):
             return
-        for start in range(0, max(map(len, arrays)) or 1, GUARDED_ROWS):
-            (value,) = self.graph.evaluate(*(array[start : start + GUARDED_ROWS] for array in arrays))["value"]
+        rows = max(map(len, arrays)) or 1
+        step = rows if self.whole else GUARDED_ROWS
+        for start in range(0, rows, step):
+            (value,) = self.graph.evaluate(*(array[start : start + step] for array in arrays))["value"]
             self.require(value)
+
+    def harmless(self, arrays: Sequence[Array]) -> bool:
+        return self.safe > 0 and all(self._harmless(array) for array in arrays)
 
     def _harmless(self, array: Array) -> bool:
         if array.dtype.kind == "f":

@@ -4,7 +4,7 @@ back to the columns of the model's input, where the runtime tests them before an
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ class Check(Operator):
 
     columnwise = True
     keeps_values = True
+    whole: ClassVar[bool] = False
+    """Whether `require` is asked about all rows of a batch together."""
 
     def infer(self, x: TensorType) -> TensorType:
         return x
@@ -143,6 +145,8 @@ class CheckValues(Check):
 class CheckNotAll(CheckValues):
     """y = x, where the source library treats a batch otherwise in which every value of every row is values[F, 0]: such a batch is
     rejected, whatever its rows."""
+
+    whole = True
 
     def require(self, x: Array) -> None:
         if len(x) and (x == self.values[:, 0]).all():

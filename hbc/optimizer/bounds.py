@@ -135,6 +135,8 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                     return sources[0] / np.minimum(*(_by_column(d.op.value).min(axis=0) for d in divisors))  # type: ignore[attr-defined]
             case t.Where():
                 return np.maximum(sources[1], sources[2])
+            case t.Reshape():
+                return np.full(_width(node), sources[0].max(initial=0.0))
             case t.Maximum() | t.Minimum():
                 return np.maximum(*sources)
     return None

@@ -56,7 +56,8 @@ def input_limits(graph: Graph) -> Limits:
         if of_values or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates
-            guards.append(Guard(value, check.require, safe_magnitude(value, check.limit) if only_large else 0.0))
+            safe = safe_magnitude(value, check.limit) if only_large else 0.0
+            guards.append(Guard(value, check.require, safe, check.whole))
             traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]

@@ -111,10 +111,9 @@ def quantile_transformer(m: Any, x: Node) -> Result:
         lower, upper = t.equal(t.cast(x, common), first), t.equal(t.cast(x, common), last)
     y = t.where(lower, 0.0, t.where(upper, 1.0, y))
     if m.output_distribution == "normal":
-        from scipy.stats import norm
-
         z = t.cast(t.cast(NormalQuantile()(t.cast(y, "f64")), x.type.dtype), "f64")
-        low, high = (float(norm.ppf(p)) for p in (_BOUND - np.spacing(1), 1 - (_BOUND - np.spacing(1))))
+        ends = np.array([_BOUND - np.spacing(1), 1 - (_BOUND - np.spacing(1))])
+        low, high = NormalQuantile().evaluate(ends).tolist()
         y = t.cast(t.minimum(t.maximum(z, low), high), x.type.dtype)
     return t.where(t.equal(x, 0.0), x, y) if is_sparse(x) else y
 

@@ -334,7 +334,7 @@ def label_binarizer(m: Any, x: Node) -> Result:
         raise StringsNeeded([0])
     x = t.reshape(checked(m, x), "N", 1)
     if categories.strings:
-        x = known_values(LABEL_BINARIZER, x, [categories], ["y"]) if categories.size <= 2 else x
+        x = known_values(LABEL_BINARIZER, x, [categories], ["y"]) if categories.size <= 2 else _no_none(x)
         codes = Categorize(categories.values, -1, -1, -1)(x)
         hits = t.equal(codes, np.arange(categories.size))
     else:
@@ -348,6 +348,22 @@ def label_binarizer(m: Any, x: Node) -> Result:
         hits = t.equal(x, values)
     hits = hits if categories.size > 2 else _last_column(hits, categories.size == 2)
     return t.where(hits, t.constant(m.pos_label, "i64"), t.constant(m.neg_label, "i64"))
+
+
+def _no_none(x: Node) -> Node:
+    """A column of strings, where the source fails at None and NaN among them."""
+    return CheckValues(
+        LABEL_BINARIZER,
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((1, 0), "<U1"),
+        counts=np.zeros(1, np.int64),
+        nan=np.ones(1, bool),
+        none=np.ones(1, bool),
+        columns=("y",),
+        allowed=False,
+    )(x)
 
 
 def _last_column(hits: Node, counts: bool) -> Node:

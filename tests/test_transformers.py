@@ -1,0 +1,101 @@
+"""What preprocessors refuse at conversion, and which batches they reject, where the table of estimators cannot say it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.decomposition import SparseCoder
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+from sklearn.linear_model import BayesianRidge
+from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, QuantileTransformer
+
+import hbc
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(50, 3))
+GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x + np.random.rand(), "something else when it is called again"),
+        (lambda x: x - x.mean(axis=0), ".mean of the array"),
+        (lambda x: x if x[0, 0] > 0 else -x, "(0, 0) of the array"),
+        (lambda x: x if (x > 0).any() else -x, ".any of the array"),
+        (lambda x: math.sqrt(x), "single numbers"),
+        (lambda x: np.asarray(x) * 2, "single numbers"),
+        (lambda x: x / x.shape[0], "np.divide"),
+        (lambda x: np.round(x, 1), "np.round"),
+        (lambda x: np.arctan(x), "arctan"),
+        (lambda x: np.sort(x, axis=1), "np.sort"),
+        (lambda x: x.sum(axis=0), "over the rows"),
+        (lambda x: np.zeros((3, 2)), "does not return"),
+        (lambda x: x["a"], "'a' of the array"),
+        (lambda x: x.astype(int), "int64 of float"),
+        (lambda x: x * np.arange(50.0)[:, None], "combines the rows"),
+    ],
+)
+def test_functions_that_cannot_be_traced_are_refused(function: object, reason: str) -> None:
+    with pytest.raises(hbc.UnsupportedOperatorError) as refused:
+        hbc.convert(FunctionTransformer(function), "numpy", X)
+    assert reason in str(refused.value)
+
+
+def test_a_function_of_floats_rejects_integers_when_they_come() -> None:
+    model = FunctionTransformer(lambda x: x**-2)
+    compiled = hbc.convert(model, "numpy", X)
+    np.testing.assert_array_equal(compiled.transform(X), model.transform(X))
+    with pytest.raises(hbc.InvalidInputError, match="integers"):
+        compiled.transform(np.ones((2, 3), np.int64))
+
+
+def test_a_function_that_multiplies_rejects_sparse_matrices() -> None:
+    compiled = hbc.convert(FunctionTransformer(lambda x: x * x), "numpy", np.eye(3))
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):
+        compiled.transform(scipy.sparse.csr_matrix(np.eye(3)))
+
+
+def test_quantiles_of_a_sparse_matrix_are_rejected() -> None:
+    compiled = hbc.convert(QuantileTransformer(n_quantiles=5).fit(np.abs(X)), "numpy")
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):
+        compiled.transform(scipy.sparse.csr_matrix(np.eye(3)))
+
+
+def test_an_imputer_rejects_a_batch_of_nothing_but_gaps() -> None:
+    """A row of gaps among others is imputed, wherever it stands; alone, the source does not iterate."""
+    model = IterativeImputer(tol=10.0).fit(GAPS)
+    compiled = hbc.convert(model, "numpy")
+    for rows in (1, 5000):
+        with pytest.raises(hbc.InvalidInputError, match="every value is missing"):
+            compiled.transform(np.full((rows, 3), np.nan))
+    batch = np.tile(GAPS, (90, 1))[:4097]
+    batch[4096] = np.nan
+    np.testing.assert_allclose(compiled.transform(batch), model.transform(batch), rtol=1e-7)
+
+
+def test_an_imputer_that_draws_random_numbers_is_refused() -> None:
+    model = IterativeImputer(BayesianRidge(), sample_posterior=True, tol=10.0).fit(GAPS)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="random numbers"):
+        hbc.convert(model, "numpy")
+
+
+def test_searches_for_sparse_codes_are_refused() -> None:
+    with pytest.raises(hbc.UnsupportedOperatorError, match="lasso_lars"):
+        hbc.convert(SparseCoder(np.eye(3), transform_algorithm="lasso_lars").fit(X), "numpy")
+
+
+@pytest.mark.parametrize("labels", [[1.0, 2.5], [1.0, np.nan]])
+def test_a_binarizer_of_three_classes_rejects_what_is_no_label(labels: list[float]) -> None:
+    with pytest.raises(hbc.InvalidInputError):
+        hbc.convert(LabelBinarizer().fit([1.0, 2.0, 3.0]), "numpy").transform(np.array(labels))
+
+
+def test_a_binarizer_of_two_classes_rejects_others() -> None:
+    """With a third label, the source's result would have two columns."""
+    with pytest.raises(hbc.InvalidInputError):
+        hbc.convert(LabelBinarizer().fit(["no", "yes"]), "numpy").transform(np.array(["no", "perhaps"]))
