@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
-from hbc.compiler.tvm.plan import ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Plan, elements
+from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Plan, elements
 from hbc.compiler.tvm.tables import ModelData, Tables
 from hbc.compiler.tvm.tables import aligned as aligned
 from hbc.compiler.tvm.vectors import store, vector
@@ -457,6 +457,8 @@ def cost(plan: Plan) -> float:
         op, size = node.op, elements(node.type)
         if isinstance(op, LIBRARY):
             total += 8.0 * size
+        elif isinstance(op, COSTLY):
+            total += 1.5 * size
         elif isinstance(op, TreeEnsemble):
             total += 0.02 * len(op.feature) if op.strategy == "scan" else 0.7 * float(op.depths.sum())
         elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
+from hbc.compiler.tvm import mathematics
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
 
@@ -161,6 +162,8 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
     op, dtype = node.op, node.inputs[0].type.dtype
     floats = dtype in tensor.FLOATS
     x, y, z = (*args, None, None)[:3]
+    if dialect.llvm and type(op) in mathematics.FUNCTIONS:
+        return mathematics.function(type(op), x, dtype, dialect)
     match op:
         case tensor.Mul():
             return product(x, y, dtype, dialect)

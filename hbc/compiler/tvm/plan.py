@@ -26,11 +26,10 @@ SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share 
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
 ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
-LIBRARY = (
-    *(tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sin, tensor.Cos),
-    *(tensor.Sigmoid, tensor.Pow, tensor.Mod),
-)
-"""Calls of the C mathematics library, one row at a time: never computed twice, never inside a vector statement."""
+LIBRARY = (tensor.Sin, tensor.Cos, tensor.Pow, tensor.Mod)
+"""Calls of the C mathematics library, one row at a time: never inside a vector statement."""
+COSTLY = (*LIBRARY, tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid)
+"""Dozens of instructions: stored, so that they are never computed twice, and that statements stay small."""
 REREADING = (
     tensor.MatMul,
     tensor.BlockMatMul,
@@ -162,7 +161,7 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return True
     if is_view(node):
         return False
-    if not isinstance(op, (*ELEMENTWISE, Input)) or isinstance(op, LIBRARY):
+    if not isinstance(op, (*ELEMENTWISE, Input)) or isinstance(op, COSTLY):
         return True
     users = readers[node]
     if len(users) > 1:

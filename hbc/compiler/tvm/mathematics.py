@@ -1,0 +1,310 @@
+"""e^x, ln x and their kin as straight-line arithmetic: no call, no branch, no table, so that one expression serves a row and a
+vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm_mathematics.py); ±0, infinities, NaN, subnormal
+numbers and both ends of the range are as in IEEE 754.
+
+The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
+in s = (m - 1) / (m + 1). The polynomials are minimax, by Lawson's iteration in 50 digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+
+from hbc.ir.graph import Operator
+from hbc.ops import tensor
+
+if TYPE_CHECKING:
+    from hbc.compiler.tvm.expressions import Dialect
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format of IEEE 754, and the constants that depend on it.
+
+    ln2: in two parts; the first has so few digits that its product with an exponent is exact. exp: coefficients of
+    (e^r - 1 - r) / r² on |r| ≤ ½ ln 2 for least error of e^r; expm1: for least relative error of e^r - 1. log: of
+    (ln((1+s) / (1-s)) - 2s) / s³ in s², for |s| ≤ (√2 - 1) / (√2 + 1). range: e^x is 0 below, ∞ above. flat: beyond it e^-x is nothing
+    beside 1.
+    """
+
+    dtype: str
+    integer: str
+    digits: int  # of the mantissa that are stored
+    bias: int
+    root_half: int  # the bits of √½
+    ln2: tuple[float, float]
+    range: tuple[float, float]
+    flat: float
+    exp: tuple[float, ...]
+    expm1: tuple[float, ...]
+    log: tuple[float, ...]
+
+    @property
+    def least_normal(self) -> float:
+        return math.ldexp(1, 1 - self.bias)
+
+    @property
+    def shift(self) -> float:
+        """A number so large that what is added to it is rounded to an integer, which its lowest bits then are."""
+        return math.ldexp(1.5, self.digits)
+
+    @property
+    def shift_bits(self) -> int:
+        return (self.bias + self.digits) << self.digits | 1 << (self.digits - 1)
+
+
+FORMATS = {
+    "f32": Format(
+        dtype="float32",
+        integer="uint32",
+        digits=23,
+        bias=127,
+        root_half=0x3F3504F3,
+        ln2=(0.693145751953125, 1.428606820309417e-06),
+        range=(-105.0, 89.0),
+        flat=30.0,
+        exp=(0.49999994, 0.16666521, 0.04166839, 0.0083687175, 0.0013814594),
+        expm1=(0.5, 0.16666666, 0.041666362, 0.00833339, 0.001394063, 0.00019845941),
+        log=(0.6666666, 0.40000334, 0.2853729, 0.23582469),
+    ),
+    "f64": Format(
+        dtype="float64",
+        integer="uint64",
+        digits=52,
+        bias=1023,
+        root_half=0x3FE6A09E667F3BCD,
+        ln2=(0.6931471805598903, 5.497923018708371e-14),
+        range=(-746.0, 710.0),
+        flat=60.0,
+        exp=(
+            *(0.5000000000000011, 0.16666666666666413, 0.04166666666653013, 0.008333333333494461, 0.0013888888943636942),
+            *(0.00019841269506606495, 2.4801493092296505e-05, 2.755758633194723e-06, 2.763025059068884e-07),
+            2.5000078738887103e-08,
+        ),
+        expm1=(
+            *(0.5, 0.16666666666666677, 0.04166666666666651, 0.008333333333321685, 0.0013888888888962498),
+            *(0.00019841269885980013, 2.480158717230005e-05, 2.7557244361311853e-06, 2.7557402838156e-07),
+            *(2.510898302548454e-08, 2.0875271645190125e-09),
+        ),
+        log=(
+            *(0.6666666666666734, 0.39999999999413943, 0.2857142874256585, 0.22222198553454708, 0.18183565422584044),
+            *(0.1531402076232448, 0.14796264450409816),
+        ),
+    ),
+}
+
+
+class Lines:
+    """Straight-line code under construction: values that are read several times get names."""
+
+    def __init__(self, form: Format, dialect: Dialect) -> None:
+        self.form, self.dialect = form, dialect
+        self.named: list[tuple[Expr, Expr]] = []
+
+    def name(self, value: Expr) -> Expr:
+        variable = tirx.Var("v", value.ty)
+        self.named.append((variable, value))
+        return variable
+
+    def block(self, result: Expr) -> Expr:
+        """The result, behind the lines that it needs."""
+        for variable, value in reversed(self.named):
+            result = tirx.Let(variable, value, result)
+        return result
+
+    def real(self, value: float) -> Expr:
+        return tirx.const(value, self.form.dtype)
+
+    def whole(self, value: int) -> Expr:
+        return tirx.const(value, self.form.integer)
+
+    def bits(self, x: Expr) -> Expr:
+        return tirx.reinterpret(self.form.integer, x)
+
+    def of_bits(self, bits: Expr) -> Expr:
+        return tirx.reinterpret(self.form.dtype, bits)
+
+    def call(self, name: str, *args: Expr) -> Expr:
+        return tirx.call_llvm_pure_intrin(self.form.dtype, name, *args)
+
+    def fma(self, a: Expr, b: Expr, c: Expr) -> Expr:
+        """a · b + c, however it is rounded."""
+        return self.call("llvm.fma", a, b, c) if self.dialect.fused else tirx.Add(tirx.Mul(a, b), c)
+
+    def polynomial(self, x: Expr, square: Expr, coefficients: Sequence[float]) -> Expr:
+        """Σ coefficients[i] x^i, even and odd powers apart: half the latency of Horner's rule."""
+
+        def horner(coefficients: Sequence[float]) -> Expr:
+            total = self.real(coefficients[-1])
+            for coefficient in reversed(coefficients[:-1]):
+                total = self.fma(total, square, self.real(coefficient))
+            return total
+
+        return self.fma(horner(coefficients[1::2]), x, horner(coefficients[::2]))
+
+    def between(self, low: float, high: float, x: Expr) -> Expr:
+        """x, at least `low` and at most `high`; NaN stays."""
+        x = self.name(tirx.Select(tirx.LT(x, self.real(low)), self.real(low), x))
+        return self.name(tirx.Select(tirx.LT(self.real(high), x), self.real(high), x))
+
+    def at_least(self, low: float, x: Expr) -> Expr:
+        return self.name(tirx.Select(tirx.LT(x, self.real(low)), self.real(low), x))
+
+    def power_of_two(self, biased: Expr) -> Expr:
+        """2^(biased - bias)"""
+        return self.of_bits(tirx.shift_left(biased, self.whole(self.form.digits)))
+
+    def over_ln2(self, x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
+        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r."""
+        shift = self.real(self.form.shift)
+        shifted = self.name(self.fma(x, self.real(1 / math.log(2)), shift))
+        n = self.name(tirx.Sub(shifted, shift))
+        high = self.name(self.fma(n, self.real(-self.form.ln2[0]), x))
+        low = self.name(tirx.Mul(n, self.real(self.form.ln2[1])))
+        return self.bits(shifted), high, low, self.name(tirx.Sub(high, low))
+
+    def exp_parts(self, x: Expr) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
+        """e^x for x in `range`: (p, p', scale) with e^x = scale(p + p'), where p' is what p lacks."""
+        form = self.form
+        shifted, _, _, r = self.over_ln2(x)
+        square = self.name(tirx.Mul(r, r))
+        q = self.name(self.fma(square, self.polynomial(r, square, form.exp), r))
+        p = self.name(tirx.Add(self.real(1), q))
+        # In two steps, n = n₁ + n₂, since 2^n alone may be beyond the range while e^x is not.
+        biased = self.name(tirx.Sub(shifted, self.whole(form.shift_bits - 2 * form.bias)))
+        first = self.name(tirx.shift_right(biased, self.whole(1)))
+        scales = [self.name(self.power_of_two(part)) for part in (first, tirx.Sub(biased, first))]
+
+        def scale(value: Expr) -> Expr:
+            return tirx.Mul(tirx.Mul(value, scales[0]), scales[1])
+
+        return p, tirx.Sub(q, tirx.Sub(p, self.real(1))), scale
+
+    def half_expm1(self, x: Expr) -> tuple[Expr, Expr]:
+        """½ (e^x - 1) for -flat ≤ x ≤ range[1], as a sum of a large part and a small one. Half, since 2^n may be too large."""
+        form = self.form
+        shifted, high, low, r = self.over_ln2(x)
+        lost = tirx.Sub(tirx.Sub(high, r), low)
+        square = self.name(tirx.Mul(r, r))
+        tail = self.fma(square, self.polynomial(r, square, form.expm1), lost)
+        scale = self.name(self.power_of_two(tirx.Sub(shifted, self.whole(form.shift_bits - form.bias + 1))))
+        constant = self.name(tirx.Sub(scale, self.real(0.5)))
+        linear = self.name(tirx.Mul(scale, r))
+        large = self.name(tirx.Add(constant, linear))
+        # What the two sums lost by rounding; of the first, where 2^n ≤ 1.
+        lost = tirx.Add(tirx.Sub(linear, tirx.Sub(large, constant)), tirx.Sub(scale, tirx.Add(constant, self.real(0.5))))
+        return large, self.name(self.fma(scale, tail, lost))
+
+    def quotient(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
+        """(a₀ + a₁) / (b₀ + b₁), where a₁ and b₁ are small"""
+        if not self.dialect.fused:
+            first = self.name(tirx.Div(a[0], b[0]))
+            return tirx.Add(first, tirx.Div(tirx.Sub(a[1], tirx.Mul(first, b[1])), b[0]))
+        inverse = self.name(tirx.Div(self.real(1), b[0]))
+        first = self.name(tirx.Mul(a[0], inverse))
+        rounding = self.fma(tirx.Mul(first, self.real(-1)), b[0], a[0])
+        return self.fma(tirx.Add(rounding, tirx.Sub(a[1], tirx.Mul(first, b[1]))), inverse, first)
+
+    def log_parts(self, x: Expr, correction: Expr, lift: Expr = 0) -> Expr:
+        """ln x + correction, for normal numbers; `lift` is added to the binary exponent of x."""
+        form = self.form
+        one = form.bias << form.digits
+        bits = self.name(tirx.Add(self.bits(x), self.whole(one - form.root_half)))
+        # The exponent as the lowest digits of 2^digits: a conversion that every processor has.
+        exponent = tirx.bitwise_or(
+            tirx.shift_right(bits, self.whole(form.digits)), self.whole((form.bias + form.digits) << form.digits)
+        )
+        k = self.name(tirx.Sub(self.of_bits(exponent), lift))
+        mantissa = tirx.bitwise_and(bits, self.whole((1 << form.digits) - 1))
+        f = self.name(tirx.Sub(self.of_bits(tirx.Add(mantissa, self.whole(form.root_half))), self.real(1)))
+        s = self.name(tirx.Div(f, tirx.Add(self.real(2), f)))
+        z = self.name(tirx.Mul(s, s))
+        series = tirx.Mul(z, self.polynomial(z, self.name(tirx.Mul(z, z)), form.log))
+        half_square = self.name(tirx.Mul(tirx.Mul(f, self.real(0.5)), f))
+        small = self.fma(s, tirx.Add(half_square, series), self.fma(k, self.real(form.ln2[1]), correction))
+        return self.fma(k, self.real(form.ln2[0]), tirx.Sub(f, tirx.Sub(half_square, small)))
+
+    def logarithm(self, x: Expr, pole: float, value: Expr) -> Expr:
+        """The value of a logarithm that is -∞ at `pole`, and NaN below."""
+        infinity = self.real(math.inf)
+        outside = tirx.Select(tirx.EQ(x, self.real(pole)), self.real(-math.inf), self.real(math.nan))
+        inside = tirx.Select(tirx.LT(x, infinity), value, x)  # ∞ and NaN as they are
+        return tirx.Select(tirx.LE(x, self.real(pole)), outside, inside)
+
+
+def _exp(c: Lines, x: Expr) -> Expr:
+    p, _, scale = c.exp_parts(c.between(*c.form.range, x))
+    return scale(p)
+
+
+def _sigmoid(c: Lines, x: Expr) -> Expr:
+    """With t = e^-|x|: t / (1 + t) where x < 0, else 1 / (1 + t)."""
+    one = c.real(1)
+    p, rest, scale = c.exp_parts(c.at_least(c.form.range[0], tirx.Mul(tirx.abs(x), c.real(-1))))
+    t, rest = c.name(scale(p)), c.name(scale(rest))
+    total = c.name(tirx.Add(one, t))
+    lacking = c.name(tirx.Add(tirx.Sub(t, tirx.Sub(total, one)), rest))
+    negative = tirx.LT(x, c.real(0))
+    numerator = c.name(tirx.Select(negative, t, one)), c.name(tirx.Select(negative, rest, c.real(0)))
+    return c.quotient(numerator, (total, lacking))
+
+
+def _expm1(c: Lines, x: Expr) -> Expr:
+    large, small = c.half_expm1(c.between(-c.form.flat, c.form.range[1], x))
+    tiny = tirx.LT(tirx.abs(x), c.real(2 * c.form.least_normal))  # its half may not be a number; -0 keeps its sign
+    return tirx.Select(tiny, x, tirx.Mul(tirx.Add(large, small), c.real(2)))
+
+
+def _tanh(c: Lines, x: Expr) -> Expr:
+    """With h = ½ (e^-2|x| - 1): tanh |x| = -h / (1 + h)."""
+    large, small = c.half_expm1(c.at_least(-c.form.flat, tirx.Mul(tirx.abs(x), c.real(-2))))
+    h = c.name(tirx.Add(large, small))
+    rest = c.name(tirx.Sub(small, tirx.Sub(h, large)))
+    one, minus = c.real(1), c.real(-1)
+    total = c.name(tirx.Add(one, h))
+    lacking = c.name(tirx.Add(tirx.Sub(h, tirx.Sub(total, one)), rest))
+    size = c.quotient((c.name(tirx.Mul(h, minus)), tirx.Mul(rest, minus)), (total, lacking))
+    return c.call("llvm.copysign", size, x)
+
+
+def _log(c: Lines, x: Expr) -> Expr:
+    form = c.form
+    subnormal = tirx.LT(x, c.real(form.least_normal))
+    lifted = tirx.Select(subnormal, tirx.Mul(x, c.real(math.ldexp(1, form.digits + 2))), x)
+    zero = math.ldexp(1, form.digits) + form.bias
+    lift = tirx.Select(subnormal, c.real(zero + form.digits + 2), c.real(zero))
+    return c.logarithm(x, 0, c.log_parts(lifted, c.real(0), lift))
+
+
+def _log1p(c: Lines, x: Expr) -> Expr:
+    """ln u + lacking / u, where u = 1 + x as rounded."""
+    one = c.real(1)
+    u = c.name(tirx.Add(one, x))
+    added = c.name(tirx.Sub(u, one))
+    lacking = tirx.Add(tirx.Sub(one, tirx.Sub(u, added)), tirx.Sub(x, added))
+    zero = c.real(math.ldexp(1, c.form.digits) + c.form.bias)
+    value = c.log_parts(u, tirx.Div(lacking, u), zero)
+    return c.logarithm(x, -1, c.call("llvm.copysign", value, x))
+
+
+FUNCTIONS: dict[type[Operator], Callable[[Lines, Expr], Expr]] = {
+    tensor.Exp: _exp,
+    tensor.Expm1: _expm1,
+    tensor.Log: _log,
+    tensor.Log1p: _log1p,
+    tensor.Tanh: _tanh,
+    tensor.Sigmoid: _sigmoid,
+}
+
+
+def function(op: type[Operator], x: Expr, dtype: str, dialect: Dialect) -> Expr:
+    """The value of one of FUNCTIONS, for LLVM."""
+    lines = Lines(FORMATS[dtype], dialect)
+    return lines.block(FUNCTIONS[op](lines, lines.name(x)))

@@ -1,0 +1,150 @@
+"""The TVM backend's own elementary functions (compiler/tvm/mathematics.py) against the next wider float type."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.ops import tensor as t
+
+pytest.importorskip("tvm")
+
+FUNCTIONS = {"exp": t.exp, "expm1": t.expm1, "log": t.log, "log1p": t.log1p, "tanh": t.tanh, "sigmoid": t.sigmoid}
+MOST_ULP = 1.5
+OWN: dict[str, Any] = {}
+TARGETS = [OWN, {"mcpu": "haswell"}, {"mcpu": "x86-64"}] if platform.machine() == "x86_64" else [OWN]
+"""With 512-bit vectors where this computer has them, with 256 bits, and with 128 and no fused multiply-add."""
+
+needs_longdouble = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="numpy's longdouble is no wider than float64")
+
+
+def truth(name: str, x: Array) -> Array:
+    if name != "sigmoid":
+        return np.asarray(getattr(np, name)(x))
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def run(name: str, dtype: DType, values: Array, target: dict[str, Any] = OWN, columns: int = 0) -> Array:
+    x = Input("x", dtype, ("N", columns) if columns else ("N",))()
+    graph = Graph((x,), {"predict": (FUNCTIONS[name](x),)}).verify()
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target or None))
+    if executable.machine.missing is not None:
+        pytest.skip(executable.machine.missing)
+    found: Array = executable.run("predict", [values])[0]
+    return found
+
+
+def edges(kind: type[np.floating[Any]]) -> Array:
+    """Where a function overflows, vanishes or has a pole, and a few numbers on each side."""
+    info = np.finfo(kind)
+    at = [np.log(info.max), np.log(info.tiny), np.log(info.smallest_subnormal), 1.0, -1.0, info.tiny, info.smallest_subnormal]
+    at += [info.max, np.log(2) / 2, -np.log(2) / 2, np.sqrt(0.5), np.sqrt(2), info.eps, -np.log(1 / info.eps), 20.0, 9.0, 0.0]
+    values = np.array(at, kind)
+    values = np.concatenate([values, -values])
+    beside = [values]
+    with np.errstate(over="ignore", under="ignore"):
+        for direction in (kind(np.inf), kind(-np.inf)):
+            step = values
+            for _ in range(30):
+                step = np.nextafter(step, direction)
+                beside.append(step)
+    return np.concatenate([*beside, np.array([np.inf, -np.inf, np.nan], kind)])
+
+
+def samples(kind: type[np.floating[Any]]) -> Array:
+    rng = np.random.default_rng(0)
+    unsigned = np.uint32 if kind is np.float32 else np.uint64
+    count, wide = 50_000, 110 if kind is np.float32 else 760
+    parts = [
+        rng.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True).view(kind),
+        rng.uniform(-wide, wide, count),
+        rng.uniform(-20, 20, count),
+        rng.uniform(-1, 1, count),
+        rng.uniform(0.5, 2, count),
+        1 + rng.standard_normal(count) * 10.0 ** rng.integers(-12, 0, count),
+        edges(kind),
+    ]
+    return np.concatenate([part.astype(kind) for part in parts])
+
+
+@needs_longdouble
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.get("mcpu", "host"))
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_accurate(name: str, dtype: DType, target: dict[str, Any]) -> None:
+    kind = NUMPY_DTYPES[dtype].type
+    values = samples(kind)
+    found = run(name, dtype, values, target)
+    with np.errstate(all="ignore"):
+        exact = truth(name, values.astype(np.float64 if dtype == "f32" else np.longdouble))
+        expected = exact.astype(kind)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    # Subnormal results are held to the spacing of subnormals.
+    ulp = np.spacing(np.abs(expected[finite])).astype(exact.dtype)
+    assert (np.abs(found[finite].astype(exact.dtype) - exact[finite]) / ulp).max() <= MOST_ULP
+    signs = expected[finite] != 0
+    np.testing.assert_array_equal(np.signbit(found[finite][signs]), np.signbit(expected[finite][signs]))
+
+
+INF, NAN = np.inf, np.nan
+SPECIAL = {
+    "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (1e4, INF), (-1e4, 0.0)],
+    "expm1": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (NAN, NAN), (1e4, INF), (-1e4, -1.0)],
+    "log": [(0.0, -INF), (-0.0, -INF), (INF, INF), (-INF, NAN), (NAN, NAN), (-1.0, NAN), (-1e-40, NAN), (1.0, 0.0)],
+    "log1p": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, NAN), (NAN, NAN), (-1.0, -INF), (-1.5, NAN)],
+    "tanh": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (NAN, NAN), (50.0, 1.0), (-1e4, -1.0)],
+    "sigmoid": [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (NAN, NAN), (1e4, 1.0), (-1e4, 0.0)],
+}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.get("mcpu", "host"))
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_special_values(name: str, dtype: DType, target: dict[str, Any]) -> None:
+    values, expected = np.array(SPECIAL[name], NUMPY_DTYPES[dtype]).T
+    found = run(name, dtype, np.ascontiguousarray(values), target)
+    np.testing.assert_array_equal(found, expected)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_row_is_the_same_alone(name: str, dtype: DType) -> None:
+    """Whatever the number of rows, and of columns beside it."""
+    values = np.random.default_rng(0).standard_normal((37, 3)).astype(NUMPY_DTYPES[dtype])
+    together = run(name, dtype, values, columns=3)
+    for rows in (1, 2, 15, 16, 17):
+        np.testing.assert_array_equal(run(name, dtype, values[:rows], columns=3), together[:rows])
+    np.testing.assert_array_equal(run(name, dtype, np.ascontiguousarray(values[:, 1])), together[:, 1])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="looks at x86-64 code")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_library_is_called(name: str) -> None:
+    x = Input("x", "f64", ("N",))()
+    graph = Graph((x,), {"predict": (FUNCTIONS[name](x),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target={"mcpu": "skylake-avx512"}))
+    code = executable.source("asm")
+    assert f"{name}@" not in code
+    assert "exp@" not in code
+    assert "zmm" in code
+    assert "vdivsd" not in code
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_other_architectures_get_the_same(dtype: DType) -> None:
+    x = Input("x", dtype, ("N",))()
+    graph = Graph((x,), {"predict": tuple(function(x) for function in FUNCTIONS.values())})
+    target = {"mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
+    code = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).source("asm")
+    assert "fmla" in code
+    assert not any(f"bl\t{name}" in code for name in ("exp", "expf", "log", "logf", "tanh", "tanhf", "expm1", "log1p"))
