@@ -94,10 +94,11 @@ X, Y = _whole_numbers(40, 2), RNG.integers(0, 2, 40)
         KNeighborsClassifier(metric="haversine").fit(X, Y),
         KNeighborsClassifier(3).fit(X[:2], Y[:2]),
         LocalOutlierFactor().fit(X),
+        KernelDensity().fit(X),
         KernelDensity(kernel="tophat").fit(X),
-        KernelDensity(rtol=1e-3).fit(X),
+        KernelDensity(kernel="exponential", rtol=1e-3).fit(X),
     ],
-    ids=["weights", "metric", "precomputed", "haversine", "too few", "not for novelty", "tophat", "rtol"],
+    ids=["weights", "metric", "precomputed", "haversine", "too few", "not for novelty", "gaussian", "tophat", "rtol"],
 )
 def test_what_cannot_be_the_same_is_refused(model: Any) -> None:
     with pytest.raises(hbc.UnsupportedOperatorError):

@@ -26,11 +26,11 @@ def _missing(model, empty=False, value=np.nan, dtype=np.float64):
     return model.fit(X[:100]), X[100:].astype(np.float64)
 
 
-KERNELS = ("gaussian", "exponential")
+EXPONENTIAL = {"kernel": "exponential"}
 CASES = [
-    *(Case(f"KernelDensity {kernel}", lambda k=kernel: _density(KernelDensity(kernel=k, bandwidth=0.9))) for kernel in KERNELS),
-    Case("KernelDensity weights", lambda: _density(KernelDensity(bandwidth="scott"), weights=True)),
-    Case("KernelDensity manhattan, ball_tree", lambda: _density(KernelDensity(metric="manhattan", algorithm="ball_tree"))),
+    Case("KernelDensity", lambda: _density(KernelDensity(**EXPONENTIAL, bandwidth=0.9))),
+    Case("KernelDensity weights", lambda: _density(KernelDensity(**EXPONENTIAL, bandwidth="scott"), weights=True)),
+    Case("KernelDensity ball_tree", lambda: _density(KernelDensity(**EXPONENTIAL, metric="manhattan", algorithm="ball_tree"))),
     Case("KNNImputer", lambda: _missing(KNNImputer())),
     Case("KNNImputer distance", lambda: _missing(KNNImputer(n_neighbors=3, weights="distance"))),
     Case("KNNImputer indicator, empty", lambda: _missing(KNNImputer(n_neighbors=3, add_indicator=True), empty=True)),

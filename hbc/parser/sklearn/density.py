@@ -13,35 +13,29 @@ from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.common import checked
 from hbc.parser.sklearn.distances import metric_of, tree_search
 
-
-def _log_kernel(kernel: str, distance: Node, h: float) -> Node:
-    """ln of the kernel at a distance, not normalized (compute_log_kernel)."""
-    if kernel == "gaussian":
-        return t.div(t.mul(t.mul(distance, distance), -0.5), h * h)
-    if kernel == "exponential":
-        return t.div(t.neg(distance), h)
-    # The source starts from bounds on the density and takes off what nodes of its tree turn out not to have: where nothing is left, the
-    # rounding of these steps is (-37 in place of -inf).
-    raise Refusal(
-        f"its kernel {kernel!r} ends at the bandwidth: where no point is that near, the source returns rounding errors.",
-        "Use kernel='gaussian' or 'exponential'.",
-    )
+REFUSED = {
+    "gaussian": "far from all points its logarithm is off by the source's rounding (by 60 of 600 at four standard deviations).",
+    "": "it ends at the bandwidth: where no point is that near, the source returns rounding errors (-37 in place of -inf).",
+}
+"""The source starts from bounds on the density, and takes off what nodes of its tree turn out not to have (_binary_tree.pxi.tp,
+_kde_single_depthfirst): where the density falls faster than their rounding, that is what is left. An exponential kernel falls slowly enough."""
 
 
 @converts("sklearn.neighbors.KernelDensity")
 def kernel_density(m: Any, x: Node) -> Result:
-    """score[n] = ln Σ_m weight[m] · kernel(|x[n] - points[m]| / h) + ln norm - ln Σ weight, all terms added. (The source's sum keeps
-    rounding errors of 1e-16 Σ weight, so that it ends at about -37 + ln norm, where this goes on.)"""
+    """score[n] = ln Σ_m weight[m] · exp(-|x[n] - points[m]| / h) + ln norm - ln Σ weight, all terms added."""
     from sklearn.neighbors._kd_tree import kernel_norm
 
     if m.atol > 0 or m.rtol > 1e-8:
         raise Refusal(
             f"it leaves terms out, to atol={m.atol} and rtol={m.rtol}: which ones depends on its tree.", "Set both to 0."
         )
+    if m.kernel != "exponential":
+        raise Refusal(f"kernel {m.kernel!r}: {REFUSED.get(m.kernel) or REFUSED['']}", "Use kernel='exponential'.")
     tree = m.tree_
     data = np.asarray(tree.data)
     found = tree_search(tree, False, metric_of(m.metric, m.metric_params), t.cast(checked(m, x), "f64"), ordered=False)
-    terms = _log_kernel(m.kernel, found.all_distances(), float(m.bandwidth_))
+    terms = t.div(t.neg(found.all_distances()), float(m.bandwidth_))
     total = float(len(data))
     if tree.sample_weight is not None:
         with np.errstate(divide="ignore"):
