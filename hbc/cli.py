@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Compile fitted scikit-learn, LightGBM and XGBoost models into tensor programs.",
+    help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs.",
 )
 
 LIBRARIES = {
@@ -43,7 +43,9 @@ LIBRARIES = {
 def convert(
     model: Annotated[
         Path,
-        typer.Argument(help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, or a pickle (.pkl, .joblib) with --trust."),
+        typer.Argument(
+            help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, ONNX .onnx, or a pickle (.pkl, .joblib) with --trust."
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="What to write: .hbc (for hbc.load), .onnx, .pt (TorchScript) or .so (TVM).")
@@ -67,10 +69,12 @@ def convert(
     from hbc.parser.files import READERS, read_model
 
     suffix = output.suffix.lower()
-    if suffix in READERS:  # it may well be the model itself
+    if suffix in READERS and suffix != ".onnx":  # it may well be the model itself
         raise ArtifactError(
             path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=".hbc, .onnx, .pt or .so"
         )
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ArtifactError(path=str(output), found="the model itself", expected="another file to write")
     if backend is None:
         backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)

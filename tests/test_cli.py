@@ -39,6 +39,17 @@ def test_convert_writes_every_kind_of_file(pickled: Path, tmp_path: Path, suffix
     assert output.stat().st_size > 0
 
 
+def test_an_onnx_model_is_never_overwritten(pickled: Path, tmp_path: Path) -> None:
+    """.onnx is what hbc writes, and what it reads."""
+    fitted, model, output = pickle.loads(pickled.read_bytes()), tmp_path / "model.onnx", tmp_path / "model.hbc"
+    X, _ = load_breast_cancer(return_X_y=True)
+    exported = pytest.importorskip("skl2onnx").to_onnx(fitted, X[:1].astype(np.float32))
+    model.write_bytes(exported.SerializeToString())
+    assert "the model itself" in run("convert", model, "-o", model, ok=False)
+    run("convert", model, "-o", output, "--backend", "numpy")
+    np.testing.assert_array_equal(hbc.load(output).predict(X), fitted.predict(X))
+
+
 def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
     output = tmp_path / "model.hbc"
     run("convert", pickled, "--trust", "-o", output, "--backend", "numpy")
