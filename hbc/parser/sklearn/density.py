@@ -18,7 +18,7 @@ REFUSED = {
     "": "it ends at the bandwidth: where no point is that near, the source returns rounding errors (-37 in place of -inf).",
 }
 """The source starts from bounds on the density, and takes off what nodes of its tree turn out not to have (_binary_tree.pxi.tp,
-_kde_single_depthfirst): where the density falls faster than their rounding, that is what is left. An exponential kernel falls slowly enough."""
+_kde_single_depthfirst): where the density falls faster than their rounding, that is what is left. Exponentials fall slowly enough."""
 
 
 @converts("sklearn.neighbors.KernelDensity")
