@@ -58,6 +58,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 REFUSED_BY_DEFAULT: dict[str, dict[str, Any]] = {
     "DictionaryLearning": {"transform_algorithm": "threshold"},
+    "KernelDensity": {"kernel": "exponential"},
     "MiniBatchDictionaryLearning": {"transform_algorithm": "threshold"},
     "SparseCoder": {"transform_algorithm": "threshold"},
 }
