@@ -14,6 +14,7 @@ from sklearn.neighbors import (
     LocalOutlierFactor,
     NearestNeighbors,
     RadiusNeighborsClassifier,
+    RadiusNeighborsRegressor,
 )
 
 import hbc
@@ -103,3 +104,17 @@ X, Y = _whole_numbers(40, 2), RNG.integers(0, 2, 40)
 def test_what_cannot_be_the_same_is_refused(model: Any) -> None:
     with pytest.raises(hbc.UnsupportedOperatorError):
         hbc.convert(model, "numpy")
+
+
+def test_what_hangs_on_the_last_bit_is_refused() -> None:
+    """Ties of hamming distances by numpy's partition; whether the cosine distance of a row to itself is 0 or 1e-16."""
+    X, y = np.random.default_rng(0).integers(0, 3, (30, 4)).astype(float), np.arange(30) % 2
+    for model, reason in (
+        (KNeighborsClassifier(3, algorithm="brute", metric="hamming"), "hamming"),
+        (KNeighborsClassifier(3, metric="cosine", weights="distance"), "cosine"),
+        (RadiusNeighborsRegressor(0.5, metric="cosine", weights="distance"), "cosine"),
+    ):
+        with pytest.raises(hbc.UnsupportedOperatorError, match=reason):
+            hbc.convert(model.fit(X + 1, y), "numpy")
+    model = KNeighborsClassifier(3, algorithm="ball_tree", metric="hamming").fit(X, y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict_proba(X), model.predict_proba(X))

@@ -21,6 +21,7 @@ from sklearn.ensemble import (
     RandomTreesEmbedding,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
@@ -174,6 +175,12 @@ def _rare_class(model):
     return model.fit(X, y), X[:200]
 
 
+def _far(model):
+    """Rows so far away that probabilities are 0 where their logarithms are finite."""
+    X, y = data(classes=2)
+    return model.fit(X, y), np.concatenate([X[:100], 50 * X[:100]])
+
+
 def adaboost(name, classes, strings=False, **options):
     cls = AdaBoostClassifier if classes else AdaBoostRegressor
     model = cls(n_estimators=9, random_state=0, **options)
@@ -242,6 +249,11 @@ CASES = [
     bagging("missing", 2, missing=True),
     bagging("linear", 2, estimator=LogisticRegression(), max_features=0.6),
     bagging("votes", 2, estimator=LinearSVC()),
+    Case("BaggingClassifier far", lambda: _far(BaggingClassifier(GaussianNB(), n_estimators=4, random_state=0))),
+    Case(
+        "BaggingClassifier rare class, normal",
+        lambda: _rare_class(BaggingClassifier(GaussianNB(), n_estimators=6, max_samples=0.3, random_state=0)),
+    ),
     Case(
         "BaggingClassifier rare class", lambda: _rare_class(BaggingClassifier(n_estimators=6, random_state=0, max_samples=0.3))
     ),

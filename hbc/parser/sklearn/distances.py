@@ -238,6 +238,12 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
             return Search(metric, data.shape[1], squares, count, LARGEST, direct=_wide(x, data))
         reduced = metric.term(data.dtype, data)(x)
         return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32")
+    if ordered and metric.name == "hamming":
+        raise Refusal(
+            "it searches by brute force under the metric hamming, where many points are equally near, and which of them are the "
+            "nearest is left to numpy's partition, which differs between processors.",
+            "Use algorithm='ball_tree', whose choice is kept.",
+        )
     return _pairwise(metric, x, data, count)
 
 

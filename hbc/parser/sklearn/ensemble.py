@@ -83,11 +83,14 @@ def bagging_classifier(m: Any, x: Node) -> Result:
         proba = _sum(parts)
         if hasattr(m, "decision_function"):
             outputs["decision_function"] = t.div(_sum([member["decision_function"][0] for member in members]), count)
+        if hasattr(m.estimator_, "predict_log_proba"):
+            logs = [_member_log_proba(e, member, classes) for e, member in zip(m.estimators_, members, strict=True)]
+            outputs["predict_log_proba"] = t.sub(reduce(_log_add_exp, logs), np.log(count))
     proba = t.div(proba, count)
     outputs["predict"] = labels(m.classes_, t.argmax(proba, 1))
     outputs["predict_proba"] = proba
-    # The source adds exponentials of the members' logarithms; it is the same number.
-    outputs["predict_log_proba"] = t.log(proba)
+    # Of trees the source adds exponentials of the members' logarithms; it is the same number.
+    outputs.setdefault("predict_log_proba", t.log(proba))
     return outputs
 
 
@@ -98,11 +101,30 @@ def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes:
         return t.cast(t.equal(vote, np.arange(classes)[None]), "f64")
     proba = t.cast(outputs["predict_proba"][0], "f64")
     known = np.asarray(estimator.classes_).astype(int)
+    return _at_classes(proba, known, classes, _zero(proba))
+
+
+def _member_log_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes: int) -> Node:
+    """f64[N, classes]: the logarithms of a member's probabilities, -inf at the classes it has not seen."""
+    logs = t.cast(outputs["predict_log_proba"][0], "f64")
+    return _at_classes(logs, np.asarray(estimator.classes_).astype(int), classes, t.add(_zero(logs), -np.inf))
+
+
+def _at_classes(values: Node, known: Array, classes: int, absent: Node) -> Node:
+    """[N, classes]: the columns of values at the known classes, `absent` at the others."""
     if len(known) == classes:
-        return proba
+        return values
     place = np.full(classes, len(known))
     place[known] = np.arange(len(known))
-    return t.take(t.concat([proba, _zero(proba)]), place, axis=1)
+    return t.take(t.concat([values, absent]), place, axis=1)
+
+
+def _log_add_exp(a: Node, b: Node) -> Node:
+    """ln(eᵃ + eᵇ) as numpy.logaddexp: probabilities too small for a float64 keep their logarithms."""
+    larger, smaller = t.maximum(a, b), t.minimum(a, b)
+    equal = t.equal(a, b)
+    apart = t.where(equal, 0.0, t.sub(smaller, larger))  # infinities less themselves would be NaN
+    return t.add(larger, t.where(equal, float(np.log(2.0)), t.log1p(t.exp(apart))))
 
 
 @converts("sklearn.ensemble.BaggingRegressor")

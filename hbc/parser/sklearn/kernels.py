@@ -13,7 +13,7 @@ from hbc.ops.checks import CheckLeast
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import public_name, sparse_matrices_differ
+from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, public_name, sparse_matrices_differ
 from hbc.parser.sklearn.distances import common_float, euclidean_distances
 from hbc.parser.sparsity import may_be_sparse
 
@@ -68,6 +68,8 @@ def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[
     (sklearn.metrics.pairwise.pairwise_kernels with `filter_params`)."""
     points = dense(points)
     dtype = common_float(x, points)
+    if points.dtype == np.float32:
+        computed_in_own_dtype(x, ANY_INTEGER)  # float16 beside float32 is computed in float64 there, here in float32
     given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
     gamma = given.get("gamma")
     scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])

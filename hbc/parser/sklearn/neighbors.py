@@ -46,9 +46,19 @@ def _weights(m: Any, found: Search, columns: Node) -> Node | None:
         return None
     if m.weights != "distance":
         raise Refusal("its weights are a function.", ADVICE)
+    _require_zeros(m)
     weights = t.div(1.0, found.distances(columns))
     infinite = t.cast(t.equal(t.absolute(weights), np.inf), weights.type.dtype)
     return t.where(t.less(0.0, t.max_(infinite, 1, keepdims=True)), infinite, weights)
+
+
+def _require_zeros(m: Any) -> None:
+    if m.effective_metric_ == "cosine":
+        raise Refusal(
+            "its weights are 1 / cosine distance, and the distance of a row to an equal or parallel one is 0 or 1e-16 as the matrix "
+            "product rounds: they are infinite or not by chance.",
+            "Use weights='uniform', or Normalizer() before metric='euclidean'.",
+        )
 
 
 def _outputs(m: Any) -> list[tuple[Array, Array]]:
@@ -199,6 +209,7 @@ def _near_weights(m: Any, found: Search, near: Node) -> Node:
         return t.cast(near, "f64")
     if m.weights != "distance":
         raise Refusal("its weights are a function.", ADVICE)
+    _require_zeros(m)
     distances = t.cast(found.all_distances(), "f64")
     zero = t.cast(t.logical_and(near, t.equal(distances, 0.0)), "f64")
     return t.where(t.less(0.0, t.max_(zero, 1, keepdims=True)), zero, t.where(near, t.div(1.0, distances), 0.0))
