@@ -17,8 +17,10 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -520,8 +522,13 @@ def test_families_that_compute_in_the_dtype_of_the_input():
         SplineTransformer(): [np.float16],
         FeatureAgglomeration(2, pooling_func=np.sum): [np.float16],
     }
-    for model, dtypes in narrow.items():
-        compiled = hbc.convert(model.fit(data), "numpy")
+    single = {
+        GaussianNB(): [np.uint8, np.int16, np.bool_],
+        KernelRidge(): [np.float16],
+    }  # float32 models compute with these in float32
+    for model, dtypes in (narrow | single).items():
+        fitted = model.fit(data.astype(np.float32 if model in single else np.float64), data[:, 0] > 50)
+        compiled = hbc.convert(fitted, "numpy")
         for dtype in dtypes:
             with pytest.raises(hbc.InvalidInputError, match=np.dtype(dtype).name):
                 (compiled.predict if hasattr(compiled, "predict") else compiled.transform)(data.astype(dtype))
