@@ -84,7 +84,7 @@ def convert(
     builder = Builder(name, options, _strategy(strategy, name))
     model = _opened(model)
     _require_model(model)
-    parsed = parse(model, None if X is None else describe(X))
+    parsed = parse(model, None if X is None or registry.items_of(model) else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
     return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main)._prepare(compile=True)
 
@@ -202,16 +202,17 @@ class Builder:
 
     def compile(self, plan: Plan) -> Executable:
         compiler = self.compiler
-        if compiler.handles_strings:
+        makes_rows = any(node.op.rows == "makes" for node in plan.graph.nodes)
+        if compiler.handles_strings and not makes_rows:
             return compiler.compile(plan.graph, self.options)
         parts = partition(plan.graph)
         device = compiler.compile(parts.device, self.options) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
         whole = None
-        if isinstance(compiler, GraphExporter) and not any(map(in_numpy, plan.graph.nodes)):
+        if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
             whole = functools.partial(compiler.export_graph, plan.graph)
-        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole)
+        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole, makes_rows)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()

@@ -35,15 +35,11 @@ def source_methods(case: Case, model: Any) -> list[str]:
     return [method for method in case.methods or METHODS if hasattr(model, method) or method in case.options]
 
 
-def dense(value: Any) -> Any:
-    return value.toarray() if hasattr(value, "toarray") else value
-
-
 def call(case: Case, model: Any, method: str, X: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the source's warnings about names and dtypes are its own
         X = X if case.convert_input is None else case.convert_input(X)
-        return dense(case.options[method](model, X) if method in case.options else getattr(model, method)(X))
+        return case.options[method](model, X) if method in case.options else getattr(model, method)(X)
 
 
 def assert_same(expected: Any, found: Any, case: Case) -> None:
@@ -51,6 +47,15 @@ def assert_same(expected: Any, found: Any, case: Case) -> None:
         assert len(expected) == len(found)
         for one, other in zip(expected, found, strict=True):
             assert_same(one, other, case)
+        return
+    if hasattr(expected, "toarray"):
+        assert type(found) is type(expected)
+        assert found.shape == expected.shape
+        if not case.stored_zeros:
+            expected.eliminate_zeros()
+        for part in ("indptr", "indices", "data"):
+            assert getattr(found, part).dtype == getattr(expected, part).dtype
+            assert_same(getattr(expected, part), getattr(found, part), case)
         return
     expected = np.asarray(expected)
     assert isinstance(found, np.ndarray)
@@ -99,7 +104,7 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
         for method in source_methods(case, model):
             try:
                 expected = call(case, model, method, data)
-            except ValueError:
+            except (ValueError, StopIteration):  # the latter from HashingVectorizer, of no documents
                 with pytest.raises(hbc.InvalidInputError):
                     getattr(compiled, method)(data)
             else:

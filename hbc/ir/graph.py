@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, Dim, DType, TensorType, type_of
 
 OPERATORS: dict[str, type[Operator]] = {}
@@ -26,6 +27,8 @@ class Operator:
     seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
     (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
     `jumps` says that the last bit of the input can decide (a branch, a bin, a category).
+    `rows` is for matrices that are mostly zeros (hbc.ir.rows), which stay on the host: an operator that "makes" them has `rows_of`,
+    one that "keeps" its operands' form has `of_rows`, and so has one that "takes" such a first operand and gives an array.
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
@@ -33,6 +36,7 @@ class Operator:
     removes_missing: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
+    rows: ClassVar[Literal["", "makes", "keeps", "takes"]] = ""
 
     @property
     def creates_missing(self) -> bool:
@@ -46,6 +50,14 @@ class Operator:
 
     def evaluate(self, *arrays: Any, **_: Any) -> Array:
         """The reference meaning, in numpy."""
+        raise NotImplementedError
+
+    def rows_of(self, *arrays: Any, **_: Any) -> Rows:
+        """What `evaluate` gives, without the zeros."""
+        raise NotImplementedError
+
+    def of_rows(self, *operands: Any, **_: Any) -> Rows | Array:
+        """What `evaluate` gives, where operands are Rows."""
         raise NotImplementedError
 
     def lower(self, *inputs: Any, **_: Any) -> Node:
@@ -191,12 +203,17 @@ class Graph:
 
     def evaluate(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array]]:
         """Run the reference implementation; arrays in the order of `inputs`."""
+        found = self.evaluate_rows(*arrays, methods=methods)
+        return {method: [_dense(value) for value in values] for method, values in found.items()}
+
+    def evaluate_rows(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array | Rows]]:
+        """`evaluate`, with what is mostly zeros left as Rows."""
         wanted = list(self.outputs if methods is None else methods)
-        values: dict[Node, Array] = dict(zip(self.inputs, arrays, strict=True))
+        values: dict[Node, Array | Rows] = dict(zip(self.inputs, arrays, strict=True))
         with np.errstate(all="ignore"):
             for node in topological(node for method in wanted for node in self.outputs[method]):
                 if node not in values:
-                    values[node] = node.op.evaluate(*(values[source] for source in node.inputs))
+                    values[node] = _evaluated(node, [values[source] for source in node.inputs])
         return {method: [values[node] for node in self.outputs[method]] for method in wanted}
 
     def __eq__(self, other: object) -> bool:
@@ -217,6 +234,34 @@ class Graph:
         from hbc.ir.text import print_graph
 
         return print_graph(self)[0]
+
+
+def _dense(value: Array | Rows) -> Array:
+    return value.dense() if isinstance(value, Rows) else value
+
+
+def _evaluated(node: Node, operands: list[Array | Rows]) -> Array | Rows:
+    if node.op.rows == "makes":
+        return node.op.rows_of(*map(_dense, operands))
+    if gives_rows(node) or takes_rows(node):
+        return node.op.of_rows(*operands)
+    return node.op.evaluate(*map(_dense, operands))
+
+
+def gives_rows(node: Node) -> bool:
+    """Whether the host holds the value as Rows."""
+    while node.op.rows == "keeps":
+        varying = [source for source in node.inputs if not isinstance(source.op, Constant)]
+        if len(varying) != 1 or varying[0] is not node.inputs[0]:
+            return len(varying) == len(node.inputs) and all(map(gives_rows, varying))
+        node = varying[0]
+    return node.op.rows == "makes"
+
+
+def takes_rows(node: Node) -> bool:
+    """Whether an array is computed from Rows without making an array of them."""
+    others = all(isinstance(source.op, Constant) for source in node.inputs[1:])
+    return node.op.rows == "takes" and others and gives_rows(node.inputs[0])
 
 
 def topological(roots: Iterable[Node]) -> Iterator[Node]:

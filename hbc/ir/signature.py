@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from hbc.ir.graph import Graph
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, DType
 
 
@@ -24,6 +25,7 @@ class InputSpec:
     `absent_is_missing`: what they leave out is NaN to it, not 0.
     `integer_bits`: of the columns that are computed with in their own dtype, the least width at which integers are computed as
     int64 are (0 for other columns; empty: there is none).
+    `items`: "documents" (strings), "dicts" or "lists" for models that take a sequence of these instead of a matrix.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
 
@@ -40,6 +42,7 @@ class InputSpec:
     ndim: int = 2
     integer_bits: tuple[int, ...] = ()
     none_apart: tuple[int, ...] = ()
+    items: str = ""
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"
@@ -49,12 +52,15 @@ class InputSpec:
 class ModelInfo:
     """The estimator: its public dotted name, what it exposes besides methods, the numpy dtypes of outputs that the graph's
     types cannot say (labels as `<U3`, `object`, …), by method, and the dtype and shape of what a method returns for zero rows
-    where that is not what it returns otherwise."""
+    where that is not what it returns otherwise. `sparse`: the classes of scipy.sparse in which a method returns what it
+    computes of an array, of a CSR matrix, and of a CSC matrix ("" for an array; " i64" behind it stands for indices of int64, " *"
+    for an array or a matrix of scipy's as the input is one)."""
 
     source: str
     attributes: dict[str, object]
     output_dtypes: dict[str, str]
     without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 Kind = DType | Literal["unread"]
@@ -111,8 +117,8 @@ class Guard:
         rows = max(map(len, arrays)) or 1
         step = rows if self.whole else GUARDED_ROWS
         for start in range(0, rows, step):
-            (value,) = self.graph.evaluate(*(array[start : start + step] for array in arrays))["value"]
-            self.require(value)
+            (value,) = self.graph.evaluate_rows(*(array[start : start + step] for array in arrays))["value"]
+            self.require(value.values() if isinstance(value, Rows) else value)
 
     def harmless(self, arrays: Sequence[Array]) -> bool:
         return self.safe > 0 and all(self._harmless(array) for array in arrays)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 
 
@@ -27,6 +28,7 @@ class Check(Operator):
 
     columnwise = True
     keeps_values = True
+    rows = "keeps"
     whole: ClassVar[bool] = False
     """Whether `require` is asked about all rows of a batch together."""
 
@@ -34,6 +36,9 @@ class Check(Operator):
         return x
 
     def evaluate(self, x: Array) -> Array:
+        return x
+
+    def of_rows(self, x: Rows) -> Rows:
         return x
 
     def lower(self, x: Node) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor as t
 
@@ -16,6 +17,7 @@ class SelectColumns(Operator):
     indices: Array
 
     keeps_values = True
+    rows = "keeps"
 
     def infer(self, x: TensorType) -> TensorType:
         if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < x.columns:
@@ -24,6 +26,9 @@ class SelectColumns(Operator):
 
     def evaluate(self, x: Array) -> Array:
         return x[:, self.indices]
+
+    def of_rows(self, x: Rows) -> Rows:
+        return x.select(self.indices)
 
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
 
@@ -15,6 +16,8 @@ class Linear(Operator):
 
     coef: Array
     intercept: Array
+
+    rows = "takes"
 
     @property
     def creates_missing(self) -> bool:
@@ -30,6 +33,9 @@ class Linear(Operator):
 
     def evaluate(self, x: Array) -> Array:
         return x @ self.coef + self.intercept
+
+    def of_rows(self, x: Rows) -> Array:
+        return x.matmul(self.coef) + self.intercept
 
     def lower(self, x: Node) -> Node:
         return t.add(t.matmul(x, self.coef), self.intercept)

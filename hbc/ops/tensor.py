@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hbc.ir.graph import Constant, Node, Operator, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, TensorType, broadcast_shapes
 
 FLOATS = ("f32", "f64")
@@ -166,6 +167,10 @@ class Cast(TensorOperator):
     dtype: DType
 
     columnwise = True
+    rows = "keeps"
+
+    def of_rows(self, x: Rows) -> Rows:
+        return x.with_data(x.data.astype(NUMPY_DTYPES[self.dtype]))
 
     def infer(self, x: TensorType) -> TensorType:
         _require("str" not in (x.dtype, self.dtype), "strings have no cast")
@@ -319,6 +324,11 @@ class MatMul(TensorOperator):
         _require(x.shape[1] == w.shape[0], "inner dimensions differ")
         return TensorType(x.dtype, (x.shape[0], w.shape[1]))
 
+    rows = "takes"
+
+    def of_rows(self, x: Rows, w: Array) -> Array:
+        return x.matmul(w)
+
     def evaluate(self, x: Array, w: Array) -> Array:
         return x @ w
 
@@ -465,6 +475,11 @@ class Concat(TensorOperator):
             )
             total += int(kind.shape[self.axis])
         return TensorType(first.dtype, (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :]))
+
+    rows = "keeps"
+
+    def of_rows(self, *parts: Rows) -> Rows:
+        return Rows.beside(parts)
 
     def evaluate(self, *arrays: Array) -> Array:
         return np.concatenate(arrays, axis=self.axis)

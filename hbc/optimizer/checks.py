@@ -52,7 +52,7 @@ def input_limits(graph: Graph) -> Limits:
         min_rows = max(min_rows, check.min_rows)
         largest = _largest_passed(check, node)
         creates = trace.creates and not check.allow_nan
-        of_values = isinstance(check, (CheckLeast, CheckValues, CheckWhole))
+        of_values = isinstance(check, (CheckLeast, CheckValues, CheckWhole)) and not _is_met(check, node.inputs[0])
         if of_values or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates
@@ -86,7 +86,8 @@ def _taking_pandas_na(graph: Graph, traces: dict[Node, _Trace]) -> Origin:
     readers = [(node.op, source) for node in graph.nodes for source in node.inputs]
     returned = [(None, node) for group in graph.outputs.values() for node in group]
     for op, source in (*readers, *returned):
-        if source.type.dtype == "str" and not isinstance(op, (SelectColumns, Concat, Check, Categorize)):
+        encodes = isinstance(op, (SelectColumns, Concat, Check, Categorize)) or (op is not None and op.rows == "makes")
+        if source.type.dtype == "str" and not encodes:
             columns -= set(frozenset[tuple[Node, int]]().union(*traces[source].missing))
     return frozenset(columns)
 
@@ -100,6 +101,15 @@ def looser_limits(graph: Graph) -> dict[str, Limits]:
     every = checks(graph)
     parts = {method: graph.select(method) for method in graph.outputs} if len(every) > 1 else {}
     return {method: input_limits(part) for method, part in parts.items() if checks(part) != every}
+
+
+def _is_met(check: Check, x: Node) -> bool:
+    """Whether x is never negative, which is all that is asked for: to count the words twice for it took as long as all the rest."""
+    if not isinstance(check, CheckLeast) or check.exclusive or check.least > 0:
+        return False
+    while isinstance(x.op, (Cast, Check, SelectColumns)) or getattr(x.op, "keeps_sign", False):
+        x = x.inputs[0]
+    return bool(getattr(x.op, "non_negative", False))
 
 
 def _largest_passed(check: Check, node: Node) -> float:

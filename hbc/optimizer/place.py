@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hbc.compiler.base import Compiler
-from hbc.ir.graph import Graph, Node
+from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
 from hbc.ir.rewrite import substitute
 from hbc.ops.features import Function
 
@@ -46,5 +46,8 @@ def in_numpy(node: Node) -> bool:
 
 
 def on_host(node: Node) -> bool:
-    """Whether the host has to compute this value: a string, what is made of strings, and what must have numpy's own bits."""
-    return in_numpy(node) or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs))
+    """Whether the host has to compute this value: a string, what is made of strings, what must have numpy's own bits, and what is
+    mostly zeros."""
+    if in_numpy(node) or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs)):
+        return True
+    return gives_rows(node) or takes_rows(node)

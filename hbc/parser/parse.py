@@ -15,7 +15,7 @@ from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
-from hbc.parser.sparsity import gives_sparse
+from hbc.parser.sparsity import gives_sparse, sparse_format
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 """The dtypes of the variants that every model gets; other integers and bool are given as i64."""
@@ -76,8 +76,9 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
     sample = _aligned(sample, fitted_names)
     if sample is not None and len(sample.kinds) != count:
         raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
-    ndim = 1 if name in registry.ONE_DIMENSIONAL else 2
-    return InputSpec(int(count), fitted_names, sparse=_takes_sparse(model), ndim=ndim), sample
+    items = registry.items_of(model)
+    ndim = 1 if name in registry.ONE_DIMENSIONAL or items else 2
+    return InputSpec(int(count), fitted_names, sparse=_takes_sparse(model), ndim=ndim, items=items), sample
 
 
 def _takes_sparse(model: Any) -> bool:
@@ -198,4 +199,13 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
-    return ModelInfo(name, attributes, dtypes, without_rows)
+    return ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph))
+
+
+def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Of scikit-learn's `transform`, where what it returns is sparse."""
+    if "transform" not in graph.outputs or not type(model).__module__.startswith("sklearn."):
+        return {}
+    found = tuple(sparse_format(model, given) for given in ("", "csr *", "csc *"))
+    kind = registry.sparse_class()
+    return {"transform": tuple(name and f"{name[:3]}_{kind}{name[3:]}" for name in found)} if any(found) else {}

@@ -106,10 +106,11 @@ def takes_items(*names: str) -> Callable[[Callable[[Any], str]], Callable[[Any],
 
 
 def sparse_class() -> str:
-    """The class of scipy.sparse that scikit-learn's transformers are set to return (its configuration's `sparse_interface`)."""
+    """Which classes of scipy.sparse, arrays or matrices, transformers of scikit-learn are set to return (its configuration's
+    `sparse_interface`)."""
     sklearn = sys.modules.get("sklearn")
     interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
-    return "csr_array" if interface == "sparray" else "csr_matrix"
+    return "array" if interface == "sparray" else "matrix"
 
 
 def items_of(model: Any) -> str:

@@ -56,6 +56,38 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
     return sparse and (library != "sklearn" or rest.startswith(KEEPING))
 
 
+ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
+KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler")
+WIDE_INDICES = ("preprocessing.LabelBinarizer",)
+CONFIGURED = ("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection.")
+"""Those whose results are scipy's arrays or matrices by scikit-learn's configuration, whatever they are given."""
+
+
+def sparse_format(m: Any, given: str) -> str:
+    """What `m.transform` returns of a dense ("") or sparse matrix: "" for a dense one, else "csr" or "csc". " i64" behind it stands
+    for indices of int64, " *" for an array or matrix of scipy's as it is given one, else the configuration says which."""
+    if m is None or isinstance(m, str):
+        return given if m != "drop" else ""
+    if not gives_sparse(m, bool(given)):
+        return ""
+    name = public_name(type(m)).removeprefix("sklearn.")
+    if name == "pipeline.Pipeline":
+        for _, step in m.steps:
+            given = sparse_format(step, given)
+        return given
+    if hasattr(m, "best_estimator_") or name == "frozen.FrozenEstimator":
+        return sparse_format(getattr(m, "best_estimator_", None) or m.estimator, given)
+    if name in ("pipeline.FeatureUnion", "compose.ColumnTransformer"):
+        members = m.transformer_list if name == "pipeline.FeatureUnion" else m.transformers_
+        return "csr *" if any(sparse_format(member[1], given).endswith("*") for member in members) else "csr"
+    kind = " *" if given.endswith("*") and not name.startswith(CONFIGURED) else ""
+    if name in ALWAYS_CSC:
+        return "csc" + kind
+    if given.startswith("csc") and name.rpartition(".")[2] in KEEPING_CSC:
+        return "csc" + kind
+    return "csr i64" if name in WIDE_INDICES else "csr" + kind
+
+
 def may_be_sparse(x: Node, missing: bool = False) -> bool:
     """Whether x is sparse where the model's own input is. `missing`: and holds what is NaN there."""
     if missing and (x.op.removes_missing or not x.type.is_float):

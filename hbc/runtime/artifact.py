@@ -16,6 +16,9 @@ from hbc.ir.signature import InputSpec, Kinds, ModelInfo, input_layout
 from hbc.ir.text import print_graph, read_graph
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
 
+SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")
+"""Of scipy.sparse, in which results may come."""
+
 SCALARS = (str, int, float, bool, type(None))
 
 
@@ -43,6 +46,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "attributes": {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()},
         "output_dtypes": contents.info.output_dtypes,
         "without_rows": contents.info.without_rows,
+        "sparse": contents.info.sparse,
         "input": asdict(contents.spec),
         "variants": variants,
         "main": list(contents.main),
@@ -61,7 +65,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         arrays |= {key: _decoded(value, arrays) for key, value in document["objects"].items()}
         attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
         without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
-        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows)
+        sparse = _sparse(document.get("sparse", {}))
+        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows, sparse)
         for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):
@@ -109,6 +114,19 @@ def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
     if found != expected or not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
         raise ValueError(f"a graph with the inputs {found} where {expected} are wanted")
     return graph
+
+
+def _sparse(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {
+        method: (str(dense), str(csr), str(csc)) for method, (dense, csr, csc) in document.items()
+    }
+    unknown = {name.removesuffix(" i64").removesuffix(" *") for names in found.values() for name in names} - {
+        "",
+        *SPARSE_CLASSES,
+    }
+    if unknown:
+        raise ValueError(f"sparse results of the classes {', '.join(sorted(unknown))}")
+    return found
 
 
 def _encoded(value: Any, arrays: dict[str, Array], name: str) -> Any:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hbc.compiler.base import Executable
 from hbc.ir.graph import Graph
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array
+
+ROWS_AT_ONCE = 4096
+"""Rows whose terms are in memory together, where the host makes Rows of text."""
+DENSE_BYTES = 1 << 25
+"""Of the widest array that is made of Rows for the device: 32 MiB."""
 
 
 @dataclass(frozen=True)
 class HostedExecutable:
     """`before` and `after` run in numpy on the host, around `device` (optimizer/partition.py).
-    The device has no part where strings alone are computed with: an encoder's categories, say."""
+    The device has no part where strings alone are computed with: an encoder's categories, say.
+    What `before` holds as Rows goes to the device a few rows at a time: as one array it could be larger than any memory."""
 
     before: Graph | None
     device: Executable | None
@@ -22,14 +31,27 @@ class HostedExecutable:
     after: Mapping[str, Graph]
     whole: Callable[[str], None] | None = None
     """Writes the graph in one piece, where the backend's files (not its calls) can have strings in them."""
+    in_blocks: bool = False
+    """Whether the host makes Rows: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        results: list[Array] = []
+        return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
+
+    def run_rows(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
+        """`run`, with what is mostly zeros left as Rows."""
+        if not self.in_blocks or len(arrays[0]) <= ROWS_AT_ONCE:
+            return self._run(method, arrays)
+        starts = range(0, len(arrays[0]), ROWS_AT_ONCE)
+        return joined([self._run(method, [array[i : i + ROWS_AT_ONCE] for array in arrays]) for i in starts])
+
+    def _run(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
+        results: list[Array | Rows] = []
         if self.device is not None and method in self.methods:
-            (entering,) = [arrays] if self.before is None else self.before.evaluate(*arrays).values()
-            results = self.device.run(method, entering)
+            (entering,) = [list(arrays)] if self.before is None else self.before.evaluate_rows(*arrays).values()
+            device = self.device
+            results = joined([list(device.run(method, block)) for block in _dense_blocks(entering)])
         after = self.after.get(method)
-        return results if after is None else after.evaluate(*results, *arrays)[method]
+        return results if after is None else after.evaluate_rows(*results, *arrays)[method]  # type: ignore[arg-type]
 
     def export(self, path: str) -> None:
         if self.whole is not None:
@@ -38,3 +60,20 @@ class HostedExecutable:
             f"{path}: a part of this model runs in numpy, outside the compiled code: strings, or logarithms and exponentials in front "
             "of trees and bins. Export it with backend='onnx' (strings only), or save() it."
         )
+
+
+def _dense_blocks(values: Sequence[Array | Rows]) -> Iterator[list[Array]]:
+    """The values as arrays, in blocks of rows where some of them are Rows."""
+    sizes = [max(value.width * value.dtype.itemsize, 1) for value in values if isinstance(value, Rows)]
+    rows = len(values[0])
+    step = max(rows, 1) if not sizes else max(DENSE_BYTES // max(sizes), 1)
+    for start in range(0, max(rows, 1), step):
+        stop = min(start + step, rows)
+        yield [value.dense(start, stop) if isinstance(value, Rows) else value[start:stop] for value in values]
+
+
+def joined(blocks: Sequence[Sequence[Array | Rows]]) -> list[Array | Rows]:
+    """The results of blocks of rows, one block after the other."""
+    if len(blocks) == 1:
+        return list(blocks[0])
+    return [Rows.stack(parts) if isinstance(parts[0], Rows) else np.concatenate(parts) for parts in zip(*blocks, strict=True)]  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ Nothing here looks at values, only at shapes, names and dtypes; what values a mo
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -15,6 +14,8 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import NA, InputSpec, Kinds, Sample, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.frames import Table, read_frame
+from hbc.runtime.items import read_items
+from hbc.runtime.sparse import is_sparse
 
 RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
@@ -87,7 +88,10 @@ class Intake:
         return [(NUMPY_DTYPES[kinds[g[0]]], None if g == everything else list(g), g) for g in groups]
 
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
-        if _is_sparse(X):
+        if self.spec.items:
+            items = read_items(X, self.spec.items)
+            return self.variants[0], [strings(items, "X") if self.spec.items == "documents" else items]
+        if is_sparse(X):
             X = self._dense(X)
         value = _open(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
         if isinstance(value, Table):
@@ -309,7 +313,7 @@ def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
         return _from_sequence(X, mixed)
     if X is None or isinstance(X, (str, bytes, Mapping)):
         _reject_kind(X)
-    if _is_sparse(X):
+    if is_sparse(X):
         return np.asarray(X.toarray())
     frame = read_frame(X)
     if isinstance(frame, Table):
@@ -324,11 +328,6 @@ def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
     if isinstance(X, Iterator) and vector:
         return _from_sequence(list(X), mixed)
     return _from_sequence(X, mixed and not hasattr(X, "__array__"))
-
-
-def _is_sparse(X: Any) -> bool:
-    sparse = sys.modules.get("scipy.sparse")  # nobody has a sparse matrix before it is imported
-    return sparse is not None and bool(sparse.issparse(X))
 
 
 def _from_sequence(X: Any, mixed: bool) -> Array:

@@ -18,11 +18,13 @@ import numpy as np
 from numpy import ndarray
 
 from hbc.compiler.base import Direct, DirectExecutable, Executable
-from hbc.ir.graph import Graph
+from hbc.errors import InvalidInputError
+from hbc.ir.graph import Graph, gives_rows
+from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
-from hbc.runtime import artifact, report
+from hbc.runtime import artifact, report, sparse
 from hbc.runtime.handle import Handle
 from hbc.runtime.inputs import Intake
 from hbc.runtime.limits import Gate
@@ -172,6 +174,7 @@ class CompiledModel:
         self._width = spec.n_features
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
         self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
+        self._sparse = info.sparse
         self._fast: dict[np.dtype[Any], Variant] = {}
         self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
         """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
@@ -217,6 +220,57 @@ class CompiledModel:
         return self
 
     def _run(self, method: str, X: Any) -> Any:
+        if type(X) is not ndarray and sparse.is_sparse(X) and sparse.is_large(X):
+            return self._run_blocks(method, X)
+        if method in self._sparse:
+            return self._as_sparse(method, self._rows(method, X), X)
+        return self._run_dense(method, X)
+
+    def _run_blocks(self, method: str, X: Any) -> Any:
+        """A large sparse matrix, a block of rows at a time."""
+        found: list[Any] = []
+        run = self._rows if method in self._sparse else self._run_dense
+        for start, block in sparse.blocks(X):
+            try:
+                found.append(run(method, block))
+            except InvalidInputError as error:
+                if not start:
+                    raise
+                where = f"{error.facts.get('where') or 'X'}, counting rows from row {start}"
+                raise InvalidInputError(**{**error.facts, "where": where}) from error
+        if isinstance(found[0], Rows):
+            return self._as_sparse(method, Rows.stack(found), X)
+        if isinstance(found[0], list):
+            return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        return np.concatenate(found)
+
+    def _rows(self, method: str, X: Any) -> Rows:
+        """A result that is sparse: the rows that the host holds as such, or those of arrays, a block at a time."""
+        kinds, arrays = self._intake(X)
+        variant = self.variants[kinds]
+        ready = variant.ready
+        ready.gate_of(method)(arrays)
+        (node,) = variant.plan.graph.outputs[method]
+        run: Any = getattr(ready.executable, "run_rows", ready.run)
+        step = max(len(arrays[0]), 1)
+        if not gives_rows(node):
+            step = max(sparse.BLOCK_BYTES // max(node.type.columns * NUMPY_DTYPES[node.type.dtype].itemsize, 1), 1)
+        found = []
+        for start in range(0, max(len(arrays[0]), 1), step):
+            (part,) = run(method, [array[start : start + step] for array in arrays])
+            found.append(part if isinstance(part, Rows) else Rows.from_dense(part))
+        whole = Rows.stack(found)
+        dtype = self._dtypes.get(method)
+        return whole if dtype is None else whole.with_data(whole.data.astype(dtype))
+
+    def _as_sparse(self, method: str, rows: Rows, X: Any) -> Any:
+        given = 0 if not sparse.is_sparse(X) else 2 if X.format == "csc" else 1
+        name = self._sparse[method][given]
+        if name.endswith(" *"):
+            name = f"{name[:3]}_{'matrix' if sparse.is_matrix(X) else 'array'}"
+        return sparse.as_scipy(rows, name) if name else rows.dense()
+
+    def _run_dense(self, method: str, X: Any) -> Any:
         if type(X) is np.ndarray:
             variant = self._fast.get(X.dtype)
             flags = X.flags
@@ -268,6 +322,8 @@ class CompiledModel:
         Raises ValueError for what the model does not have."""
         if method not in self._short:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
+        if method in self._sparse:
+            raise ValueError(f"{method} returns a sparse matrix, which no memory can be bound to: call the method")
         known = {str(known): known for known in self._fast}
         if not known:
             raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")

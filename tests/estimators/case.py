@@ -27,6 +27,7 @@ class Case:
     contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
     methods: those to compare, last what METHODS has not; by default all that the source has. float32: also score the matrix as float32.
     options: calls (model, matrix) of what the source has by an option only (LightGBM's predict(pred_leaf=True) is `apply`).
+    stored_zeros: a sparse result has the zeros that the source's stores, and no others.
     convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
     """
 
@@ -40,3 +41,4 @@ class Case:
     float32: bool = True
     options: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     convert_input: Callable[[Any], Any] | None = None
+    stored_zeros: bool = True

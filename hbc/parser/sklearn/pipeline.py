@@ -25,9 +25,11 @@ from hbc.parser.registry import (
     columns_in_order,
     converts,
     describes,
+    items_of,
     note_unconvertible,
     public_name,
     returns_without_rows,
+    takes_items,
     transform_child,
 )
 from hbc.parser.sklearn.common import hstack
@@ -150,6 +152,7 @@ def gives_input_to(*names: str) -> Callable[[Callable[[Any], Sequence[Any]]], Ca
         for name in names:
             MEMBERS[name] = function
         describes(*names)(lambda m: _first_known(_members(function, m)))
+        takes_items(*names)(lambda m: _first_items(_members(function, m)))
         return function
 
     return register
@@ -258,6 +261,25 @@ def described(model: Any) -> Described:
         return describe(model)
     names = getattr(model, "feature_names_in_", None)
     return getattr(model, "n_features_in_", None), None if names is None else tuple(map(str, names))
+
+
+@takes_items(PIPELINE)
+def _items_of_pipeline(m: Any) -> str:
+    return next((items_of(step) for _, step in m.steps if step is not None and step != "passthrough"), "")
+
+
+@takes_items(UNION)
+def _items_of_union(m: Any) -> str:
+    return _first_items(member for _, member in m.transformer_list if not isinstance(member, str))
+
+
+@takes_items(*SEARCHES, FROZEN)
+def _items_of_member(m: Any) -> str:
+    return _first_items(_members(MEMBERS[public_name(type(m))], m))
+
+
+def _first_items(members: Iterable[Any]) -> str:
+    return next(filter(None, map(items_of, members)), "")
 
 
 @describes(PIPELINE)

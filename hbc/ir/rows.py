@@ -1,0 +1,129 @@
+"""Matrices that are mostly zeros, as the host computes them: the entries of every row (the three arrays of scipy's CSR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.types import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """x[N, width]: row i has data[k] in column indices[k] for indptr[i] <= k < indptr[i + 1], and 0 elsewhere.
+
+    Columns of a row ascend. `unique`: none comes twice in a row (else its numbers add up); an entry may be 0.
+    """
+
+    indptr: Array
+    indices: Array
+    data: Array
+    width: int
+    unique: bool = True
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+    @cached_property
+    def row(self) -> Array:
+        """The row of every entry."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+
+    def dense(self, start: int = 0, stop: int | None = None) -> Array:
+        """The rows from start to stop as an array."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        y = np.zeros((stop - start, self.width), self.dtype)
+        part = slice(self.indptr[start], self.indptr[stop])
+        row = np.repeat(np.arange(stop - start), np.diff(self.indptr[start : stop + 1]))
+        if self.unique:
+            y[row, self.indices[part]] = self.data[part]
+        else:
+            np.add.at(y, (row, self.indices[part]), self.data[part])
+        return y
+
+    def values(self) -> Array:
+        """Every number that stands somewhere in the matrix."""
+        return np.append(self.data, np.zeros(1, self.dtype)) if len(self.data) < len(self) * self.width else self.data
+
+    def with_data(self, data: Array) -> Rows:
+        return Rows(self.indptr, self.indices, data, self.width, self.unique)
+
+    def select(self, columns: Array) -> Rows:
+        """x[:, columns]"""
+        order = np.argsort(columns, kind="stable")
+        first = np.searchsorted(columns, np.arange(self.width + 1), sorter=order)
+        times = np.diff(first)[self.indices]  # how often each entry is chosen: hardly ever more than once
+        entry = np.repeat(np.arange(len(self.indices)), times)
+        nth = np.arange(len(entry)) - np.repeat(np.cumsum(times) - times, times)
+        chosen = order[first[self.indices[entry]] + nth]
+        return sorted_rows(self.row[entry], chosen, self.data[entry], len(self), len(columns), self.unique)
+
+    def matmul(self, w: Array) -> Array:
+        """x · w[width, K], summed in float64 from the first entry of a row to the last; in the common dtype."""
+        dtype = np.result_type(self.dtype, w.dtype)
+        y = np.empty((len(self), w.shape[1]), dtype)
+        for k in range(w.shape[1]):
+            y[:, k] = np.bincount(self.row, self.data * w[self.indices, k], len(self))
+        return y
+
+    @staticmethod
+    def from_dense(x: Array) -> Rows:
+        row, column = np.nonzero(x)
+        return Rows(_pointers(row, len(x)), column.astype(np.int32), x[row, column], x.shape[1])
+
+    @staticmethod
+    def stack(parts: Sequence[Rows]) -> Rows:
+        """The rows of all parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.cumsum([0, *(len(part.data) for part in parts)])
+        pointers = [part.indptr[1:].astype(np.int64) + start for part, start in zip(parts, starts[:-1], strict=True)]
+        return Rows(
+            _narrow(np.concatenate([np.zeros(1, np.int64), *pointers])),
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([part.data for part in parts]),
+            parts[0].width,
+            all(part.unique for part in parts),
+        )
+
+    @staticmethod
+    def beside(parts: Sequence[Rows]) -> Rows:
+        """The columns of all parts, side by side."""
+        starts = np.cumsum([0, *(part.width for part in parts)])
+        row = np.concatenate([part.row for part in parts])
+        column = np.concatenate([part.indices + start for part, start in zip(parts, starts[:-1], strict=True)])
+        data = np.concatenate([part.data for part in parts])
+        return sorted_rows(row, column, data, len(parts[0]), int(starts[-1]), all(part.unique for part in parts))
+
+
+def sorted_rows(row: Array, column: Array, data: Array, rows: int, width: int, unique: bool) -> Rows:
+    """From entries in any order."""
+    order = np.argsort(row * np.int64(width) + column, kind="stable")
+    return Rows(_pointers(row, rows), column[order].astype(np.int32), data[order], width, unique)
+
+
+def summed_rows(row: Array, column: Array, data: Array | None, rows: int, width: int, dtype: np.dtype[Any]) -> Rows:
+    """From entries in any order, those of one place added up (to 0 perhaps); data of None is 1 for all."""
+    if data is None:
+        key, totals = np.unique(row * np.int64(width) + column, return_counts=True)
+    else:
+        key, inverse = np.unique(row * np.int64(width) + column, return_inverse=True)
+        totals = np.bincount(inverse, data, len(key))
+    row, column = np.divmod(key, max(width, 1))
+    return Rows(_pointers(row, rows), column.astype(np.int32), totals.astype(dtype), width)
+
+
+def _pointers(row: Array, rows: int) -> Array:
+    return _narrow(np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row, minlength=rows))]))
+
+
+def _narrow(pointers: Array) -> Array:
+    return pointers.astype(np.int32) if pointers[-1] <= np.iinfo(np.int32).max else pointers

@@ -1,0 +1,497 @@
+"""Text and dicts as features. These operators run on the host, and their matrices are mostly zeros: see hbc.ir.rows."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, pairwise, repeat
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.rows import Rows, sorted_rows, summed_rows
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
+from hbc.ops import tensor as t
+
+_SPACES = re.compile(r"\s\s+")
+
+
+def pack(strings: Iterable[str]) -> tuple[Array, Array]:
+    """Strings as bytes (UTF-8), and where each ends: numpy's own arrays of strings take the longest one's room for each, and lose
+    null characters at the end."""
+    encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(item) for item in encoded], dtype=np.int64)
+
+
+def unpack(data: Array, ends: Array) -> list[str]:
+    whole = data.tobytes()
+    starts = [0, *ends.tolist()]
+    return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(starts)]
+
+
+def _once(op: Operator, make: Callable[[], Any]) -> Any:
+    """What an operator derives from its parameters at its first call."""
+    if "_made" not in op.__dict__:
+        object.__setattr__(op, "_made", make())
+    return op.__dict__["_made"]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise TypeError(message)
+
+
+def _rejected(item: Any, expected: str) -> InvalidInputError:
+    return InvalidInputError(found=f"{item!r:.60} (of type {type(item).__name__})", expected=expected, where="X")
+
+
+# --- documents to terms ----------------------------------------------------------------------------------------------
+
+
+@operator
+class Analyze(Operator):
+    """y[N] = the terms of the document x[N], a list of strings in a value of dtype str: the document in lower case, then without
+    accents ("ascii", "unicode" or None), then cut into n-grams of n from `least` to `most`, of the matches of the regular expression
+    `pattern` that are no stop words (`analyzer` "word"), or of its characters ("char"; "char_wb" within words).
+
+    (sklearn.feature_extraction.text._VectorizerMixin.build_analyzer.) A document that is no string is an InvalidInputError.
+    """
+
+    analyzer: str
+    lowercase: bool
+    accents: str | None
+    pattern: str
+    least: int
+    most: int
+    stop: Array
+    stop_ends: Array
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "str" and (len(x.shape) == 1 or x.columns == 1), "the operand must be one column of documents")
+        return TensorType("str", (x.shape[0],))
+
+    def evaluate(self, x: Array) -> Array:
+        documents = x.ravel().tolist()
+        if set(map(type, documents)) - {str}:  # else there is no need to look at each
+            for item in documents:
+                if not isinstance(item, str):
+                    raise _rejected(item, "a document, which is a string")
+        analyze = _once(self, self._analysis)
+        y = np.empty(len(documents), object)
+        for i, document in enumerate(documents):
+            y[i] = analyze(document)
+        return y
+
+    def _analysis(self) -> Callable[[str], list[str]]:
+        prepare: list[Callable[[str], str]] = [str.lower] if self.lowercase else []
+        if self.accents is not None:
+            prepare.append(_ascii if self.accents == "ascii" else _without_accents)
+        cuts = {"char": self._characters, "char_wb": self._characters_within_words}
+        cut = self._words() if self.analyzer == "word" else cuts[self.analyzer]
+        if not prepare:
+            return cut
+        if len(prepare) == 1:
+            (first,) = prepare
+            return lambda document: cut(first(document))
+        first, second = prepare
+        return lambda document: cut(second(first(document)))
+
+    def _words(self) -> Callable[[str], list[str]]:
+        find = re.compile(self.pattern).findall
+        stop = frozenset(unpack(self.stop, self.stop_ends))
+        if not stop and self.most == 1:
+            return find
+        if self.most == 1:
+            return lambda document: [word for word in find(document) if word not in stop]
+        return lambda document: self._sequences([word for word in find(document) if word not in stop])
+
+    def _sequences(self, words: list[str]) -> list[str]:
+        found = list(words) if self.least == 1 else []
+        for n in range(max(self.least, 2) if self.least >= 1 else self.least, min(self.most, len(words)) + 1):
+            found += [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
+        return found
+
+    def _characters(self, document: str) -> list[str]:
+        text = _SPACES.sub(" ", document)
+        found: list[str] = []
+        for n in range(self.least, min(self.most, len(text)) + 1):
+            found += [text[i : i + n] for i in range(len(text) - n + 1)] if n != 1 else text
+        return found
+
+    def _characters_within_words(self, document: str) -> list[str]:
+        found = []
+        for word in document.split():
+            padded = f" {word} "
+            for n in range(self.least, self.most + 1):
+                if len(padded) <= n:  # a short word counts once
+                    found.append(padded)
+                    break
+                found += [padded[i : i + n] for i in range(len(padded) - n + 1)]
+        return found
+
+
+def _ascii(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ASCII", "ignore").decode("ASCII")
+
+
+def _without_accents(text: str) -> str:
+    if text.isascii():
+        return text
+    return "".join([c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)])
+
+
+class _Maker(Operator):
+    """An operator on objects that makes a matrix which is mostly zeros."""
+
+    rows = "makes"
+    removes_missing = True
+
+    def rows_of(self, x: Array) -> Rows:
+        raise NotImplementedError
+
+    def evaluate(self, x: Array) -> Array:
+        return self.rows_of(x).dense()
+
+
+def _require_objects(x: TensorType) -> None:
+    _require(x.dtype == "str" and len(x.shape) == 1, "the operand must be lists or dicts, str[N]")
+
+
+def _lengths(lists: list[Any]) -> Array:
+    return np.repeat(np.arange(len(lists)), np.fromiter(map(len, lists), np.int64, len(lists)))
+
+
+@operator
+class CountTerms(_Maker):
+    """y[N, width] = how often the list x[N] holds each term (whether it does, if `binary`); term i of `terms` (packed, see `pack`)
+    belongs to column columns[i]; terms that are not there are left out (CountVectorizer._count_vocab)."""
+
+    terms: Array
+    ends: Array
+    columns: Array
+    width: int
+    binary: bool
+    dtype: DType
+
+    non_negative = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_objects(x)
+        _require(len(self.ends) == len(self.columns), "there must be a column for every term")
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def rows_of(self, x: Array) -> Rows:
+        table = _once(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+        lists = x.tolist()
+        column = np.fromiter(map(table.get, chain.from_iterable(lists), repeat(-1)), np.int64)
+        known = column >= 0
+        counts = summed_rows(_lengths(lists)[known], column[known], None, len(lists), self.width, NUMPY_DTYPES[self.dtype])
+        return counts.with_data(np.ones_like(counts.data)) if self.binary else counts
+
+
+@operator
+class CountItems(_Maker):
+    """y[N, width] from the dicts x[N]: a number (None is NaN) goes to the column of its key, a string to that of "key", separator,
+    string, as 1, and so does each string of a list; keys without a column are left out (DictVectorizer.transform)."""
+
+    terms: Array
+    ends: Array
+    columns: Array
+    width: int
+    separator: str
+    dtype: DType
+
+    creates_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_objects(x)
+        _require(len(self.ends) == len(self.columns), "there must be a column for every term")
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def rows_of(self, x: Array) -> Rows:
+        table = _once(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+        column: list[int] = []
+        data: list[Any] = []
+        ends = []
+        for item in x.tolist():
+            for name, value in self._named(item):
+                place = table.get(name)
+                if place is not None:
+                    column.append(place)
+                    data.append(value)
+            ends.append(len(column))
+        row = np.repeat(np.arange(len(x)), np.diff([0, *ends]))
+        numbers = np.array(column, np.int64)
+        try:
+            values = np.array(data, NUMPY_DTYPES[self.dtype])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                found=f"a value that is no {self.dtype} ({error})", expected="numbers", where="X"
+            ) from error
+        key = row * np.int64(max(self.width, 1)) + numbers
+        y = sorted_rows(row, numbers, values, len(x), self.width, unique=len(np.unique(key)) == len(key))
+        return replace(y, indptr=y.indptr.astype(np.int64), indices=y.indices.astype(np.int64))  # as the source has them
+
+    def _named(self, item: Any) -> Iterator[tuple[Any, Any]]:
+        if not isinstance(item, Mapping):
+            raise _rejected(item, "a dict for every row")
+        for name, value in item.items():
+            if isinstance(value, str):
+                yield f"{name}{self.separator}{value}", 1
+            elif isinstance(value, Number) or value is None:
+                yield name, value
+            elif isinstance(value, Iterable) and not isinstance(value, Mapping):
+                for one in value:
+                    if not isinstance(one, str):
+                        raise _rejected(one, f"strings in the list of {name!r}")
+                    yield f"{name}{self.separator}{one}", 1
+            else:
+                raise _rejected(value, f"a number, a string or a list of strings for {name!r}")
+
+
+# --- hashing -----------------------------------------------------------------------------------------------------------
+
+
+@operator
+class HashTerms(_Maker):
+    """y[N, width] = Σ ±1 over the terms of the list x[N] whose MurmurHash3 (32 bit, seed 0) h has |h| mod width for the column, and
+    the sign of h if `alternate` (else +1); `binary`: 1 wherever there is a term, whatever they add up to (HashingVectorizer)."""
+
+    width: int
+    alternate: bool
+    binary: bool
+    dtype: DType
+
+    @property
+    def non_negative(self) -> bool:
+        return not self.alternate
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_objects(x)
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def rows_of(self, x: Array) -> Rows:
+        lists = [list(_iterable(item)) for item in x.tolist()]
+        signed = _hashes(list(chain.from_iterable(lists)))
+        column, sign = _places(signed, self.width, self.alternate)
+        y = summed_rows(_lengths(lists), column, sign, len(lists), self.width, NUMPY_DTYPES[self.dtype])
+        return y.with_data(np.ones_like(y.data)) if self.binary else y
+
+
+@operator
+class HashItems(_Maker):
+    """y[N, width] = Σ ±value over the (name, value) pairs of the dict or list x[N]; a string as value makes the name "name=value" and
+    the value 1; columns and signs as in HashTerms, of the names. Values of 0 are left out (FeatureHasher.transform)."""
+
+    width: int
+    alternate: bool
+    dtype: DType
+
+    creates_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_objects(x)
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def rows_of(self, x: Array) -> Rows:
+        names: list[Any] = []
+        values: list[float] = []
+        ends = []
+        for item in x.tolist():
+            for name, value in _pairs(item):
+                text = isinstance(value, str)
+                number = 1.0 if text else _number(value)
+                if number != 0:
+                    names.append(f"{name}={value}" if text else name)
+                    values.append(number)
+            ends.append(len(names))
+        column, sign = _places(_hashes(names), self.width, self.alternate)
+        row = np.repeat(np.arange(len(x)), np.diff([0, *ends]))
+        return summed_rows(row, column, np.array(values) * sign, len(x), self.width, NUMPY_DTYPES[self.dtype])
+
+
+def _iterable(item: Any) -> Iterable[Any]:
+    if isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
+        raise _rejected(item, "a list of strings for every row")
+    return item
+
+
+def _pairs(item: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(item, Mapping):
+        return item.items()
+    pairs = list(_iterable(item))
+    for pair in pairs:
+        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
+            raise _rejected(pair, "pairs of a name and a value")
+    return pairs
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _rejected(value, "a number or a string for every name") from error
+
+
+def _hashes(terms: list[Any]) -> Array:
+    """The hash of every term: each different term is hashed once, terms of one length together."""
+    number: dict[Any, int] = {}
+    places = [number.setdefault(term, len(number)) for term in terms]
+    try:
+        encoded = [term if isinstance(term, bytes) else str.encode(term) for term in number]
+    except TypeError as error:
+        strange = next(term for term in number if not isinstance(term, (str, bytes)))
+        raise _rejected(strange, "names that are strings") from error
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            found="a string with a lone surrogate", expected="text that UTF-8 can hold", where="X"
+        ) from error
+    hashes = np.zeros(len(encoded), np.int32)
+    by_length: dict[int, list[int]] = {}
+    for i, item in enumerate(encoded):
+        by_length.setdefault(len(item), []).append(i)
+    for length, items in by_length.items():
+        data = np.frombuffer(b"".join([encoded[i] for i in items]), np.uint8).reshape(len(items), length)
+        hashes[items] = murmur(data)
+    return hashes[places] if places else np.zeros(0, np.int32)
+
+
+def murmur(data: Array) -> Array:
+    """MurmurHash3_x86_32 with seed 0 of every row of data u8[M, length], as i32[M]."""
+    length = data.shape[1]
+    whole = length // 4 * 4
+    blocks = np.ascontiguousarray(data[:, :whole]).view("<u4").astype(np.uint32)
+    h = np.zeros(len(data), np.uint32)
+    for block in blocks.T:
+        h = _rotated(h ^ _mixed(block), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    if length > whole:
+        tail = np.zeros(len(data), np.uint32)
+        for i in range(whole, length):
+            tail |= data[:, i].astype(np.uint32) << np.uint32(8 * (i - whole))
+        h ^= _mixed(tail)
+    h ^= np.uint32(length)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (h ^ (h >> np.uint32(16))).view(np.int32)
+
+
+def _mixed(block: Array) -> Array:
+    return _rotated(block * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def _rotated(x: Array, bits: int) -> Array:
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def _places(signed: Array, width: int, alternate: bool) -> tuple[Array, Array]:
+    wide = signed.astype(np.int64)
+    # The source's own rule for -2**31, whose absolute value no int32 is.
+    column = np.where(wide == -(2**31), (2147483647 - (width - 1)) % width, np.abs(wide) % width)
+    return column, np.where(wide >= 0, 1.0, -1.0) if alternate else np.ones(len(wide))
+
+
+# --- weights -----------------------------------------------------------------------------------------------------------
+
+
+@operator
+class Entries(Operator):
+    """y = x, held as Rows: only what is not 0 is computed with, even if it becomes 0."""
+
+    rows = "makes"
+    columnwise = True
+    keeps_values = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype != "str" and len(x.shape) == 2, "the operand must be a matrix of numbers")
+        return x
+
+    def rows_of(self, x: Array) -> Rows:
+        return Rows.from_dense(x)
+
+    def evaluate(self, x: Array) -> Array:
+        return x
+
+    def lower(self, x: Node) -> Node:
+        return x
+
+
+@operator
+class Weigh(Operator):
+    """y[N, F] = tf(x[N, F]) · idf[F], where tf(x) = x, or, if `sublinear`, ln x + 1 where x is not 0; without idf that factor is
+    left out. The product is made in the common dtype and rounded to x's (TfidfTransformer.transform)."""
+
+    idf: Array | None
+    sublinear: bool
+
+    rows = "keeps"
+    columnwise = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return self.sublinear
+
+    @property
+    def keeps_sign(self) -> bool:
+        """ln x + 1 of a count is no less than 1."""
+        return self.idf is None or bool((self.idf >= 0).all())
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float, "the operand must be a float matrix")
+        _require(self.idf is None or self.idf.shape == (x.columns,), "there must be a weight for every column")
+        return x
+
+    def of_rows(self, x: Rows) -> Rows:
+        data = x.data
+        if self.sublinear:
+            data = np.log(data) + x.dtype.type(1)
+        if self.idf is not None:
+            data = (data * self.idf[x.indices]).astype(x.dtype)
+        return x.with_data(data)
+
+    def evaluate(self, x: Array) -> Array:
+        y = np.where(x == 0, x, np.log(x) + x.dtype.type(1)) if self.sublinear else x
+        return y if self.idf is None else (y * self.idf).astype(x.dtype)
+
+    def lower(self, x: Node) -> Node:
+        y = t.where(t.equal(x, 0.0), x, t.add(t.log(x), 1.0)) if self.sublinear else x
+        if self.idf is None:
+            return y
+        common: DType = "f32" if x.type.dtype == "f32" and self.idf.dtype == np.float32 else "f64"
+        return t.cast(t.mul(t.cast(y, common), self.idf.astype(NUMPY_DTYPES[common])), x.type.dtype)
+
+
+@operator
+class DivideByNorm(Operator):
+    """y[N, F] = x[N, F] / norm(x)[N], where norm is "l1" Σ|x| or "l2" √Σx², summed in float64; a row of norm 0 is kept. float
+    dtype kept (sklearn.utils.sparsefuncs_fast.inplace_csr_row_normalize_l2; dense matrices are normalized otherwise: Normalize)."""
+
+    norm: str
+
+    rows = "keeps"
+    keeps_sign = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.is_float and len(x.shape) == 2, "the operand must be a float matrix")
+        return x
+
+    def of_rows(self, x: Rows) -> Rows:
+        sizes = np.abs(x.data) if self.norm == "l1" else x.data * x.data
+        norms = np.bincount(x.row, sizes, len(x))
+        norms = norms if self.norm == "l1" else np.sqrt(norms)
+        norms = np.where(norms == 0, 1.0, norms)
+        return x.with_data((x.data / norms[x.row]).astype(x.dtype))
+
+    def evaluate(self, x: Array) -> Array:
+        norms = np.abs(x).sum(1, np.float64) if self.norm == "l1" else np.sqrt((x * x).sum(1, np.float64))
+        return (x / np.where(norms == 0, 1.0, norms)[:, None]).astype(x.dtype)
+
+    def lower(self, x: Node) -> Node:
+        sizes = t.absolute(x) if self.norm == "l1" else t.mul(x, x)
+        total = t.sum_(t.cast(sizes, "f64"), 1, keepdims=True)
+        norms = total if self.norm == "l1" else t.sqrt(total)
+        return t.cast(t.div(t.cast(x, "f64"), t.where(t.equal(norms, 0.0), 1.0, norms)), x.type.dtype)

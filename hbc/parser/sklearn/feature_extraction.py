@@ -1,0 +1,166 @@
+"""sklearn.feature_extraction: text and dicts as matrices. The source's results are sparse: see hbc.ir.rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node, gives_rows
+from hbc.ir.types import DType
+from hbc.ops.tensor import Cast
+from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, Weigh, pack
+from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
+from hbc.parser.registry import Described, Result, converts, describes, takes_items
+from hbc.parser.sklearn.common import as_float, checked
+from hbc.parser.sklearn.encoders import output_dtype
+
+COUNT, TFIDF, HASHING = (
+    f"sklearn.feature_extraction.text.{name}" for name in ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
+)
+DICTS, HASHER = "sklearn.feature_extraction.DictVectorizer", "sklearn.feature_extraction.FeatureHasher"
+
+
+@describes(COUNT, TFIDF, HASHING, DICTS, HASHER)
+def _one_column(m: Any) -> Described:
+    return 1, None
+
+
+@takes_items(COUNT, TFIDF, HASHING)
+def _documents(m: Any) -> str:
+    return "documents"
+
+
+@takes_items(DICTS, HASHER)
+def _mappings(m: Any) -> str:
+    return "lists" if getattr(m, "input_type", "dict") != "dict" else "dicts"
+
+
+def _column(m: Any, x: Node | Frame, objects: bool) -> Node:
+    """The one column of objects that the source iterates over, as str[N] (or str[N, 1] from a ColumnTransformer)."""
+    frame = x if isinstance(x, Frame) else None
+    if frame is not None and objects:
+        raise Refusal("it is given columns, where it takes a dict or a list for every row.", "Put it first in the pipeline.")
+    if frame is not None and len(frame) != 1:
+        raise Refusal(f"it is given {len(frame)} columns, where it takes one column of documents.")
+    if frame is not None:
+        frame.need_strings([0])
+        return frame.matrix(strings=True)
+    node = as_matrix(x)
+    if node.type.dtype != "str":
+        raise StringsNeeded([0])
+    return node
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _terms(m: Any, x: Node | Frame) -> Node:
+    """The terms of every document (`build_analyzer`)."""
+    for option in ("preprocessor", "tokenizer", "analyzer", "strip_accents"):
+        if callable(getattr(m, option)):
+            function = getattr(getattr(m, option), "__name__", "a function")
+            reason = f"its {option} is a Python function ({function}), which hbc cannot look into."
+            raise Refusal(reason, "Apply it to the documents before, and use the options of the vectorizer.")
+    if m.input != "content":
+        raise Refusal(f"input={m.input!r}: it reads files.", 'Read them before, and use input="content".')
+    least, most = m.ngram_range
+    if not all(isinstance(n, (int, np.integer)) for n in (least, most)) or not 0 <= least <= most:
+        raise Refusal(f"its ngram_range is {m.ngram_range}.", "Use whole numbers, the smaller one first.")
+    stop: list[str] = []
+    pattern = ""
+    if m.analyzer == "word":
+        pattern = m.token_pattern
+        stop = _stop_words(m.stop_words)
+    analyze = Analyze(m.analyzer, bool(m.lowercase), m.strip_accents or None, pattern, int(least), int(most), *pack(stop))
+    return analyze(_column(m, x, objects=False))
+
+
+def _stop_words(words: Any) -> list[str]:
+    if words == "english":
+        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+        return sorted(ENGLISH_STOP_WORDS)
+    return sorted(word for word in words or () if isinstance(word, str))  # what is no string is never found
+
+
+def _vocabulary(vocabulary: Any) -> tuple[Any, Any, Any]:
+    """Its strings in the order of their columns, and these; a term that is no string is never found."""
+    places = sorted((int(column), term) for term, column in vocabulary.items() if isinstance(term, str))
+    return *pack(term for _, term in places), np.array([column for column, _ in places], np.int64)
+
+
+def _counts(m: Any, x: Node | Frame) -> Node:
+    terms, ends, columns = _vocabulary(m.vocabulary_)
+    dtype = output_dtype(m.dtype)
+    return CountTerms(terms, ends, columns, len(m.vocabulary_), bool(m.binary), dtype)(_terms(m, x))
+
+
+@converts(COUNT, frame=True)
+def count_vectorizer(m: Any, x: Node | Frame) -> Result:
+    return _counts(m, x)
+
+
+@converts(TFIDF, frame=True)
+def tfidf_vectorizer(m: Any, x: Node | Frame) -> Result:
+    return _weighted(m._tfidf, _counts(m, x))
+
+
+@converts("sklearn.feature_extraction.text.TfidfTransformer")
+def tfidf_transformer(m: Any, x: Node) -> Result:
+    return _weighted(m, x)
+
+
+def _weighted(m: Any, x: Node) -> Node:
+    """TfidfTransformer.transform; it looks for NaN and ±inf when it has the weights, too (`normalize`)."""
+    x = as_float(checked(m, x))
+    source = x.inputs[0] if isinstance(x.op, Cast) else x
+    if not gives_rows(x) and all(place is not None for place in untouched(source)):
+        x = Entries()(x)
+    if hasattr(m, "idf_") or m.sublinear_tf:
+        idf = np.asarray(m.idf_) if hasattr(m, "idf_") else None
+        x = Weigh(idf, bool(m.sublinear_tf))(x)
+    return x if m.norm is None else DivideByNorm(m.norm)(checked(m, x))
+
+
+@converts(HASHING, frame=True)
+def hashing_vectorizer(m: Any, x: Node | Frame) -> Result:
+    y: Node = HashTerms(int(m.n_features), bool(m.alternate_sign), bool(m.binary), _hashed_dtype(m))(_terms(m, x))
+    y = checked(m, y)
+    return y if m.norm is None else DivideByNorm(m.norm)(as_float(y))
+
+
+def _hashed_dtype(m: Any) -> DType:
+    dtype = output_dtype(m.dtype)
+    if dtype not in ("f32", "f64", "i32", "i64"):
+        raise Refusal(f"its dtype is {np.dtype(m.dtype)}, in which it computes.", "Choose float32, float64, int32 or int64.")
+    return dtype
+
+
+# --- dicts and lists -------------------------------------------------------------------------------------------------
+
+
+@converts(HASHER, frame=True)
+def feature_hasher(m: Any, x: Node | Frame) -> Result:
+    width, dtype = int(m.n_features), _hashed_dtype(m)
+    column = _column(m, x, objects=True)
+    if m.input_type == "string":
+        return checked(m, HashTerms(width, bool(m.alternate_sign), False, dtype)(column))
+    if dtype not in ("f32", "f64"):
+        raise Refusal(f"its dtype is {np.dtype(m.dtype)}, to which it rounds every value.", "Choose float32 or float64.")
+    return checked(m, HashItems(width, bool(m.alternate_sign), dtype)(column), allow_nan=True, allow_inf=True)
+
+
+@converts(DICTS, frame=True)
+def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
+    if not isinstance(m.separator, str):
+        raise Refusal(f"its separator is {m.separator!r}.", "Use a string.")
+    strange = [name for name in m.vocabulary_ if not isinstance(name, str)]
+    if strange:
+        raise Refusal(f"its feature {strange[0]!r:.60} is no string.", "Use strings as the keys of the dicts.")
+    dtype = output_dtype(m.dtype)
+    if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
+        raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")
+    terms, ends, columns = _vocabulary(m.vocabulary_)
+    y = CountItems(terms, ends, columns, len(m.vocabulary_), m.separator, dtype)(_column(m, x, objects=True))
+    return checked(m, y, allow_nan=True, allow_inf=True)

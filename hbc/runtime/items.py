@@ -1,0 +1,57 @@
+"""Input that is a sequence of objects: documents, dicts, lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.types import Array
+from hbc.runtime.frames import Table, read_frame
+
+EXPECTED = {
+    "documents": "a sequence of documents: a list, an array or a series of strings",
+    "dicts": "a sequence of dicts",
+    "lists": "a sequence of lists",
+}
+
+
+def read_items(X: Any, kind: str) -> Array:
+    """The objects as an array [N], which `strings` of inputs.py has still to look at if they are documents."""
+    if isinstance(X, Mapping) and kind == "dicts":
+        return _objects([X])
+    if isinstance(X, (str, bytes, Mapping)) or X is None or (hasattr(X, "ndim") and np.ndim(X) == 0):
+        raise _rejected(X, kind)
+    if isinstance(X, np.ndarray):
+        return _of_array(X, kind)
+    if not isinstance(X, (list, tuple)):
+        frame = read_frame(X)
+        if isinstance(frame, Table):
+            raise _rejected(X, kind, "Pass one of its columns: X['text'].")
+        if frame is not None:
+            return _of_array(frame, kind)
+    if hasattr(X, "toarray") or not isinstance(X, Iterable):
+        raise _rejected(X, kind)
+    return _objects(list(X))
+
+
+def _of_array(X: Array, kind: str) -> Array:
+    if X.ndim == 1 and (kind != "documents" or X.dtype.kind in "OUT"):
+        return X if X.dtype.kind == "O" else X.astype(object)
+    if X.ndim == 2 and kind == "lists":
+        return _objects(X.tolist())
+    raise _rejected(X, kind, "Pass X.ravel() if each of its strings is a document." if kind == "documents" else "")
+
+
+def _objects(items: list[Any]) -> Array:
+    y = np.empty(len(items), object)
+    for i, item in enumerate(items):  # one by one: numpy would look into lists
+        y[i] = item
+    return y
+
+
+def _rejected(X: Any, kind: str, advice: str = "") -> InvalidInputError:
+    what = f"an array of shape {X.shape}" if isinstance(X, np.ndarray) else "None" if X is None else f"a {type(X).__name__}"
+    return InvalidInputError(found=what, expected=EXPECTED[kind], where="X", advice=advice)

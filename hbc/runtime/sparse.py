@@ -1,0 +1,53 @@
+"""scipy.sparse: what comes in is cut into blocks of rows, and results that are sparse in the source library are so here."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import BackendUnavailableError
+from hbc.ir.rows import Rows
+
+BLOCK_BYTES = 1 << 25
+"""Of a block of rows as an array: 32 MiB."""
+
+
+def is_sparse(X: Any) -> bool:
+    sparse = sys.modules.get("scipy.sparse")  # nobody has a sparse matrix before it is imported
+    return sparse is not None and bool(sparse.issparse(X))
+
+
+def is_matrix(X: Any) -> bool:
+    """Whether a sparse matrix is of scipy's older kind."""
+    return bool(sys.modules["scipy.sparse"].isspmatrix(X))
+
+
+def is_large(X: Any) -> bool:
+    """Whether a sparse matrix has to be cut into blocks: as one array it would take more memory than a block may."""
+    return len(X.shape) == 2 and X.shape[0] * X.shape[1] * 8 > BLOCK_BYTES
+
+
+def blocks(X: Any) -> Iterator[tuple[int, Any]]:
+    """The first row of each block, and the block, a sparse matrix."""
+    rows = X.tocsr()
+    step = max(BLOCK_BYTES // (8 * max(X.shape[1], 1)), 1)
+    for start in range(0, X.shape[0], step):
+        yield start, rows[start : start + step]
+
+
+def as_scipy(rows: Rows, name: str) -> Any:
+    """The matrix as one of scipy's classes."""
+    if importlib.util.find_spec("scipy") is None:
+        raise BackendUnavailableError(backend="scipy", reason="scipy not installed, and the result is sparse", extra="frames")
+    import scipy.sparse
+
+    name, _, wide = name.partition(" ")
+    indices = (rows.indices.astype(np.int64), rows.indptr.astype(np.int64)) if wide else (rows.indices, rows.indptr)
+    matrix = scipy.sparse.csr_array((rows.data, *indices), shape=(len(rows), rows.width))
+    if name.startswith("csc"):
+        matrix = matrix.tocsc()
+    return getattr(scipy.sparse, name)(matrix)  # from an array of scipy's, since from numpy's it would narrow the indices

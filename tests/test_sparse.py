@@ -1,0 +1,143 @@
+"""Sparse matrices in and out: formats, blocks of rows, what is said of a wrong row, saving."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.feature_selection import SelectKBest, VarianceThreshold
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import (
+    Binarizer,
+    MaxAbsScaler,
+    Normalizer,
+    OneHotEncoder,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
+
+import hbc
+from hbc.ir.rows import Rows
+from hbc.runtime import host, sparse
+
+RANDOM = np.random.default_rng(2)
+X = scipy.sparse.random(120, 9, 0.3, random_state=3, format="csr")
+Y = RANDOM.integers(0, 2, 120)
+DOCUMENTS = [" ".join(RANDOM.choice(["a b", "fox", "dog", "und", "zwei"], 4)) for _ in range(100)]
+
+KEEPING = [
+    MaxAbsScaler(),
+    StandardScaler(with_mean=False),
+    RobustScaler(with_centering=False),
+    Normalizer(),
+    Binarizer(threshold=0.4),
+    PolynomialFeatures(2, include_bias=False),
+    SimpleImputer(),
+    MissingIndicator(features="all"),
+    VarianceThreshold(),
+    SelectKBest(k=3),
+    make_pipeline(StandardScaler(with_mean=False), SelectKBest(k=3)),
+    make_union(MaxAbsScaler(), Normalizer()),
+]
+
+
+def assert_same_matrix(found, expected):
+    assert type(found) is type(expected)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", KEEPING, ids=lambda m: type(m).__name__)
+def test_formats_are_the_sources(model) -> None:
+    model.fit(X, Y)
+    compiled = hbc.convert(model, "numpy")
+    for matrix in (X, X.tocsc(), X.tocoo(), scipy.sparse.csr_array(X)):
+        expected, found = model.transform(matrix), compiled.transform(matrix)
+        assert_same_matrix(found, expected)
+    if not isinstance(model, Normalizer):
+        np.testing.assert_allclose(compiled.transform(X.toarray()), model.transform(X.toarray()))
+
+
+def test_large_matrices_are_computed_in_blocks(monkeypatch) -> None:
+    """Nothing as large as the whole matrix is ever made; the results are the same, and a wrong row is named."""
+    monkeypatch.setattr(sparse, "BLOCK_BYTES", 1000)
+    model = LogisticRegression().fit(X, Y)
+    compiled = hbc.convert(model, "numpy")
+    for matrix in (X, X.tocsc()):
+        np.testing.assert_allclose(compiled.predict_proba(matrix), model.predict_proba(matrix))
+        np.testing.assert_array_equal(compiled.predict(matrix), model.predict(matrix))
+    scaler = MaxAbsScaler().fit(X)
+    assert_same_matrix(hbc.convert(scaler, "numpy").transform(X), scaler.transform(X))
+    wrong = X.copy()
+    wrong.data[-1] = np.nan
+    with pytest.raises(
+        hbc.InvalidInputError, match=r"NaN in row \d+.*counting rows from row \d+|counting rows from row \d+.*NaN"
+    ):
+        compiled.predict(wrong)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+def test_text_is_computed_in_blocks(monkeypatch, backend) -> None:
+    monkeypatch.setattr(host, "ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(host, "DENSE_BYTES", 300)
+    from sklearn.tree import DecisionTreeClassifier
+
+    for model in (
+        make_pipeline(TfidfVectorizer(), LogisticRegression()),
+        make_pipeline(CountVectorizer(), DecisionTreeClassifier()),
+    ):
+        model.fit(DOCUMENTS, Y[:100])
+        compiled = hbc.convert(model, backend)
+        np.testing.assert_array_equal(compiled.predict(DOCUMENTS), model.predict(DOCUMENTS))
+        np.testing.assert_allclose(compiled.predict_proba(iter(DOCUMENTS)), model.predict_proba(DOCUMENTS))
+    model = HashingVectorizer().fit(DOCUMENTS)
+    assert_same_matrix(hbc.convert(model, backend).transform(DOCUMENTS), model.transform(DOCUMENTS))
+
+
+def test_the_class_is_that_of_the_configuration() -> None:
+    encoder = OneHotEncoder().fit([["a"], ["b"]])
+    with sklearn.config_context(sparse_interface="sparray"):
+        compiled = hbc.convert(encoder, "numpy")
+        assert_same_matrix(compiled.transform([["b"]]), encoder.transform([["b"]]))
+    assert type(hbc.convert(encoder, "numpy").transform([["b"]])) is scipy.sparse.csr_matrix
+
+
+def test_saved_models_return_the_same(tmp_path) -> None:
+    model = CountVectorizer(stop_words=["und"]).fit(DOCUMENTS)
+    hbc.convert(model, "numpy").save(tmp_path / "m.hbc")
+    assert_same_matrix(hbc.load(tmp_path / "m.hbc").transform(DOCUMENTS), model.transform(DOCUMENTS))
+
+
+@pytest.mark.parametrize("wrong", ["a text", None, [None, "a"], ["a", np.nan], [b"a"], 3.0, np.zeros((2, 2)), [["a"]]])
+def test_what_is_no_document_is_rejected(wrong) -> None:
+    compiled = hbc.convert(CountVectorizer().fit(DOCUMENTS), "numpy")
+    with pytest.raises(hbc.InvalidInputError):
+        compiled.transform(wrong)
+
+
+def _shout(text):
+    return text.upper()
+
+
+@pytest.mark.parametrize(
+    "options", [{"preprocessor": _shout}, {"tokenizer": _shout}, {"analyzer": _shout}, {"strip_accents": _shout}]
+)
+@pytest.mark.filterwarnings("ignore:The parameter:UserWarning")
+def test_functions_are_refused_by_name(options) -> None:
+    model = CountVectorizer(**options).fit(DOCUMENTS)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="_shout"):
+        hbc.convert(model, "numpy")
+
+
+def test_rows_add_up_what_comes_twice() -> None:
+    rows = Rows(np.array([0, 3, 4]), np.array([0, 2, 2, 1]), np.array([1.0, 2.0, 3.0, 4.0]), 3, unique=False)
+    dense = np.array([[1.0, 0, 5], [0, 4, 0]])
+    np.testing.assert_array_equal(rows.dense(), dense)
+    np.testing.assert_array_equal(rows.select(np.array([2, 0, 2])).dense(), dense[:, [2, 0, 2]])
+    np.testing.assert_array_equal(rows.matmul(np.eye(3)), dense)
+    np.testing.assert_array_equal(Rows.stack([rows, rows]).dense(1, 3), dense[[1, 0]])
