@@ -4,8 +4,8 @@ what the README prints, and what the sweep over scikit-learn (tests/test_sweep.p
 from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
-    "sklearn.decomposition.MiniBatchNMF": "its transform iterates until all rows together change little: a row's result depends on the others.",
-    "sklearn.decomposition.NMF": "its transform iterates until all rows together change little: a row's result depends on the others.",
+    "sklearn.decomposition.MiniBatchNMF": "its transform stops when all rows together change little: a row's result depends on the others.",
+    "sklearn.decomposition.NMF": "its transform stops when all rows together change little: a row's result depends on the others.",
     "sklearn.feature_extraction.image.PatchExtractor": (
         "it cuts images [N, height, width] into patches, so that its rows are not those of its input."
     ),
