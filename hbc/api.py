@@ -29,7 +29,8 @@ from hbc.compiler.base import (
     load_compiler,
 )
 from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
-from hbc.ir.graph import Graph
+from hbc.ir.graph import Graph, Node, Operator
+from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
@@ -223,6 +224,7 @@ class Builder:
             )
         if not Path(path).absolute().parent.is_dir():
             raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
+        graph, parsed = rewrite(graph, _as_arrays), graph
         writer = self if EXPORTS[suffix] == self.backend else self.moved(EXPORTS[suffix], "cpu")
         numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
         takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
@@ -234,13 +236,20 @@ class Builder:
                 stacklevel=3,
             )
             graph = graph.select(*numeric)
-        elif writer is self:
+        elif writer is self and graph == parsed:
             built.export(path)
             return
         writer.compile(writer.plan(graph)).export(path)
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _as_arrays(node: Node) -> Node | None:
+    """What files hold instead of matrices that are mostly zeros."""
+    if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
+        return None
+    return node.op.lower(*node.inputs)
 
 
 def _writes_strings(compiler: Compiler) -> bool:

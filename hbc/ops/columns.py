@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
@@ -88,9 +90,10 @@ class Categorize(Operator):
         column = x[:, 0]
         if self.categories.dtype.kind in "UO":
             codes, items = self._codes, column.tolist()
-            places = [*map(codes.get, items)]  # half the time of the loop below, where every string is known
-            if None not in places:
-                return np.array(places, np.int64)[:, None]
+            with contextlib.suppress(KeyError, ValueError):  # an unknown string, or a code that is no byte
+                if len(codes) > 256:
+                    return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))[:, None]
+                return np.frombuffer(bytes(map(codes.__getitem__, items)), np.uint8).astype(np.int64)[:, None]
             return np.array([codes.get(v, self.unknown) if v == v else self.nan for v in items], np.int64)[:, None]
         order = np.argsort(self.categories)
         ordered = self.categories[order]

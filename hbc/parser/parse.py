@@ -13,6 +13,8 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
+from hbc.ops.features import OneHot, OneHotEntries
+from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
 from hbc.parser.sparsity import gives_sparse, sparse_format
@@ -121,7 +123,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         except StringsNeeded as needed:
             strings |= set(needed.columns)
             continue
-        graph = Graph(inputs, outputs).verify()
+        graph = Graph(inputs, _held_sparse(model, outputs)).verify()
         if context.columns_by_name and not unread:
             unread = _unread_columns(graph, current)
             if unread:
@@ -200,6 +202,18 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
     return ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph))
+
+
+def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
+    """Where `transform` returns one-hot codes in a sparse matrix, only their ones are computed."""
+    if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
+        return outputs
+    (node,) = outputs["transform"]
+    parts = node.inputs if isinstance(node.op, Concat) else (node,)
+    if not all(type(part.op) is OneHot and len(part.op.source) and (np.diff(part.op.source) >= 0).all() for part in parts):
+        return outputs
+    held = [OneHotEntries(part.op.source, part.op.value, part.op.dtype)(*part.inputs) for part in parts]  # type: ignore[attr-defined]
+    return {**outputs, "transform": (held[0] if len(held) == 1 else Concat(1)(*held),)}
 
 
 def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
