@@ -205,7 +205,9 @@ class Lanes:
             with f.repeat(vectors) as i:
                 store(self.row_masks, tirx.Broadcast(tirx.const(0, "uint8"), LANES), r * self.row_mask_size + i * LANES, LANES)
             with f.repeat(codes.count) as column:
-                bit = tirx.Cast("int64", codes.number[column * f.block + row + r])
+                # Of the last four rows some are not there, and what stands in their place may be no category's number.
+                there = tirx.Min(row + r, f.rows - 1) if r else row
+                bit = tirx.Cast("int64", codes.number[column * f.block + there])
                 start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
                 with f.repeat(vectors) as i:
                     at = r * self.row_mask_size + i * LANES

@@ -388,8 +388,8 @@ class SetPlanes:
         self.registers, self.size = -(-own.bytes.shape[1] // CHUNK), f.size(own.bytes.shape[1])
         self.starts = f.own(packed.set_starts, "i64")
         self.columns = f.own(own.set_column[packed.sets], "i64")
-        # In the order of use, and as long as the registers that they are loaded into.
-        padding = np.zeros(2 * CHUNK, np.uint8)
+        # In the order of use, and as long as the registers that they are loaded into; rows that are not there may ask for any byte.
+        padding = np.zeros(256, np.uint8)
         self.bytes = f.own(np.concatenate([own.bytes[packed.sets].reshape(-1), padding]), "u8")
 
     def fill(self, rows: Expr) -> None:
