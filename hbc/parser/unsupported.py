@@ -6,6 +6,11 @@ from __future__ import annotations
 UNSUPPORTED: dict[str, str] = {
     "sklearn.decomposition.MiniBatchNMF": "its transform stops when all rows together change little: a row's result depends on the others.",
     "sklearn.decomposition.NMF": "its transform stops when all rows together change little: a row's result depends on the others.",
+    "sklearn.decomposition.LatentDirichletAllocation": (
+        "each document is iterated until it converges, by the digamma function, which no backend has."
+    ),
+    "sklearn.manifold.Isomap": "the shortest paths from a new point through its neighbours have no operator yet.",
+    "sklearn.preprocessing.MultiLabelBinarizer": "its input is a sequence of sets of labels, which is no matrix and no frame.",
     "sklearn.feature_extraction.image.PatchExtractor": (
         "it cuts images [N, height, width] into patches, so that its rows are not those of its input."
     ),
