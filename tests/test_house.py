@@ -40,11 +40,10 @@ HOMES = {
     "onnxruntime": ["compiler/onnx"],
     "sklearn": ["parser/sklearn"],
     "joblib": ["parser/sklearn"],
-    "scipy": ["parser/sklearn"],
+    "scipy": ["parser/sklearn", "runtime/sparse.py"],
     "lightgbm": ["parser/lightgbm"],
     "xgboost": ["parser/xgboost"],
     "narwhals": ["runtime/frames.py"],
-    "scipy": ["runtime/sparse.py"],
     "typer": ["cli.py"],
     "rich": ["cli.py"],
 }
