@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
@@ -52,7 +53,24 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
         if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
             _, kinds, graph = _variant(model, spec, sample.kinds)
             variants[kinds] = graph
-    return Parsed(_info(model, name, next(iter(variants.values()))), spec, variants, sample)
+    graph = next(iter(variants.values()))
+    if "transform" in graph.outputs:
+        _require_arrays(model, name)
+    return Parsed(_info(model, name, graph), spec, variants, sample)
+
+
+def _require_arrays(model: Any, name: str) -> None:
+    """Raise UnsupportedOperatorError where the source's transform gives frames (`set_output`)."""
+    config = sys.modules.get("sklearn")
+    kind = config.get_config()["transform_output"] if config is not None else "default"
+    last = model
+    while hasattr(last, "steps") and last.steps:
+        last = last.steps[-1][1]  # a pipeline returns what its last step does
+    kind = getattr(last, "_sklearn_output_config", {}).get("transform", kind)
+    if kind != "default":
+        reason = f"set_output(transform={kind!r}): its transform gives frames, where a compiled model gives arrays."
+        advice = 'Call set_output(transform="default") before convert, and name the columns by get_feature_names_out().'
+        raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, advice)])
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
