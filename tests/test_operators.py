@@ -69,8 +69,9 @@ def assert_agrees(found: Array, expected: Array, tolerance: Tolerance) -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    ours = {name for name, op in OPERATORS.items() if op.__module__.startswith("hbc.")}
-    assert ours - set(CASES) == {"Input", "Constant"}  # which every case has
+    # Those of sparse rows are compared by the table (texts), those of a compiler by its own tests.
+    ours = {name for name, op in OPERATORS.items() if op.__module__.startswith(("hbc.ops.", "hbc.ir.")) and not op.rows}
+    assert ours - set(CASES) == {"Input", "Constant", "Analyze"}  # every case has the first two; texts are in the table
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -197,9 +197,8 @@ CASES = [
         for algorithm in ALGORITHMS
     ),
     Case(
-        "KNeighborsRegressor kneighbors",
+        "KNeighborsRegressor p=1",
         lambda: _regressor(KNR(4, p=1), features=2),
-        methods=("predict", "kneighbors"),
     ),
     *(
         Case(f"{name}Transformer {mode}, {algorithm}", lambda m=model: _classifier(clone(m)), options=DENSE)

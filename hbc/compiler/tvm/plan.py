@@ -179,8 +179,8 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return not isinstance(reader.op, TreeEnsemble)  # it reads the caller's rows itself
     if isinstance(reader.op, tensor.MatMul):
         return reader.type.columns > 1
-    if isinstance(reader.op, REREADING):
-        return True
+    if isinstance(reader.op, (*REREADING, *COSTLY)):
+        return True  # costly functions bind their operand, and TVM binds no vector that is made of bits
     return isinstance(reader.op, ELEMENTWISE) and elements(reader.type) > elements(node.type)
 
 
