@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, repeat
 from numbers import Number
 from typing import Any
@@ -166,27 +166,37 @@ def _lengths(lists: list[Any]) -> Array:
     return np.repeat(np.arange(len(lists)), np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
-@operator
-class CountTerms(_Maker):
-    """y[N, width] = how often the list x[N] holds each term (whether it does, if `binary`); term i of `terms` (packed, see `pack`)
-    belongs to column columns[i]; terms that are not there are left out (CountVectorizer._count_vocab)."""
+@dataclass(frozen=True, eq=False, repr=False)
+class _Lookup(_Maker):
+    """An operator whose columns are named: term i of `terms` (packed, see `pack`) belongs to column columns[i] of `width`."""
 
     terms: Array
     ends: Array
     columns: Array
     width: int
-    binary: bool
     dtype: DType
-
-    non_negative = True
 
     def infer(self, x: TensorType) -> TensorType:
         _require_objects(x)
         _require(len(self.ends) == len(self.columns), "there must be a column for every term")
         return TensorType(self.dtype, (x.shape[0], self.width))
 
+    def column_of(self) -> dict[Any, int]:
+        """The column of each term."""
+        return _once(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+
+
+@operator
+class CountTerms(_Lookup):
+    """y[N, width] = how often the list x[N] holds each term (whether it does, if `binary`); term i of `terms` (packed, see `pack`)
+    belongs to column columns[i]; terms that are not there are left out (CountVectorizer._count_vocab)."""
+
+    binary: bool
+
+    non_negative = True
+
     def rows_of(self, x: Array) -> Rows:
-        table = _once(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+        table = self.column_of()
         lists = x.tolist()
         column = np.fromiter(map(table.get, chain.from_iterable(lists), repeat(-1)), np.int64)
         known = column >= 0
@@ -195,26 +205,16 @@ class CountTerms(_Maker):
 
 
 @operator
-class CountItems(_Maker):
+class CountItems(_Lookup):
     """y[N, width] from the dicts x[N]: a number (None is NaN) goes to the column of its key, a string to that of "key", separator,
     string, as 1, and so does each string of a list; keys without a column are left out (DictVectorizer.transform)."""
 
-    terms: Array
-    ends: Array
-    columns: Array
-    width: int
     separator: str
-    dtype: DType
 
     creates_missing = True
 
-    def infer(self, x: TensorType) -> TensorType:
-        _require_objects(x)
-        _require(len(self.ends) == len(self.columns), "there must be a column for every term")
-        return TensorType(self.dtype, (x.shape[0], self.width))
-
     def rows_of(self, x: Array) -> Rows:
-        table = _once(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+        table = self.column_of()
         column: list[int] = []
         data: list[Any] = []
         ends = []

@@ -93,7 +93,7 @@ def _vocabulary(vocabulary: Any) -> tuple[Any, Any, Any]:
 def _counts(m: Any, x: Node | Frame) -> Node:
     terms, ends, columns = _vocabulary(m.vocabulary_)
     dtype = output_dtype(m.dtype)
-    return CountTerms(terms, ends, columns, len(m.vocabulary_), bool(m.binary), dtype)(_terms(m, x))
+    return CountTerms(terms, ends, columns, len(m.vocabulary_), dtype, bool(m.binary))(_terms(m, x))
 
 
 @converts(COUNT, frame=True)
@@ -162,5 +162,5 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
     if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
         raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")
     terms, ends, columns = _vocabulary(m.vocabulary_)
-    y = CountItems(terms, ends, columns, len(m.vocabulary_), m.separator, dtype)(_column(m, x, objects=True))
+    y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(m, x, objects=True))
     return checked(m, y, allow_nan=True, allow_inf=True)
