@@ -16,8 +16,12 @@ START, END = (
 
 
 def support_table() -> str:
-    """Markdown: one row a module, its classes in alphabetical order; and what does not convert, with its reason."""
+    """Markdown: one row a module, its classes in alphabetical order; and what does not convert, with its reason.
+
+    Private classes convert too, where they are found inside others; nobody looks for them.
+    """
     names = sorted(name.rpartition(".")[::2] for name in hbc.supported_operators())
+    names = [(module, cls) for module, cls in names if not cls.startswith("_")]
     lines = [f"{len(names)} classes, on every backend:", "", "| module | classes |", "|---|---|"]
     for module, group in groupby(names, key=lambda name: name[0]):
         lines.append(f"| `{module}` | {', '.join(cls for _, cls in group)} |")
