@@ -13,9 +13,11 @@ from hbc.compiler.tvm import coupling, nearest, transpose
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
+from hbc.compiler.tvm.mathematics import TURNS, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.trees import tree_walk
+from hbc.compiler.tvm.vectors import broadcast, store, vector
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
 from hbc.ops.coupling import PairwiseCoupling
@@ -64,6 +66,30 @@ def give_back(f: Function, node: Node, output: Any) -> None:
             transpose.give_out(f, node, output, size)
     with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
         T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
+
+
+def _turned(f: Function, node: Node) -> None:
+    """Sines and cosines, a vector of rows at a time; where an argument is too large for that, by the C library."""
+    (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
+    if not f.dialect.llvm:
+        return _row_by_row(f, node)
+    most = f.scratch(f.lanes, dtype)
+    store(most, broadcast(number(0, dtype), f.lanes), 0, f.lanes)
+    with f.grid(shape) as index:
+        with f.lane() as lane:
+            f.store(node, flatten(index, shape), f.row(lane), turned(node.op, f.read(x, index, f.row(lane)), dtype, f.dialect))
+        with f.lane() as lane:
+            size = tirx.abs(f.read(x, index, f.row(lane)))
+            T.buffer_store(most, tirx.Select(tirx.LT(most[lane], size), size, most[lane]), [lane])  # NaN is left out
+    half = f.lanes // 2
+    while half:
+        one, other = vector(most, 0, half), vector(most, half, half)
+        store(most, tirx.Select(tirx.LT(one, other), other, one), 0, half)
+        half //= 2
+    limit = number(TURNS, dtype)
+    with T.If(tirx.LT(limit, most[0])), T.Then(), f.each_row() as row, f.grid(shape) as index:
+        large = tirx.LT(limit, tirx.abs(f.read(x, index, row)))
+        f.store(node, flatten(index, shape), row, tirx.Select(large, f.value(node, index, row), f.read(node, index, row)))
 
 
 def _concat(f: Function, node: Node) -> None:
@@ -139,6 +165,21 @@ def _max(f: Function, node: Node) -> None:
 
 def _min(f: Function, node: Node) -> None:
     _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
+
+
+def _cumsum(f: Function, node: Node) -> None:
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
+        total = f.scratch(f.lanes, node.type.dtype)
+        with f.lane() as lane:
+            T.buffer_store(total, number(0, node.type.dtype), [lane])
+        with f.repeat(int(shape[axis])) as k:
+            index = [k if i == axis else at for i, at in enumerate(outer)]
+            with f.lane() as lane:
+                T.buffer_store(total, total[lane] + f.read(source, index, f.row(lane)), [lane])
+            with f.lane() as lane:
+                f.store(node, flatten(index, shape), f.row(lane), total[lane])
 
 
 def _argmax(f: Function, node: Node) -> None:
@@ -286,11 +327,14 @@ def _trees(f: Function, node: Node) -> None:
 
 
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
+    tensor.Sin: _turned,
+    tensor.Cos: _turned,
     tensor.Concat: _concat,
     tensor.Sum: _sum,
     tensor.Max: _max,
     tensor.Min: _min,
     tensor.ArgMax: _argmax,
+    tensor.CumSum: _cumsum,
     tensor.MatMul: _matmul,
     tensor.BlockMatMul: _block_matmul,
     tensor.TakeAlong: _take_along,

@@ -3,7 +3,8 @@ vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm
 numbers and both ends of the range are as in IEEE 754.
 
 The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
-in s = (m - 1) / (m + 1). The polynomials are minimax, by Lawson's iteration in 50 digits.
+in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64; those of |x| > TURNS, whose reduction needs up to a
+thousand bits of π, are left to the C library. The polynomials are minimax, by Lawson's iteration or Remez's exchange in 50 digits.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class Format:
     @property
     def least_normal(self) -> float:
         return math.ldexp(1, 1 - self.bias)
+
+    @property
+    def bits(self) -> int:
+        return 32 if self.dtype == "float32" else 64
 
     @property
     def shift(self) -> float:
@@ -292,6 +297,79 @@ def _log1p(c: Lines, x: Expr) -> Expr:
     zero = c.real(math.ldexp(1, c.form.digits) + c.form.bias)
     value = c.log_parts(u, tirx.Div(lacking, u), zero)
     return c.logarithm(x, -1, c.call("llvm.copysign", value, x))
+
+
+TURNS = float(1 << 20)
+"""Sines and cosines are computed here of |x| up to this."""
+HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
+"""½ π in parts, of which all but the last have 33 bits, so that their products with integers up to `TURNS` are exact."""
+SINE = {
+    "f32": (-0.16666654908639716, 0.00833217584652429, -0.0001951697747239402),
+    "f64": (
+        *(-0.16666666666666632, 0.00833333333332237, -0.00019841269829771124, 2.7557313678659287e-06),
+        *(-2.5050755961220713e-08, 1.5896666531664006e-10),
+    ),
+}
+"""Coefficients of (sin r - r) / r³ in r², for |r| ≤ ¼ π."""
+COSINE = {
+    "f32": (0.04166664680751199, -0.0013887364496095785, 2.4438091805173397e-05),
+    "f64": (
+        *(0.0416666666666666, -0.0013888888888874066, 2.4801587289443627e-05, -2.7557314340697227e-07),
+        *(2.087572162851806e-09, -1.1359559568065913e-11),
+    ),
+}
+"""Of (cos r - 1 + ½ r²) / r⁴ in r²."""
+
+
+def _quadrant(c: Lines, x: Expr, single: bool) -> tuple[Expr, Expr, Expr]:
+    """x = ½ π n + r + r' with |r| ≤ ¼ π, where r' is what r lacks: the bits of n, then r, then r'. `single`: for a result of float32,
+    which needs 87 bits of π, not 150."""
+    shift = c.real(c.form.shift)
+    shifted = c.name(c.fma(x, c.real(2 / math.pi), shift))
+    n = c.name(tirx.Sub(shifted, shift))
+    parts = (HALF_PI[0], sum(HALF_PI[1:])) if single else HALF_PI
+    products = [c.name(tirx.Mul(n, c.real(part))) for part in parts]
+    first = c.name(tirx.Sub(x, products[0]))  # exact
+    second = c.name(tirx.Sub(first, products[1]))
+    if single:
+        return c.bits(shifted), second, c.real(0)
+    # What the differences lack by rounding. Of the first, either side may be the larger one.
+    other = c.name(tirx.Sub(first, second))
+    lost = tirx.Sub(tirx.Sub(first, tirx.Add(second, other)), tirx.Sub(products[1], other))
+    third = c.name(tirx.Sub(second, products[2]))
+    lost = tirx.Add(lost, tirx.Sub(tirx.Sub(second, third), products[2]))
+    rest = c.name(tirx.Sub(products[3], lost))
+    r = c.name(tirx.Sub(third, rest))
+    return c.bits(shifted), r, c.name(tirx.Sub(tirx.Sub(third, r), rest))
+
+
+def turned(op: Operator, x: Expr, dtype: str, dialect: Dialect) -> Expr:
+    """The sine or the cosine of |x| ≤ TURNS, for LLVM: of the sine and the cosine of r the one that belongs to the quadrant, with its
+    sign."""
+    c, wide, single = Lines(FORMATS[dtype], dialect), Lines(FORMATS["f64"], dialect), dtype == "f32"
+    wide.named = c.named
+    x = c.name(x)
+    bits, r, rest = _quadrant(wide, wide.name(tirx.Cast("float64", x)) if single else x, single)
+    bits, r = c.name(tirx.Cast(c.form.integer, bits)), c.name(tirx.Cast(c.form.dtype, r))
+    if isinstance(op, tensor.Cos):
+        bits = c.name(tirx.Add(bits, c.whole(1)))
+    z = c.name(tirx.Mul(r, r))
+    square = c.name(tirx.Mul(z, z))
+    half = c.name(tirx.Mul(z, c.real(0.5)))
+    sine = tirx.Mul(tirx.Mul(z, r), c.polynomial(z, square, SINE[dtype]))
+    most = c.name(tirx.Sub(c.real(1), half))
+    lost = tirx.Sub(tirx.Sub(c.real(1), most), half)
+    cosine = tirx.Mul(square, c.polynomial(z, square, COSINE[dtype]))
+    if not single:  # the derivatives, 1 - ½ r² and -r, times what r lacks
+        sine = tirx.Sub(sine, tirx.Sub(tirx.Mul(half, rest), rest))
+        cosine = tirx.Sub(cosine, tirx.Mul(r, rest))
+    odd = tirx.EQ(tirx.bitwise_and(bits, c.whole(1)), c.whole(1))
+    size = c.name(tirx.Select(odd, tirx.Add(most, tirx.Add(lost, cosine)), tirx.Add(r, sine)))
+    sign = tirx.shift_left(tirx.bitwise_and(bits, c.whole(2)), c.whole(c.form.bits - 2))
+    value = c.of_bits(tirx.bitwise_xor(c.bits(size), sign))
+    if isinstance(op, tensor.Sin):  # of tiny numbers it is the number, and -0 keeps its sign
+        value = tirx.Select(tirx.LT(tirx.abs(x), c.real(2.0**-27)), x, value)
+    return c.block(value)
 
 
 FUNCTIONS: dict[type[Operator], Callable[[Lines, Expr], Expr]] = {
