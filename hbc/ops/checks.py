@@ -3,6 +3,8 @@ back to the columns of the model's input, where the runtime tests them before an
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
@@ -116,15 +118,20 @@ class CheckValues(Check):
         return x
 
     def require(self, x: Array) -> None:
+        for j, rejected in self._rejected(x):
+            what = "one of the categories" if self.allowed else "no missing value where there was none"
+            raise InvalidInputError(
+                found=f"{rejected.tolist()[0]!r} in {self.columns[j]}",
+                expected=f"{what} when {self.owner.rpartition('.')[2]} was fitted",
+            )
+
+    def _rejected(self, x: Array) -> Iterator[tuple[int, Array]]:
+        """The columns that have such values, and these."""
         for j, column in enumerate(x.T):
             among = self._texts_among(j, column) if x.dtype.kind == "O" else self._numbers_among(j, column)
             rejected = ~among if self.allowed else among
             if rejected.any():
-                what = "one of the categories" if self.allowed else "no missing value where there was none"
-                raise InvalidInputError(
-                    found=f"{column[rejected].tolist()[0]!r} in {self.columns[j]}",
-                    expected=f"{what} when {self.owner.rpartition('.')[2]} was fitted",
-                )
+                yield j, column[rejected]
 
     def _numbers_among(self, j: int, column: Array) -> Array:
         values = self.values[j, : self.counts[j]]
@@ -159,4 +166,42 @@ class CheckNotAll(CheckValues):
             raise InvalidInputError(
                 found="rows in which every value is missing",
                 expected=f"some value, since {owner} does not iterate over a batch that has none",
+            )
+
+
+@operator
+class WarnValues(CheckValues):
+    """y = x, where the source library warns of values that CheckValues would reject, once for all rows and columns of it:
+    `columns` are their numbers there, `become` says what unknown categories are encoded as."""
+
+    _: KW_ONLY
+    become: str
+
+    whole = True
+
+    def require(self, x: Array) -> None:
+        found = ", ".join(self.columns[j] for j, _ in self._rejected(x))
+        if found:
+            message = (
+                f"Found unknown categories in columns [{found}] during transform. These unknown categories will be encoded as "
+            )
+            warnings.warn(message + self.become, UserWarning, stacklevel=2)
+
+
+@operator
+class CheckAgreed(Check):
+    """y = x, where the source library looks at all rows of a batch together to decide what they are: a batch in which some of the
+    truth values x[N, 1] are true and others are not is rejected. `what` says what is true of a row."""
+
+    _: KW_ONLY
+    what: str
+
+    whole = True
+
+    def require(self, x: Array) -> None:
+        if x.any() and not x.all():
+            raise InvalidInputError(
+                found=f"{int(x.sum())} rows of {len(x)} whose {self.what}",
+                expected="all rows or none, since they decide together what the others' numbers are taken for",
+                advice="Pass these rows in a call of their own.",
             )

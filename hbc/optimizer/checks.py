@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops.checks import Check, CheckLeast, CheckValues, CheckWhole
+from hbc.ops.checks import Check, CheckAgreed, CheckLeast, CheckValues, CheckWhole
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.tensor import Cast, Concat
 from hbc.optimizer.bounds import safe_magnitude
@@ -52,7 +52,7 @@ def input_limits(graph: Graph) -> Limits:
         min_rows = max(min_rows, check.min_rows)
         largest = _largest_passed(check, node)
         creates = trace.creates and not check.allow_nan
-        of_values = isinstance(check, (CheckLeast, CheckValues, CheckWhole)) and not _is_met(check, node.inputs[0])
+        of_values = isinstance(check, (CheckAgreed, CheckLeast, CheckValues, CheckWhole)) and not _is_met(check, node.inputs[0])
         if of_values or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates

@@ -85,9 +85,13 @@ class Gate:
 
     def _too_few(self, rows: int) -> NoReturn:
         owner = next((owner for limits, _ in self.inputs for owner in limits.owners if owner), "the model")
-        raise InvalidInputError(
-            found=f"{rows} rows", expected=f"at least {self.min_rows}", advice=f"{owner} rejects an input without them."
-        )
+        advice = f"{owner} rejects an input without them."
+        if rows:
+            advice = (
+                "Of fewer rows the source library returns an array of another shape (a vector, of one row): pass them twice, and take "
+                "the first rows of the result."
+            )
+        raise InvalidInputError(found=f"{rows} row{'s' * (rows != 1)}", expected=f"at least {self.min_rows}", advice=advice)
 
 
 def _bound(limits: InputLimits, kind: str) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
+from hbc.ops.checks import CheckAgreed
 from hbc.ops.linear import Softmax
 from hbc.parser.frame import Frame, Refusal
-from hbc.parser.registry import Outputs, Result, children, converts
+from hbc.parser.registry import Outputs, Result, children, converts, public_name
 from hbc.parser.sklearn.common import as_float, checked, labels
 from hbc.parser.sklearn.linear import float_type, logistic, normalized
 from hbc.parser.sklearn.members import as_columns, constant_rows, convert_members, response, response_method, total
@@ -83,22 +84,44 @@ def _calibrated(calibrated: Any, calibrator: Any, score: Node, place: str) -> No
 
 
 def _tempered(calibrated: Any, scores: Node, method: str) -> Node:
-    """softmax(beta_ · logits), the logits being ln(p + 1e-12) of probabilities.
-
-    The source takes a decision_function for probabilities too if all of a batch's numbers are in 0 … 1 and every row adds up to 1;
-    a row's result is not made to depend on the others here: decisions are taken for logits.
-    """
+    """softmax(beta_ · logits): of one column of decisions (-x, x), of several columns what `_as_logits` says."""
+    if scores.type.columns == 1 and method == "predict_proba":
+        scores = t.concat([t.sub(1.0, scores), scores])
     scores = as_float(checked(calibrated.calibrators[0], scores))
-    if method == "predict_proba":
-        proba = t.concat([t.sub(1.0, scores), scores]) if scores.type.columns == 1 else scores
-        logits = t.log(t.add(proba, 1e-12))
+    if scores.type.columns == 1:
+        logits = t.concat([t.neg(scores), scores])
     else:
-        logits = t.concat([t.neg(scores), scores]) if scores.type.columns == 1 else scores
+        logits = _as_logits(scores, certain=method == "predict_proba" and _adds_up_to_one(calibrated.estimator))
     if logits.type.columns != len(calibrated.classes):
         raise Refusal("one of its estimators has not seen all classes, and the source fails too.")
     beta = np.asarray(calibrated.calibrators[0].beta_)
     logits = t.cast(logits, float_type(NUMPY_DTYPES[logits.type.dtype], beta.dtype))
     return Softmax()(t.mul(logits, float(beta)))
+
+
+def _as_logits(scores: Node, certain: bool) -> Node:
+    """ln(p + 1e-12) where all numbers of a batch are in 0 … 1 and every row adds up to 1, whatever method they come from; else the
+    numbers themselves (_convert_to_logits). A row does not depend on the others here: a batch where they differ is rejected.
+    `certain`: they are probabilities."""
+    logarithms = t.log(t.add(scores, 1e-12))
+    if certain:
+        return logarithms
+    inside = t.logical_and(
+        t.less_equal(0.0, t.min_(scores, 1, keepdims=True)), t.less_equal(t.max_(scores, 1, keepdims=True), 1.0)
+    )
+    apart = t.absolute(t.sub(t.sum_(scores, 1, keepdims=True), 1.0))
+    alike = t.logical_and(inside, t.less_equal(apart, 1e-8 + 1e-5))
+    what = "scores are in 0 … 1 and add up to 1 (scikit-learn takes them for probabilities)"
+    return t.where(CheckAgreed(CALIBRATED, True, True, min_rows=0, what=what)(alike), logarithms, scores)
+
+
+NORMALIZED = {"DecisionTree", "ExtraTree", "ExtraTrees", "RandomForest", "KNeighbors", "MLP", "GaussianProcess", "XGB", "XGBRF"}
+"""Classifiers (without the end of their names) whose probabilities of several classes add up to 1 in every row."""
+
+
+def _adds_up_to_one(estimator: Any) -> bool:
+    name = public_name(type(estimator))
+    return name.startswith("sklearn.naive_bayes.") or name.rpartition(".")[2].removesuffix("Classifier") in NORMALIZED
 
 
 # --- thresholds ------------------------------------------------------------------------------------------------------

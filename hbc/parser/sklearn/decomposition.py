@@ -94,8 +94,8 @@ def factor_analysis(m: Any, x: Node) -> Result:
 def sparse_pca(m: Any, x: Node) -> Result:
     """(x - mean) · Cᵀ · (C · Cᵀ + ridge_alpha · I)⁻¹, the ridge regression of x on the components C, in their dtype.
 
-    Of one row the source returns a vector, since its regression takes it for a single target: here it stays a matrix."""
-    x, (mean,) = promote(checked(m, x), m.mean_)
+    Of one row the source returns a vector [K], since its regression takes it for a single target: one row is rejected."""
+    x, (mean,) = promote(checked(m, x, min_rows=2), m.mean_)
     components = np.asarray(m.components_, np.float64)
     try:
         weights = np.linalg.solve(components @ components.T + m.ridge_alpha * np.eye(len(components)), components).T

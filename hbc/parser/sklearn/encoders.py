@@ -6,6 +6,7 @@ host; what follows is numbers.
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.checks import CheckValues
+from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.features import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
@@ -116,11 +117,25 @@ class Encoder:
             x = x if common == "str" else t.cast(x, common)
             if getattr(self.m, "handle_unknown", "ignore") == "error":  # TargetEncoder has no such option
                 x = self._known(x, columns, [frame.name(i) for i in columns])
+            elif become := self._warning():
+                x = self._known(x, columns, [str(i) for i in columns], become)
             yield Group(tuple(columns), x)
 
-    def _known(self, x: Node, columns: list[int], names: list[str]) -> Node:
+    def _known(self, x: Node, columns: list[int], names: list[str], become: str = "") -> Node:
         categories = [self.categories[i] for i in columns]
-        return known_values(public_name(type(self.m)), x, categories, names)
+        return known_values(public_name(type(self.m)), x, categories, names, become)
+
+    def _warning(self) -> str:
+        """What unknown categories are encoded as, where OneHotEncoder warns of them."""
+        drops = getattr(self.m, "drop", None) is not None
+        match getattr(self.m, "handle_unknown", ""):
+            case "warn":
+                return "the infrequent category."
+            case "infrequent_if_exist" if drops:
+                return "the infrequent category."
+            case "ignore" if drops:
+                return "all zeros"
+        return ""
 
     def infrequent(self, i: int) -> Array | None:
         """The source's map from places to codes where rare categories share the last code; None where there is none."""
@@ -161,14 +176,15 @@ class Encoder:
         return t.take(codes, t.reshape(Categorize(c.values, size, size + 1, size + 2)(column), "N", 1), axis=0)
 
 
-def known_values(owner: str, x: Node, categories: list[Categories], names: list[str]) -> Node:
-    """x, where the source rejects a value that is not among the categories of its column."""
+def known_values(owner: str, x: Node, categories: list[Categories], names: list[str], become: str = "") -> Node:
+    """x, where the source rejects a value that is not among the categories of its column; with `become`, warns of it."""
     rows = [c.values for c in categories]
     dtype = np.result_type(*rows) if categories[0].strings else NUMPY_DTYPES[x.type.dtype]
     values = np.zeros((len(rows), max(map(len, rows))), dtype)
     for target, row in zip(values, rows, strict=True):
         target[: len(row)] = row
-    return CheckValues(
+    check = functools.partial(WarnValues, become=become) if become else CheckValues
+    return check(
         owner,
         allow_nan=True,
         allow_inf=True,
