@@ -38,11 +38,20 @@ def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm:
         np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "kd_tree"])
-def test_kneighbors_has_the_distances_also_where_points_tie(algorithm: str) -> None:
-    X = _whole_numbers(80, 3)
-    model = NearestNeighbors(n_neighbors=6, algorithm=algorithm).fit(X)
-    queries = _whole_numbers(30, 3)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+def test_kneighbors_lists_equally_distant_points_in_the_sources_order(algorithm: str, backend: str) -> None:
+    """Fewer queries than points: of more, brute force lists in another order there."""
+    X, queries = _whole_numbers(80, 3), _whole_numbers(30, 3)
+    for p, k, leaf_size in ((2, 6, 30), (1, 15, 5)):
+        model = NearestNeighbors(n_neighbors=k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X)
+        for found, expected in zip(hbc.convert(model, backend).kneighbors(queries), model.kneighbors(queries), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_more_than_15_neighbours_have_their_distances_where_points_tie() -> None:
+    X, queries = _whole_numbers(80, 3), _whole_numbers(30, 3)
+    model = NearestNeighbors(n_neighbors=20).fit(X)
     distances, indices = hbc.convert(model, "numpy").kneighbors(queries)
     expected, _ = model.kneighbors(queries)
     np.testing.assert_array_equal(distances, expected)
