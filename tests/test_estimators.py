@@ -16,6 +16,7 @@ from hbc.ir.text import print_graph, read_graph
 from hbc.runtime.inputs import prepare
 
 CASES = {case.name: case for case in all_cases()}
+pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
 BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 
 
@@ -86,7 +87,8 @@ def check_agreement(case: Case, model: Any, X: Any, compiled: Any) -> None:
     for data in inputs:
         for method in methods:
             assert_same(call(case, model, method, data), getattr(compiled, method)(data), case)
-            assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
+            if case.one_row:
+                assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
 
 
 @pytest.mark.parametrize("name", CASES)

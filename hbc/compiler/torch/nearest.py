@@ -10,7 +10,6 @@ from hbc.compiler.torch.rules import runs
 from hbc.ir.graph import Node
 from hbc.ops.nearest import Smallest
 
-
 TIES = {"column": 0, "heap": 1, "heaps": 2}
 
 
