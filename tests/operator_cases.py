@@ -38,7 +38,7 @@ from hbc.ops.features import (
 )
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.nearest import Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything
@@ -245,6 +245,11 @@ CASES["Smallest"] = [
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
 CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
 CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
+_numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
+CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
+CASES["ScatterEntries"] = [(ScatterEntries(9), [_numbers, summable("f64", 4)])]
+CASES["Present"] = [(Present(), [rows("f64", 5)])]
+CASES["PresentEntries"] = [(PresentEntries(), [rows("f64", 5)])]
 
 
 def _shares(classes: int) -> Array:

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
 
@@ -196,3 +197,77 @@ class Distances(Operator):
             size = t.cast(t.add(t.absolute(x), np.abs(points)), "f64")
             return t.where(t.less(0.0, size), t.div(magnitude, size), t.constant(0.0))
         return magnitude
+
+
+@operator
+class Scatter(Operator):
+    """y[N, width] = the sum of values[n, j] over all j with columns[n, j] = c, f64; columns i64[N, k] within 0 … width - 1."""
+
+    width: int
+
+    def infer(self, columns: TensorType, values: TensorType) -> TensorType:
+        if columns.dtype != "i64" or values.dtype != "f64" or columns.shape != values.shape or len(columns.shape) != 2:
+            raise TypeError(f"columns {columns} and values {values} must be matrices of one shape, i64 and f64")
+        return TensorType("f64", (columns.shape[0], self.width))
+
+    def evaluate(self, columns: Array, values: Array) -> Array:
+        y = np.zeros((len(columns), self.width))
+        np.add.at(y, (np.arange(len(columns))[:, None], columns), values)
+        return y
+
+    def lower(self, columns: Node, values: Node) -> Node:
+        y = None
+        for i in range(columns.type.columns):
+            here = t.equal(t.take(columns, np.array([i]), axis=1), np.arange(self.width)[None])
+            value = t.where(here, t.take(values, np.array([i]), axis=1), 0.0)
+            y = value if y is None else t.add(y, value)
+        assert y is not None
+        return y
+
+
+@operator
+class ScatterEntries(Scatter):
+    """Scatter, for results that are sparse: every value is an entry, a 0 too, in its place in the row."""
+
+    rows = "makes"
+
+    def rows_of(self, columns: Array, values: Array) -> Rows:
+        indptr = np.arange(len(columns) + 1) * columns.shape[1]
+        return Rows(indptr, columns.ravel(), values.ravel(), self.width, unique=False)
+
+    def lower(self, columns: Node, values: Node) -> Node:
+        return Scatter(self.width)(columns, values)
+
+
+@operator
+class Present(Operator):
+    """y = x where x >= 0, else 0: what is negative (or NaN) is not there; x is f64[N, M]."""
+
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype != "f64" or len(x.shape) != 2:
+            raise TypeError("x must be a matrix of f64")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.where(x >= 0, x, 0.0)
+
+    def lower(self, x: Node) -> Node:
+        return t.where(t.less_equal(0.0, x), x, 0.0)
+
+
+@operator
+class PresentEntries(Present):
+    """Present, for results that are sparse: all that is there is an entry, a 0 too; in a row by number, equal ones by column."""
+
+    rows = "makes"
+
+    def rows_of(self, x: Array) -> Rows:
+        row, column = np.nonzero(x >= 0)
+        order = np.lexsort((x[row, column], row))  # stable
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum((x >= 0).sum(axis=1))])
+        return Rows(indptr, column[order], x[row, column][order], x.shape[1])
+
+    def lower(self, x: Node) -> Node:
+        return Present()(x)

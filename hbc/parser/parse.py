@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
-from hbc.ir.graph import Graph, Node
+from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot, OneHotEntries
+from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
@@ -223,15 +224,28 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
-    """Where `transform` returns one-hot codes in a sparse matrix, only their ones are computed."""
+    """Where `transform` returns one-hot codes or distances in a sparse matrix, only their entries are computed."""
     if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
         return outputs
     (node,) = outputs["transform"]
     parts = node.inputs if isinstance(node.op, Concat) else (node,)
-    if not all(type(part.op) is OneHot and len(part.op.source) and (np.diff(part.op.source) >= 0).all() for part in parts):
+    held = [_entries(part.op) for part in parts]
+    if not all(held):
         return outputs
-    held = [OneHotEntries(part.op.source, part.op.value, part.op.dtype)(*part.inputs) for part in parts]  # type: ignore[attr-defined]
-    return {**outputs, "transform": (held[0] if len(held) == 1 else Concat(1)(*held),)}
+    nodes = [op(*part.inputs) for op, part in zip(held, parts, strict=True) if op is not None]
+    return {**outputs, "transform": (nodes[0] if len(nodes) == 1 else Concat(1)(*nodes),)}
+
+
+def _entries(op: Operator) -> Operator | None:
+    """The operator that holds the same matrix as entries."""
+    match op:
+        case OneHot(source, value, dtype) if type(op) is OneHot and len(source) and (np.diff(source) >= 0).all():
+            return OneHotEntries(source, value, dtype)
+        case Scatter(width):
+            return ScatterEntries(width)
+        case Present():
+            return PresentEntries()
+    return None
 
 
 def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
+from hbc.ops.nearest import Present, Scatter
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.common import checked, labels, promote
@@ -147,19 +148,12 @@ def nearest_neighbors(m: Any, x: Node) -> Result:
 @converts("sklearn.neighbors.KNeighborsTransformer")
 def k_neighbors_transformer(m: Any, x: Node) -> Result:
     """y[N, M] = the distance (or 1, mode="connectivity") to the k nearest training points (in mode "distance" one more), 0
-    elsewhere; a dense matrix, where the source gives a sparse one."""
+    elsewhere."""
     found = _searched(m, x)
-    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"))
-    nearest = _kneighbors(m, found, m.n_neighbors)
+    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"), listed=True)
     numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
-    values = t.cast(found.distances(columns), "f64") if m.mode == "distance" else None
-    y = None
-    for i in range(numbers.type.columns):
-        here = t.equal(t.take(numbers, np.array([i]), axis=1), np.arange(m.n_samples_fit_)[None])
-        value = t.where(here, t.constant(1.0) if values is None else t.take(values, np.array([i]), axis=1), 0.0)
-        y = value if y is None else t.add(y, value)  # a point found twice (where distances overflow) counts twice
-    assert y is not None
-    return {"transform": y, "kneighbors": nearest}
+    values = t.cast(found.distances(columns) if m.mode == "distance" else t.equal(numbers, numbers), "f64")
+    return {"transform": Scatter(m.n_samples_fit_)(numbers, values), "kneighbors": _kneighbors(m, found, m.n_neighbors)}
 
 
 @converts("sklearn.neighbors.LocalOutlierFactor")
@@ -293,13 +287,10 @@ def radius_neighbors_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsTransformer")
 def radius_neighbors_transformer(m: Any, x: Node) -> Result:
-    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere; a dense matrix,
-    where the source gives a sparse one."""
+    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere."""
     found = _searched(m, x, ordered=False)
-    near = found.within(m.radius)
-    if m.mode == "connectivity":
-        return t.cast(near, "f64")
-    return t.where(near, t.cast(found.all_distances(), "f64"), 0.0)
+    values = t.constant(1.0) if m.mode == "connectivity" else t.cast(found.all_distances(), "f64")
+    return Present()(t.where(found.within(m.radius), values, -1.0))
 
 
 # --- others ----------------------------------------------------------------------------------------------------------
