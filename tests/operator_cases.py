@@ -220,6 +220,8 @@ CASES["ArgMax"] += [
     (t.ArgMax(2), [_ties("f32", 24).reshape(ROWS, 3, 8)]),
     (t.ArgMax(1), [_ties("f64", 24).reshape(ROWS, 3, 8)]),
 ]
+CASES["CumSum"] = [(t.CumSum(1), [rows("f64", width)]) for width in (1, 7)]
+CASES["CumSum"] += [(t.CumSum(axis), [rows("f64", 24).reshape(ROWS, 3, 8)]) for axis in (1, 2)]
 TOLERANCES.update(dict.fromkeys(("MatMul", "BlockMatMul", "Sum"), SUMS))
 
 
@@ -325,7 +327,7 @@ CASES["Categorize"] = [
 CASES["Linear"] = [
     (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS
 ]
-CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
+CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS] + [(Softmax(), [rows("f64", 24).reshape(ROWS, 3, 8)])]
 CASES["LogSoftmax"] = [(LogSoftmax(), [rows(dtype, 4)]) for dtype in FLOATS]
 CASES["Logistic"] = [(Logistic(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
@@ -492,8 +494,11 @@ CASES["WeightedMedian"] = [
     for dtype in FLOATS
     for weights in ([2.0], [0.5, 0.25, 1.3], [1.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.4, 0.3, 0.9, 2.2, 0.6])
 ]
-CASES["WeightedMedian"] = [
-    (WeightedMedian(np.random.default_rng(width).random(width)), [rows(dtype, width)]) for dtype in FLOATS for width in (1, 6)
+CASES["WeightedMedian"] += [
+    (WeightedMedian(np.random.default_rng(width).random(width), staged), [rows(dtype, width)])
+    for dtype in FLOATS
+    for width in (1, 6)
+    for staged in (False, True)
 ]
 CASES["CategoryPlanes"] = [
     (

@@ -10,7 +10,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -398,7 +398,7 @@ def _class_with(base: type[CompiledModel], methods: tuple[str, ...]) -> type[Com
     """CompiledModel with exactly these methods: real ones, which are looked up as fast as any and show in `dir` and `help`."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
-        namespace[method] = _method(method)
+        namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
     return types.new_class(base.__name__, (base,), exec_body=lambda body: body.update(namespace))
 
 
@@ -419,6 +419,18 @@ def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
     method.__doc__ = f"What the source estimator's `{name}` returns for X."
+    return method
+
+
+def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
+    def method(self: CompiledModel, X: Any) -> Iterator[Any]:
+        stages = self._run(name, X)
+        return (stages[:, stage].copy() for stage in range(stages.shape[1]))
+
+    method.__name__ = name
+    method.__qualname__ = f"CompiledModel.{name}"
+    method.__doc__ = f"""What the source estimator's `{name}` yields for X, the output after each stage. All stages are computed at
+    once, [rows, stages, …] (which `bind` gives as one array), and X is checked before the first is asked for."""
     return method
 
 

@@ -15,6 +15,9 @@ METHODS = (
     "score_samples",
     "apply",
     "raw_score",
+    "staged_predict",
+    "staged_predict_proba",
+    "staged_decision_function",
 )
 """The methods that a compiled model has where its source has them, as methods or as options of another one (`Case.options`)."""
 
