@@ -58,6 +58,32 @@ def test_more_than_15_neighbours_have_their_distances_where_points_tie() -> None
     np.testing.assert_allclose(np.linalg.norm(X[indices] - queries[:, None], axis=2), expected)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        NearestNeighbors(n_neighbors=4, algorithm="kd_tree"),
+        KNeighborsClassifier(3, algorithm="ball_tree", metric="chebyshev"),
+        KNeighborsRegressor(4, p=1),
+        KNeighborsRegressor(5, algorithm="brute"),
+    ],
+    ids=["NearestNeighbors", "KNeighborsClassifier", "KNeighborsRegressor", "KNeighborsRegressor brute"],
+)
+def test_kneighbors_is_the_same_where_no_points_tie(model: Any, backend: str) -> None:
+    """Indices one by one, and distances to the last bit but by brute force, where they are √(x² - 2xy + y²) of a matrix product."""
+    rng = np.random.default_rng(6)
+    X, queries = rng.standard_normal((120, 2)), rng.standard_normal((60, 2))
+    model.fit(X, rng.integers(0, 3, 120))
+    compiled = hbc.convert(model, backend)
+    for data in (queries, queries[:1], X[:20]):
+        expected, neighbours = model.kneighbors(data)
+        distances, indices = compiled.kneighbors(data)
+        assert indices.dtype == neighbours.dtype
+        np.testing.assert_array_equal(indices, neighbours)
+        rtol = 1e-7 if model.algorithm == "brute" else 0
+        np.testing.assert_allclose(distances, expected, rtol=rtol, atol=1e-7 if rtol else 0)
+
+
 def test_a_row_without_neighbours_is_rejected_where_the_source_rejects_it() -> None:
     X, y = _whole_numbers(40, 2), RNG.integers(0, 2, 40)
     model = RadiusNeighborsClassifier(1.0).fit(X, y)
