@@ -25,8 +25,9 @@ from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report, sparse
+from hbc.runtime.frames import make_frame
 from hbc.runtime.handle import Handle
-from hbc.runtime.inputs import Intake
+from hbc.runtime.inputs import Intake, as_given
 from hbc.runtime.limits import Gate
 
 
@@ -175,6 +176,7 @@ class CompiledModel:
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
         self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
         self._sparse = info.sparse
+        self._frames = info.frames
         self._fast: dict[np.dtype[Any], Variant] = {}
         self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
         """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
@@ -220,6 +222,24 @@ class CompiledModel:
         return self
 
     def _run(self, method: str, X: Any) -> Any:
+        output = self._frames.get(method)
+        if output is None:
+            found = self._run_arrays(method, X)
+            return as_given(found, X) if self.spec.own_dtype and method == "transform" else found
+        if sparse.is_sparse(X):
+            raise InvalidInputError(
+                found=f"a sparse matrix ({type(X).__name__})",
+                expected="a dense one, since the result is a frame",
+                advice="Pass X.toarray().",
+            )
+
+        def compute() -> Sequence[Array]:
+            found = self._run_arrays(method, X)
+            return found if isinstance(found, list) else [found]
+
+        return make_frame(output, X, compute, self._intake.positions)
+
+    def _run_arrays(self, method: str, X: Any) -> Any:
         if type(X) is not ndarray and sparse.is_sparse(X) and sparse.is_large(X):
             return self._run_blocks(method, X)
         if self._sparse_class(method, X):
@@ -294,7 +314,7 @@ class CompiledModel:
     def _shorten(self, method: str, variant: Variant, ready: Ready) -> None:
         """Find the shorter way for the next call: before `run` is asked for the method, which could make another one compile twice."""
         dtype = next((dtype for dtype, fast in self._fast.items() if fast is variant), None)
-        if dtype is None or dtype in self._short[method]:
+        if dtype is None or dtype in self._short[method] or method in self._frames:
             return
         direct = ready.direct(method)
         returned = variant.plan.graph.outputs[method][0].type.dtype if direct else ""
@@ -329,6 +349,8 @@ class CompiledModel:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
         if self._sparse.get(method, ("",))[0]:
             raise ValueError(f"{method} returns a sparse matrix, which no memory can be bound to: call the method")
+        if method in self._frames:
+            raise ValueError(f"{method} returns a frame, which no memory can be bound to: call the method")
         known = {str(known): known for known in self._fast}
         if not known:
             raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")
@@ -353,6 +375,12 @@ class CompiledModel:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled code for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM), for the dtypes of the sample
         given to `hbc.convert` (float32 without one)."""
+        cut = [method for method, output in self._frames.items() if max(output.origins, default=-1) >= 0]
+        if cut:
+            raise ValueError(
+                f"{', '.join(cut)} returns a frame with columns of the input as they are, which files of tensors cannot hold. Convert the "
+                'model after set_output(transform="default"), or save() it.'
+            )
         variant = self.variants[self._main]
         self._builder.export(variant.graph, variant.ready.executable, os.fspath(path))
 
