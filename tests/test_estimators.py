@@ -1,10 +1,13 @@
-"""THE table of estimators × data kinds × backends against the source library's own output."""
+"""THE table of estimators × data kinds × backends against the source library's own output.
+
+The tests of one case run one after the other (`BY_CASE`), so that its model is fitted, and converted to numpy, once.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,7 +114,8 @@ def check_agreement(case: Case, model: Any, X: Any, compiled: Any, single: Seque
         calls += [(X.astype(np.float32), method) for method in (methods if single is None else single)]
     for data, method in calls:
         assert_same(call(case, model, method, data), getattr(compiled, method)(data), case)
-        assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
+        if case.one_row:
+            assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
 
 
 @BY_CASE
