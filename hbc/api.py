@@ -213,7 +213,8 @@ class Builder:
         whole = None
         if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
             whole = functools.partial(compiler.export_graph, plan.graph)
-        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole, makes_rows)
+        methods = frozenset(parts.device.outputs)
+        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, makes_rows)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()
