@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,12 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder
+from sklearn.tree import DecisionTreeRegressor
 
 import hbc
+from hbc.ir.rewrite import rewrite
+from hbc.ops.tree import TreeEnsemble
+from hbc.runtime import artifact
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -110,3 +116,39 @@ def test_dtypes_that_the_source_rejects(model: Any, data: Any) -> None:
         getattr(model, method)(data)
     with pytest.raises(hbc.InvalidInputError):
         getattr(hbc.convert(model, "numpy"), method)(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": 10**6},
+        {"right": -5},
+        {"left": 0},  # back to the root
+        {"roots": 10**6},
+        {"feature": -7},
+        {"target": 3},
+        {"leaf_ids": None},
+    ],
+    ids=lambda change: " ".join(change),
+)
+def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[str, int | None], tmp_path: Any) -> None:
+    ((name, number),) = change.items()
+    length = 8 if number is None else 1
+    model = hbc.convert(DecisionTreeRegressor(max_depth=3).fit(X, Y), "numpy")
+
+    def damaged(node: Any) -> Any:
+        if not isinstance(node.op, TreeEnsemble) or len(getattr(node.op, name)) < length or number == getattr(node.op, name)[0]:
+            return None
+        array = getattr(node.op, name).copy()
+        array[0] = 0 if number is None else number
+        return replace(node.op, **{name: array[1:] if number is None else array})(*node.inputs)
+
+    model.save(tmp_path / "model.hbc")
+    contents = artifact.read(tmp_path / "model.hbc")
+    file = io.BytesIO()
+    graphs = {kinds: rewrite(graph, damaged) for kinds, graph in contents.graphs.items()}
+    artifact.write(file, replace(contents, graphs=graphs))
+    (tmp_path / "damaged.hbc").write_bytes(file.getvalue())
+    hbc.load(tmp_path / "model.hbc").predict(X)
+    with pytest.raises(hbc.ArtifactError):
+        hbc.load(tmp_path / "damaged.hbc")
