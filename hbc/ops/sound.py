@@ -87,7 +87,7 @@ def _within(array: Array, least: int, largest: int) -> bool:
 
 def _require_span(span: Span, largest: int) -> None:
     if span is not None and span[0] <= span[1]:
-        _require(0 <= span[0] and span[1] <= largest, f"indices {span[0]} to {span[1]} of a table of {largest + 1}")
+        _require(span[0] >= 0 and span[1] <= largest, f"indices {span[0]} to {span[1]} of a table of {largest + 1}")
 
 
 def _of(*arrays: Array) -> Span:
