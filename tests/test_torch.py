@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from operator_cases import random_trees, rows, summable  # noqa: E402
+from random_trees import RANDOM, random_ensemble  # noqa: E402
 
 import hbc.compiler.torch as torch_backend  # noqa: E402
 import hbc.compiler.torch.run as running  # noqa: E402
@@ -66,7 +68,7 @@ def test_constants_are_buffers_and_each_is_there_once(name: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav", "scan"])
 def test_rows_in_blocks_are_rows_at_once(name: str, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executable = compiled(model(), name, strategy)
     data = np.tile(rows("f32", 5), (40, 1))
@@ -217,7 +219,7 @@ torch.save(results, sys.argv[2])
 
 
 @BOTH
-@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav", "scan"])
 def test_exported_files_need_only_torch(name: str, strategy: str, tmp_path) -> None:
     graph = model()
     path, exchange = tmp_path / "model.pt", tmp_path / "data.pt"
@@ -255,7 +257,7 @@ def test_a_device_that_is_not_there(name: str, device: str) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @BOTH
-@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav"])
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav", "scan"])
 def test_a_gpu_agrees(name: str, strategy: str) -> None:
     graph = model()
     executable = compiled(graph, name, strategy, device="cuda")
@@ -307,3 +309,20 @@ def test_a_deep_graph_keeps_few_values(name: str) -> None:
     data = rows("f32", 64)
     graph = Graph((x,), {"transform": (y,)})
     np.testing.assert_array_equal(compiled(graph, name).run("transform", [data])[0], graph.evaluate(data)["transform"][0])
+
+
+@BOTH
+@pytest.mark.parametrize("kind", RANDOM)
+def test_scanned_trees_are_walked_trees(name: str, kind: str) -> None:
+    """The same leaves and the same bits, at the thresholds, beside them, and for NaN that go left here and right there."""
+    op, X = random_ensemble(kind, rows=130)
+    if int(op.leaf_counts.max()) not in range(2, 257):
+        pytest.skip("leaves that a byte does not number")
+    x = matrix("f32" if op.threshold.dtype == np.float32 else "f64", X.shape[1])
+    graph = Graph(
+        (x,), {"predict": (replace(op, strategy="scan")(x),), "apply": (replace(op, strategy="scan", output="leaf")(x),)}
+    )
+    executable = compiled(graph, name)
+    for n in (130, 1, 0):
+        np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]))
+        np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], replace(op, output="leaf").evaluate(X[:n]))

@@ -6,50 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from random_trees import RANDOM, random_ensemble, random_tree, rows_at_thresholds
 
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
-from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.ranks import rank_encode
-
-
-def random_tree(
-    rng: np.random.Generator, leaves: int, features: int, dtype: str, values: Array, missing: bool, digits: int = 2
-) -> Tree:
-    """A tree grown by splitting random leaves; thresholds repeat, so that ranks tie."""
-    feature, left, right = [-1], [0], [0]
-    open_leaves = [0]
-    while len(open_leaves) < leaves:
-        node = open_leaves.pop(rng.integers(len(open_leaves)))
-        feature[node], left[node], right[node] = int(rng.integers(features)), len(feature), len(feature) + 1
-        open_leaves += [len(feature), len(feature) + 1]
-        feature += [-1, -1]
-        left += [0, 0]
-        right += [0, 0]
-    size = len(feature)
-    return Tree(
-        feature=np.array(feature),
-        threshold=np.round(rng.normal(size=size), digits).astype(dtype),
-        left=np.array(left),
-        right=np.array(right),
-        missing_left=rng.random(size) < 0.5 if missing else np.zeros(size, bool),
-        values=values[rng.integers(len(values), size=size)],
-    )
-
-
-def rows_at_thresholds(rng: np.random.Generator, op: TreeEnsemble, rows: int, features: int) -> Array:
-    """At thresholds, one ulp beside them, NaN, infinities, −0.0, subnormals, and anything."""
-    dtype = op.threshold.dtype
-    at = rng.choice(op.threshold, (rows, features))
-    special = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal], dtype), (rows, features))
-    choices = [at, np.nextafter(at, dtype.type(np.inf)), np.nextafter(at, dtype.type(-np.inf)), special]
-    choices.append(rng.normal(size=(rows, features)).astype(dtype))
-    return np.choose(rng.integers(len(choices), size=(rows, features)), choices).astype(dtype)
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Array]:
@@ -59,33 +26,14 @@ def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Array]
     return [executable.run("predict", [X[:rows]])[0] for rows in batches]
 
 
-CASES = {  # trees, most leaves, features, dtype of thresholds and of values, outputs, vector leaves, NaN both ways
-    "one leaf table register": (13, 31, 5, "f4", "f8", 1, False, True),
-    "float32 sums": (13, 31, 5, "f4", "f4", 1, False, True),
-    "two registers, float64 thresholds": (50, 100, 6, "f8", "f8", 1, False, True),
-    "four registers, classes by tree": (20, 250, 3, "f4", "f8", 3, False, False),
-    "several planes a feature": (60, 250, 2, "f4", "f8", 1, False, True),
-    "vector leaves": (20, 64, 3, "f4", "f8", 3, True, True),
-    "leaves of 16 bits": (20, 400, 3, "f8", "f4", 2, True, True),
-    "single leaf": (1, 1, 1, "f4", "f8", 1, False, False),
-    "planes in two registers": (40, 60, 100, "f4", "f8", 1, False, False),
-    "planes in four registers, NaN both ways": (70, 60, 100, "f8", "f8", 1, False, True),
-    "several groups of lanes": (330, 40, 9, "f4", "f4", 1, False, True),
-    "several groups of lanes, classes by tree": (150, 31, 9, "f4", "f8", 3, False, False),
-}
 BATCHES = (333, 128, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_sums_are_those_of_the_operator(name: str) -> None:
+@pytest.mark.parametrize("kind", RANDOM)
+def test_sums_are_those_of_the_operator(kind: str) -> None:
     """One wrong leaf is far beyond the tolerance, which is that of fixed point."""
-    trees, leaves, features, dtype, kind, outputs, vector, missing = CASES[name]
-    rng = np.random.default_rng(trees)
-    values = rng.normal(size=(500, outputs if vector else 1)).astype(kind)
-    grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), features, dtype, values, missing) for _ in range(trees)]
-    op = join(grown, rng.normal(size=outputs), None if vector else np.arange(trees) % outputs)
-    X = rows_at_thresholds(rng, op, max(BATCHES), features)
-    tolerance = 1e-5 if kind == "f4" else 1e-9
+    op, X = random_ensemble(kind, max(BATCHES))
+    tolerance = 1e-5 if op.values.dtype == np.float32 else 1e-9
     for rows, found in zip(BATCHES, scanned(op, X, BATCHES), strict=True):
         expected = op.evaluate(X[:rows])
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.torch import coupling, nearest  # noqa: F401 (they register rules)
+from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
 from hbc.compiler.torch.program import Program
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator
+from hbc.ops.tree import TreeEnsemble
 
 
 def checked_device(backend: str, options: CompileOptions) -> torch.device:
@@ -43,10 +44,12 @@ def checked_device(backend: str, options: CompileOptions) -> torch.device:
 
 class TorchCompiler:
     name = "torch"
-    strategies: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ("scan",)
     handles_strings = False
 
     def supports(self, op: Operator) -> bool:
+        if isinstance(op, TreeEnsemble):
+            return op.strategy == "scan" and scan.scannable(op)
         return type(op) in RULES or isinstance(op, (Input, Constant))
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
@@ -61,18 +64,31 @@ class TorchCompiler:
 
 
 def choose_strategy(op: Any, options: CompileOptions) -> tuple[str, str]:
-    """One of the three strategies that lower to tensor operators, by what was measured on a CPU (2.13, one thread).
+    """The fastest by what was measured on a CPU (2.13, one thread).
 
-    gemm is the fastest for up to 4 rows while its matrices are small (100 trees of depth 5, one row: 89 µs against 145; of 500:
-    180 against 155). Otherwise perf_tree_trav is (500 trees of depth 5: 7.5 µs a row against tree_trav's 15; depth 8: 13 against
-    25), until padding leaves the cache (200 trees of depth 16: 36 against 20).
+    gemm for up to 4 rows while its matrices are small (100 trees of depth 5, one row: 89 µs against 145; of 500: 180 against 155).
+    scan where a row's splits take less time than its steps from node to node (500 trees of 31 leaves: 21 µs a row against
+    tree_trav's 159 on a busy machine, and as long for one row). Of the others perf_tree_trav (500 trees of depth 5: 7.5 µs a row
+    against tree_trav's 15; depth 8: 13 against 25), until padding leaves the cache (200 trees of depth 16: 36 against 20).
     """
     depth, leaves = int(op.depths.max(initial=0)), int(op.leaf_counts.max(initial=1))
-    if options.batch_size is not None and options.batch_size <= 4 and op.n_trees * leaves**2 <= 1 << 18:
-        return "gemm", f"{options.batch_size} rows a call, and {op.n_trees} trees of at most {leaves} leaves"
-    if depth <= 10 or (depth <= 14 and op.n_trees << depth <= 1 << 21):
+    rows = options.batch_size
+    if rows is not None and rows <= 4 and op.n_trees * leaves**2 <= 1 << 18:
+        return "gemm", f"{rows} rows a call, and {op.n_trees} trees of at most {leaves} leaves"
+    perfect = depth <= 10 or (depth <= 14 and op.n_trees << depth <= 1 << 21)
+    walk = op.n_trees * depth * (PERFECT_STEP if perfect else STEP)
+    splits = int((op.leaf_counts - 1).sum())
+    scanned = splits * SPLIT + (leaves - 1) * SCAN_STEP / min(rows or BLOCK, BLOCK)
+    if scan.scannable(op) and 1.5 * scanned < walk:  # with a margin, since the number of rows is often not known
+        return "scan", f"{splits} tests of bytes take less time than {op.n_trees} walks of depth {depth}"
+    if perfect:
         return "perf_tree_trav", f"depth {depth}: padding to 2^{depth} leaves a tree costs less than looking up children"
     return "tree_trav", f"depth {depth} is too much for padding"
 
+
+SPLIT, PERFECT_STEP, STEP = 0.25, 3.2, 6.2
+"""ns a row: of a split that is scanned, of a step of perf_tree_trav, and one of tree_trav."""
+SCAN_STEP, BLOCK = 9_000, 512
+"""ns a step of the scan takes for any number of rows (nine calls), and about how many rows share them."""
 
 COMPILER = TorchCompiler()

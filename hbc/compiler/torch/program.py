@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hbc.compiler.torch.exact import Function
-from hbc.compiler.torch.rules import PARAMETERS, function_of
+from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
 from hbc.ir.graph import Constant, Graph, Input, Node, array_key, topological
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
@@ -80,7 +80,8 @@ class Program(nn.Module):
             dead = tuple(sorted(set(arguments) - needed))
             needed.update(arguments)
             steps.append(Step(function_of(node), arguments, number[node], dead))
-        width = max(row_bytes(node.type) for node in (*operands, *graph.inputs))
+        inside = [WORKSPACE[type(node.op)](node.op) for node in operands if type(node.op) in WORKSPACE]
+        width = max(*(row_bytes(node.type) for node in (*operands, *graph.inputs)), *inside, 0)
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
 
     def compute(self, name: str, *inputs: Tensor) -> Any:

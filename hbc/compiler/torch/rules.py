@@ -39,6 +39,9 @@ PARAMETERS: dict[type[Operator], Callable[[Any], tuple[Array, ...]]] = {
 }
 """The arrays of the model operators that are run as they are."""
 
+WORKSPACE: dict[type[Operator], Callable[[Any], int]] = {}
+"""The memory of a row inside such an operator, in bytes, where that is more than of its result."""
+
 SIMPLE: dict[type[Operator], Function] = {
     t.Neg: torch.neg,
     t.Abs: torch.abs,
