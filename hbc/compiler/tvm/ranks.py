@@ -5,7 +5,8 @@ replacement, since it is monotone and changes exactly at the thresholds (shared 
 sends it where it goes: 0 for always left, the number of thresholds for always right.
 
 Kernels compare bytes. A column with more than 255 thresholds has several planes: plane k holds rank − 255·k, limited to 0…255,
-and a split looks at the plane that its threshold falls into.
+and a split looks at the plane that its threshold falls into. A column whose NaN go both ways is ranked once: one plane has them above
+all ranks, and another, made from it, below.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hbc.compiler.tvm.categories import n_features
 from hbc.ir.types import Array
@@ -24,15 +24,17 @@ PLANE = 255  # thresholds that a byte tells apart
 
 @dataclass(frozen=True)
 class RankedTrees:
-    """The ensemble in ranks. C columns of ranks, P planes of bytes, J splits of all T trees (parents before their children, tree by tree).
+    """The ensemble in ranks. C columns of ranks, P + D planes of bytes, J splits of all T trees
+    (parents before their children, tree by tree).
 
     column_feature i32[C]: the feature that a column ranks; missing_rank i32[C]: the rank of its NaN;
     thresholds: for each column its ascending different thresholds, in x's dtype;
     plane_column, plane_first i32[P]: a plane's column, and the first rank that it tells from lower ones (255·k);
+    below i32[D]: plane P + d is plane below[d] but for the byte of NaN, which is 255 there and 0 here;
     split_plane, split_rank, split_lo, split_mid i32[J]: at a split the leaves [lo, …) are reached; those from mid on are to
     the right, where a row goes whose byte is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
     leaf_counts i32[T]; leaves i32[L]: the ensemble's leaf numbers tree by tree, each from left to right; leaf_starts i32[T + 1].
-    A split that tests category set s has the plane P + s, where a row's byte is not 0 if it goes right.
+    A split that tests category set s has the plane P + D + s, where a row's byte is not 0 if it goes right.
     """
 
     column_feature: Array
@@ -40,6 +42,7 @@ class RankedTrees:
     thresholds: tuple[Array, ...]
     plane_column: Array
     plane_first: Array
+    below: Array
     split_plane: Array
     split_rank: Array
     split_lo: Array
@@ -51,7 +54,7 @@ class RankedTrees:
 
     @property
     def planes(self) -> int:
-        return len(self.plane_column)
+        return len(self.plane_column) + len(self.below)
 
     @property
     def tests_sets(self) -> bool:
@@ -60,6 +63,11 @@ class RankedTrees:
     @property
     def most_thresholds(self) -> int:
         return max((len(thresholds) for thresholds in self.thresholds), default=0)
+
+
+def signed(ranks: Array) -> Array:
+    """Ranks 0…255 as the kernels' bytes: vectors of these compare as signed numbers alone."""
+    return ranks - 128
 
 
 @dataclass(frozen=True)
@@ -81,9 +89,15 @@ class Lockstep:
     def groups(self) -> int:
         return len(self.targets)
 
-    def table(self, values: Array, dtype: npt.DTypeLike) -> Array:
+    def one_by_one(self, ranked: RankedTrees) -> tuple[Array, Array]:
+        """The same trees one after the other: where the splits of each begin, i64[groups · width + 1], and the order of the splits."""
+        place = self.place[np.repeat(np.arange(len(self.place)), np.diff(ranked.starts))]
+        counts = np.bincount(place, minlength=self.groups * self.width)
+        return np.concatenate([[0], np.cumsum(counts)]), np.argsort(place, kind="stable")
+
+    def table(self, values: Array) -> Array:
         """values of all splits, [steps, width]. Shorter trees are padded with zeros: a split of [0, …) at 0 changes nothing."""
-        table = np.zeros((int(self.group_starts[-1]), self.width), dtype)
+        table = np.zeros((int(self.group_starts[-1]), self.width), values.dtype)
         table[self.at] = values
         return table
 
@@ -124,13 +138,16 @@ def rank_encode(op: TreeEnsemble) -> RankedTrees:
     split = split[np.argsort(tree_of[split], kind="stable")]  # tree by tree; within a tree still level by level
     width = n_features(op)
     compares = np.full(len(split), True) if width is None else op.feature[split] < width
-    column, column_feature = _columns(op, split[compares])
+    column, column_feature, both_ways = _columns(op, split[compares])
     rank, thresholds, missing_rank = _ranks(op, split[compares], column, len(column_feature))
+    missing_rank[both_ways] = PLANE
     planes = np.array([-(-len(values) // PLANE) for values in thresholds], np.int64)
     plane_column = np.repeat(np.arange(len(planes)), planes)
     first_plane = np.cumsum(planes) - planes
-    split_plane = op.feature[split] - (width or 0) + len(plane_column)
-    split_plane[compares] = first_plane[column] + rank // PLANE
+    split_plane = op.feature[split] - (width or 0) + len(plane_column) + len(both_ways)
+    in_both = np.searchsorted(both_ways, column)
+    moved = np.isin(column, both_ways) & op.missing_left[split[compares]]
+    split_plane[compares] = np.where(moved, len(plane_column) + in_both, first_plane[column] + rank // PLANE)
     split_rank = np.zeros(len(split), np.int32)
     split_rank[compares] = rank % PLANE
     reached = np.concatenate(levels)
@@ -143,6 +160,7 @@ def rank_encode(op: TreeEnsemble) -> RankedTrees:
         thresholds=thresholds,
         plane_column=plane_column.astype(np.int32),
         plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * PLANE).astype(np.int32),
+        below=first_plane[both_ways].astype(np.int32),
         split_plane=split_plane.astype(np.int32),
         split_rank=split_rank,
         split_lo=first_leaf[split].astype(np.int32),
@@ -175,12 +193,20 @@ def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
     return count
 
 
-def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
-    """The column of each split, and the feature of each column.
+def threshold_counts(feature: Array, threshold: Array) -> Array:
+    """How many different thresholds each feature has, of splits `feature <= threshold`."""
+    order = np.lexsort((threshold, feature))
+    feature, threshold = feature[order], threshold[order]
+    new = np.append(True, (feature[1:] != feature[:-1]) | (threshold[1:] != threshold[:-1]))
+    return np.bincount(feature[new[: len(feature)]], minlength=1)
 
-    A feature needs one column if its NaN behave like some number: if they go right at all thresholds below it and left at all
-    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it has a column for
-    each direction.
+
+def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
+    """The column of each split, the feature of each column, and the columns whose NaN go both ways.
+
+    A feature needs one plane if its NaN behave like some number: if they go right at all thresholds below it and left at all
+    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it needs two, and
+    where a byte has no rank left for NaN, it has a column for each direction.
     """
     feature, left, threshold = op.feature[split], op.missing_left[split], op.threshold[split]
     features = int(feature.max(initial=-1)) + 1
@@ -188,9 +214,13 @@ def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array]:
     np.minimum.at(lowest_left, feature[left], threshold[left])
     np.maximum.at(highest_right, feature[~left], threshold[~left])
     mixed = lowest_left <= highest_right
-    keys = feature * 2 + (mixed[feature] & ~left)
+    two_columns = mixed.copy()
+    if mixed.any():
+        two_columns &= threshold_counts(feature, threshold) >= PLANE
+    keys = feature * 2 + (two_columns[feature] & ~left)
     pairs, column = np.unique(keys, return_inverse=True)
-    return column.astype(np.int32), (pairs // 2).astype(np.int32)
+    own = pairs // 2
+    return column.astype(np.int32), own.astype(np.int32), np.flatnonzero(mixed[own] & ~two_columns[own])
 
 
 def _ranks(op: TreeEnsemble, split: Array, column: Array, columns: int) -> tuple[Array, tuple[Array, ...], Array]:
