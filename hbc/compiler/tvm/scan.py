@@ -26,8 +26,8 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.categories import Codes, pack_sets
-from hbc.compiler.tvm.codegen import Function, Row
-from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan
+from hbc.compiler.tvm.codegen import Function
+from hbc.compiler.tvm.expressions import DTYPES, Expr
 from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.leaves import (
     DIGIT,
@@ -41,21 +41,21 @@ from hbc.compiler.tvm.leaves import (
     fixed_point,
     pack_leaves,
 )
-from hbc.compiler.tvm.ranks import PLANE, Lockstep, RankedTrees, lockstep, rank_encode, signed, threshold_counts
-from hbc.compiler.tvm.tables import few_sizes
+from hbc.compiler.tvm.planes import CHUNK, rank_planes
+from hbc.compiler.tvm.ranks import Lockstep, RankedTrees, lockstep, rank_encode, signed, threshold_counts, triples
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import as_signed, broadcast, many, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
-CHUNK = 64  # rows of a vector of candidate leaves
 TREES = 4  # of a group, whose leaves are added together
 CHUNKS = (
     2  # that go in lockstep, each with the trees of a group: eight independent chains hide the latency of each other's compares
 )
 CHUNKS_OF_BYTES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
 HALF = 32  # rows of AVX2's registers
+WORDS = HALF // 4  # of such a register
 WRITTEN = 8  # rows whose results are written at once
 FEW_ROWS = 16  # below, walks are faster than 64 rows
 FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
@@ -81,13 +81,24 @@ def _most_thresholds(op: TreeEnsemble) -> int:
 
 
 @dataclass(frozen=True)
+class PackedTriples:
+    """`triples` tree by tree. starts i64[G · TREES + 1]; plane, rank [V, 3] as of single splits; leaf u8[V, 4]: the lo of the first split, and
+    what it is changed by (by xor) where a row goes left and then right; right, left; right, right."""
+
+    starts: Array
+    plane: Array
+    rank: Array
+    leaf: Array
+
+
+@dataclass(frozen=True)
 class Packed:
     """Trees in groups of TREES as `Lockstep` says.
 
     In lockstep: the splits of a group step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group;
     plane, rank, lo, to [steps, TREES], where rows of a greater rank go right, to the leaves from `to` on.
     one_by_one: the splits tree by tree. starts i64[G · TREES + 1]; plane, rank, lo, to [splits], where rows of that rank and more go
-    right, and lo ^ to is where those leaves begin.
+    right, and lo ^ to is where those leaves begin; those of `triples` before the others.
     span_starts i64[S + 1]: spans of groups of the same target, targets i64[S], and width of leaves. leaves: digits if the processor
     permutes bytes and a tree has at most 256 leaves. sets i64: the category sets that each group tests, those of group g at
     set_starts i64[G + 1]; the planes after the ensemble's are filled with them anew for every group.
@@ -99,6 +110,7 @@ class Packed:
     rank: Array
     lo: Array
     to: Array
+    triples: PackedTriples | None
     span_starts: Array
     targets: Array
     leaves: PackedLeaves
@@ -124,8 +136,14 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
     rank, lo, mid = signed(ranked.split_rank), ranked.split_lo, ranked.split_mid
     one_by_one = byte_masks and most <= 256
+    packed_triples = None
     if one_by_one:
-        starts, order = steps.one_by_one(ranked)
+        split_tree = np.repeat(np.arange(op.n_trees), np.diff(ranked.starts))
+        together = triples(ranked)
+        packed_triples = _pack_triples(ranked, steps, split_tree, plane, together)
+        alone = np.setdiff1d(np.arange(len(split_tree)), together)
+        starts, order = steps.one_by_one(split_tree[alone])
+        order = alone[order]
         plane, rank, lo, to = plane[order], rank[order] + 1, lo[order], (lo ^ mid)[order]
     else:
         starts = steps.group_starts
@@ -138,11 +156,29 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
         rank=rank.astype(np.int8),
         lo=lo.astype(kind),
         to=to.astype(kind),
+        triples=packed_triples,
         span_starts=span_starts,
         targets=steps.targets[span_starts[:-1]],
         leaves=replace(leaves, widths=widths[span_starts[:-1]]),
         sets=sets,
         set_starts=set_starts,
+    )
+
+
+def _pack_triples(ranked: RankedTrees, steps: Lockstep, split_tree: Array, plane: Array, together: Array) -> PackedTriples:
+    starts, order = steps.one_by_one(split_tree[together[:, 0]])
+    together = together[order]
+    head, left, right = together.T
+    lo, mid = ranked.split_lo, ranked.split_mid
+    # Where a leaf stands in a split's place, whatever is compared changes nothing.
+    from_left = np.where(left >= 0, lo[head] ^ mid[left], 0)
+    to_right = lo[head] ^ mid[head]
+    from_right = np.where(right >= 0, lo[head] ^ mid[right], to_right)
+    return PackedTriples(
+        starts,
+        plane[together].astype(np.int32),
+        (signed(ranked.split_rank[together]) + 1).astype(np.int8),
+        np.stack([lo[head], from_left, to_right, from_right], axis=1).astype(np.uint8),
     )
 
 
@@ -269,85 +305,6 @@ class Result:
             store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
 
 
-def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
-    """The bytes that splits compare, plane after plane: a buffer u8[(planes + more) · block], for the first rows of the block. The
-    bytes stand for signed ones (`signed`)."""
-    planes = ranked.planes
-    result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
-    if not planes:
-        return result
-    chunks = T.Bind((rows + (CHUNK - 1)) // CHUNK)
-    lowest, highest = (tirx.Broadcast(tirx.const(value, "uint8"), CHUNK) for value in (128, 127))
-    if ranked.most_thresholds <= PLANE:
-        _rank(f, x, ranked, result, rows, 1)
-    else:
-        ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-        _rank(f, x, ranked, ranks, rows, 2 if ranked.most_thresholds < 8192 else 3)
-        columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
-        with f.repeat(f.size(len(ranked.plane_column))) as plane:
-            start = T.Bind(f.constant(columns, "i64", plane) * f.block)
-            first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), CHUNK))
-            with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                rank = tirx.Max(vector(ranks, start + chunk * CHUNK, CHUNK), first)
-                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), CHUNK))
-                byte = tirx.bitwise_xor(tirx.Cast(many("uint8", CHUNK), above), lowest)
-                store(result, byte, plane * f.block + chunk * CHUNK, CHUNK)
-    if len(ranked.below):
-        first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
-        with f.repeat(f.size(len(ranked.below))) as plane:
-            source = T.Bind(f.constant(sources, "i64", plane) * f.block)
-            target = T.Bind((first_below + plane) * f.block)
-            with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                byte = T.Bind(vector(result, source + chunk * CHUNK, CHUNK))
-                store(result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), target + chunk * CHUNK, CHUNK)
-    return result
-
-
-def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Expr, levels: int) -> None:
-    """The number of thresholds below each value, of each column.
-
-    A search tree: the number of pivots below x says in which line of 16 thresholds to count. Two compares of 16 lanes and two
-    population counts a value; one more of 32 for more than 255 thresholds, and another of 16 for more than 8,191.
-    """
-    dtype, columns = x.type.dtype, len(ranked.column_feature)
-    widths = {1: [16], 2: [32, 16], 3: [16, 32, 16]}[levels]
-    capacity = 16 * int(np.prod(widths))
-    thresholds = np.full((columns, capacity), np.inf, ranked.thresholds[0].dtype)
-    for column, values in enumerate(ranked.thresholds):
-        thresholds[column, : len(values)] = values
-    lines = f.own(thresholds, dtype)
-    pivots = []
-    size = capacity
-    for count in widths:
-        # A pivot is the last threshold of its part; the last part needs none, and +inf is never below x.
-        size //= count
-        last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
-        last[:, :, -1] = np.inf
-        pivots.append((f.own(last, dtype), count, last.shape[1]))
-    identity = np.array_equal(ranked.column_feature, np.arange(columns))
-    features = f.own(ranked.column_feature, "i64")
-    missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
-    with T.serial(tirx.const(0, "int64"), rows) as row, f.repeat(f.size(columns)) as column:
-        value = T.Bind(f.read(x, [column if identity else T.Bind(f.constant(features, "i64", column))], Row(row)))
-        at: Expr = tirx.const(0, "int64")
-        for last, count, parts in pivots:
-            at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
-        rank = at * 16 + below(f, lines, dtype, (column * (capacity // 16) + at) * 16, 16, value)
-        if missing is not None:
-            # Added, since NaN's rank is 0 so far: of a choice LLVM makes a branch, which costs some 18 cycles a NaN.
-            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)
-        if result.dtype == "uint8":
-            rank = rank - 128
-        T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
-
-
-def below(f: Function, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
-    """How many of `count` consecutive elements are < value."""
-    less = tirx.LT(f.constants(table, dtype, start, count), tirx.Broadcast(value, count))
-    counted = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{count}i32", tirx.Cast(f"int32x{count}", less))
-    return tirx.Cast("int64", counted)
-
-
 class Scan:
     """The loops over the groups of trees, for some chunks of rows."""
 
@@ -380,14 +337,14 @@ class Scan:
         """The leaves that the rows reach in a group's trees, into `reached` [trees, chunks, 64]."""
         raise NotImplementedError
 
-    def _steps(self, at: Expr) -> AbstractContextManager[Expr]:
+    def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
         """The loop over the steps of a group or tree."""
-        start, end = (T.Bind(self.f.constant(self.starts, "i64", at + i)) for i in range(2))
+        start, end = (T.Bind(self.f.constant(starts, "i64", at + i)) for i in range(2))
         return T.serial(start, end)  # type: ignore[no-any-return]
 
-    def _plane(self, at: Expr, first: Expr) -> Expr:
+    def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
         """Where the ranks begin that a split tests."""
-        return T.Bind(tirx.Cast("int64", self.f.constant(self.plane, "i32", at)) * self.f.block + first)
+        return T.Bind(tirx.Cast("int64", self.f.constant(planes, "i32", at)) * self.f.block + first)
 
     def _everywhere(self, array: Array, dtype: str, at: Expr, lanes: int) -> Expr:
         """An element in all lanes."""
@@ -402,14 +359,14 @@ class MasksScan(Scan):
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         for slot in range(TREES * chunks):
             store(candidates, zero, slot * CHUNK, CHUNK)
-        with self._steps(group) as step:
+        with self._steps(self.starts, group) as step:
             for tree in range(TREES):
                 self._split(candidates, step * TREES + tree, first, tree, chunks)
         for slot in range(TREES * chunks):
             store(self.reached, vector(candidates, slot * CHUNK, CHUNK), slot * CHUNK, CHUNK)
 
     def _split(self, candidates: Any, at: Expr, first: Expr, tree: int, chunks: int) -> None:
-        plane, rank = self._plane(at, first), self._everywhere(self.rank, "i8", at, CHUNK)
+        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "i8", at, CHUNK)
         lo, mid = (self._everywhere(array, self.leaf_dtype, at, CHUNK) for array in (self.lo, self.to))
         for chunk in range(chunks):
             slot = (tree * chunks + chunk) * CHUNK
@@ -424,52 +381,83 @@ class BytesScan(Scan):
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
+        assert packed.triples is not None
+        self.triple_starts, self.triple_plane = f.own(packed.triples.starts, "i64"), f.own(packed.triples.plane, "i32")
+        self.triple_rank, self.triple_leaf = f.own(packed.triples.rank, "i8"), f.own(packed.triples.leaf, "u8")
         # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
-        self.candidates = [T.alloc_buffer((HALF,), "int8") for _ in range(chunks * CHUNK // HALF)]
+        self.candidates = [T.alloc_buffer((WORDS,), "int32") for _ in range(chunks * CHUNK // HALF)]
 
     def scan(self, group: Expr, first: Expr, chunks: int) -> None:
         f, candidates = self.f, self.candidates[: chunks * CHUNK // HALF]
-        zero = tirx.Broadcast(tirx.const(0, "int8"), HALF)
+        zero = tirx.Broadcast(tirx.const(0, "int32"), WORDS)
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
         with f.repeat(TREES) as tree, f.repeat(1) as origin:
             for candidate in candidates:
-                store(candidate, zero, origin, HALF)
-            with self._steps(group * TREES + tree) as split:
+                store(candidate, zero, origin, WORDS)
+            with self._steps(self.triple_starts, group * TREES + tree) as triple:
+                self._triple(candidates, triple, first, origin)
+            with self._steps(self.starts, group * TREES + tree) as split:
                 self._split(candidates, split, first, origin)
             for slot, candidate in enumerate(candidates):
-                leaf = tirx.reinterpret(many("uint8", HALF), vector(candidate, origin, HALF))
+                leaf = tirx.reinterpret(many("uint8", HALF), vector(candidate, origin, WORDS))
                 store(self.reached, leaf, tree * (chunks * CHUNK) + slot * HALF, HALF)
 
     def _split(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
-        plane, rank = self._plane(at, first), self._everywhere(self.rank, "i8", at, HALF)
-        lo, change = (self._everywhere(array, "u8", at, HALF) for array in (self.lo, self.to))
+        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "i8", at, HALF)
+        lo, change = (_words(self._everywhere(array, "u8", at, HALF)) for array in (self.lo, self.to))
         for slot, candidate in enumerate(candidates):
-            value = as_signed(vector(self.ranks, plane + slot * HALF, HALF), HALF)
-            leaf = vector(candidate, origin, HALF)
-            stays = _bits(tirx.LT(value, rank))
-            here = _bits(tirx.EQ(leaf, as_signed(lo, HALF)))
-            change_here = self._change(stays, here, _words(change))
-            store(candidate, as_signed(tirx.bitwise_xor(_words(leaf), change_here), HALF), origin, HALF)
+            leaf = vector(candidate, origin, WORDS)
+            onward = self._logic(UNLESS, self._stays(plane, slot, rank), change, change)
+            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), onward), origin, WORDS)
 
-    def _change(self, stays: Expr, here: Expr, change: Expr) -> Expr:
-        """~stays & here & change."""
+    def _triple(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
+        """A split and the two below it."""
+        planes = [self._plane(self.triple_plane, at * 3 + i, first) for i in range(3)]
+        ranks = [self._everywhere(self.triple_rank, "i8", at * 3 + i, HALF) for i in range(3)]
+        lo, on_left, to_right, on_right = (_words(self._everywhere(self.triple_leaf, "u8", at * 4 + i, HALF)) for i in range(4))
+        for slot, candidate in enumerate(candidates):
+            leaf = vector(candidate, origin, WORDS)
+            top, left, right = (self._stays(plane, slot, rank) for plane, rank in zip(planes, ranks, strict=True))
+            if_left = self._logic(UNLESS, left, on_left, on_left)
+            if_right = self._logic(CHOOSE, right, to_right, on_right)
+            onward = self._logic(CHOOSE, top, if_left, if_right)
+            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), onward), origin, WORDS)
+
+    def _stays(self, plane: Expr, slot: int, rank: Expr) -> Expr:
+        """Where a split sends its rows to the left."""
+        return _bits(tirx.LT(as_signed(vector(self.ranks, plane + slot * HALF, HALF), HALF), rank))
+
+    def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
+        """A function of the bits of three operands."""
         if self.f.dialect.wide:
-            # The same in one instruction, which LLVM does not look into: it would compare into masks again.
-            table = tirx.const(0b00001000, "int32")
-            return tirx.call_llvm_pure_intrin("int32x8", "llvm.x86.avx512.pternlog.d.256", stays, here, change, table)
-        moves = tirx.bitwise_xor(stays, tirx.Broadcast(tirx.const(-1, "int32"), HALF // 4))
-        return tirx.bitwise_and(tirx.bitwise_and(moves, here), change)
+            # One instruction, which LLVM does not look into: it would compare into masks again.
+            number = tirx.const(table, "int32")
+            return tirx.call_llvm_pure_intrin("int32x8", "llvm.x86.avx512.pternlog.d.256", a, b, c, number)
+        if table == UNLESS:
+            return tirx.bitwise_and(tirx.bitwise_not(a), b)
+        if table == CHOOSE:
+            return tirx.bitwise_xor(c, tirx.bitwise_and(a, tirx.bitwise_xor(b, c)))
+        return tirx.bitwise_xor(a, tirx.bitwise_and(b, c))
+
+
+UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
+"""`BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of a table is what becomes of the bits a, b, c."""
 
 
 def _words(bytes_: Expr) -> Expr:
     """Half a register of bytes, as TVM's bitwise functions take them."""
-    return tirx.reinterpret(many("int32", HALF // 4), bytes_)
+    return tirx.reinterpret(many("int32", WORDS), bytes_)
 
 
 def _bits(test: Expr) -> Expr:
     """All bits of the bytes for which a test is true."""
     ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), HALF) for value in (-1, 0))
     return _words(tirx.Select(test, ones, zero))
+
+
+def _equal(a: Expr, b: Expr) -> Expr:
+    """All bits of the bytes that are equal."""
+    return _bits(tirx.EQ(as_signed(a, HALF), as_signed(b, HALF)))
 
 
 class SetPlanes:
