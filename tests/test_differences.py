@@ -17,8 +17,9 @@ from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder
+from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder, PolynomialFeatures
 from sklearn.tree import DecisionTreeRegressor
 
 import hbc
@@ -152,3 +153,16 @@ def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[st
     hbc.load(tmp_path / "model.hbc").predict(X)
     with pytest.raises(hbc.ArtifactError):
         hbc.load(tmp_path / "damaged.hbc")
+
+
+def test_sparse_matrices_that_the_source_reads_otherwise() -> None:
+    """A tree of neighbours rejects them, and so does a Binarizer below 0; products of a graph's columns go into others there."""
+    for model in (KNeighborsRegressor(algorithm="kd_tree").fit(X, Y), Binarizer(threshold=-1.0)):
+        method = "predict" if hasattr(model, "predict") else "transform"
+        with pytest.raises(ValueError, match="sparse"):
+            getattr(model, method)(sparse.csr_array(X))
+        with pytest.raises(hbc.InvalidInputError, match="sparse"):
+            getattr(hbc.convert(model, "numpy", X), method)(sparse.csr_array(X))
+    graph = make_pipeline(RadiusNeighborsTransformer(radius=1.5), PolynomialFeatures()).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="graph of neighbours"):
+        hbc.convert(graph, "numpy")
