@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from lightgbm import LGBMRegressor
+from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.decomposition import SparsePCA
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA, SparsePCA
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder, PolynomialFeatures
+from sklearn.tree import DecisionTreeRegressor
 
 import hbc
+from hbc.ir.rewrite import rewrite
+from hbc.ops.tree import TreeEnsemble
+from hbc.runtime import artifact
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -58,3 +72,97 @@ def test_unknown_categories_are_warned_of_as_in_the_source(options: dict[str, An
     with pytest.warns(UserWarning, match="unknown categories") as found:
         np.testing.assert_array_equal(compiled.transform(other), values)
     assert [str(warning.message) for warning in found] == [str(warning.message) for warning in expected]
+
+
+NARROW = (np.bool_, np.int8, np.uint8, np.int16, np.uint16)
+
+
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(), GaussianNB(), PCA(2), make_pipeline("passthrough", LinearRegression())]
+)
+def test_narrow_integers_beside_float32_parameters_are_float32(model: Any) -> None:
+    """numpy's common dtype."""
+    ones = (X > 0).astype(np.float32)
+    model.fit(ones, Y)
+    compiled = hbc.convert(model, "numpy")
+    method = next(name for name in ("predict_proba", "predict", "transform") if hasattr(model, name))
+    for dtype in (*NARROW, np.int32):
+        expected, found = getattr(model, method)(ones.astype(dtype)), getattr(compiled, method)(ones.astype(dtype))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, strict=True)
+
+
+def test_selected_columns_keep_any_dtype() -> None:
+    whole = np.arange(12).reshape(4, 3)
+    models = [VarianceThreshold().fit(whole), Binarizer(threshold=4).fit(whole), FunctionTransformer()]
+    for model in (*models, make_pipeline(models[0], models[1])):
+        compiled = hbc.convert(model, "numpy", whole)
+        for dtype in (*NARROW, np.int32, ">f8", ">i4", "float32"):
+            found, expected = compiled.transform(whole.astype(dtype)), model.transform(whole.astype(dtype))
+            np.testing.assert_array_equal(found, expected, strict=True)
+            assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (SimpleImputer(strategy="most_frequent").fit(X), X > 0),
+        (MissingIndicator(features="all").fit(X), X > 0),
+        (LGBMRegressor(n_estimators=2, verbose=-1).fit(X, Y), sparse.csr_array(X.astype(np.int64))),
+        (KMeans(2, n_init=1).fit(X), X.astype(np.float32)),
+    ],
+)
+def test_dtypes_that_the_source_rejects(model: Any, data: Any) -> None:
+    method = "predict" if hasattr(model, "predict") else "transform"
+    with pytest.raises((TypeError, ValueError)):
+        getattr(model, method)(data)
+    with pytest.raises(hbc.InvalidInputError):
+        getattr(hbc.convert(model, "numpy"), method)(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": 10**6},
+        {"right": -5},
+        {"left": 0},  # back to the root
+        {"roots": 10**6},
+        {"feature": -7},
+        {"target": 3},
+        {"leaf_ids": None},
+    ],
+    ids=lambda change: " ".join(change),
+)
+def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[str, int | None], tmp_path: Any) -> None:
+    ((name, number),) = change.items()
+    length = 8 if number is None else 1
+    model = hbc.convert(DecisionTreeRegressor(max_depth=3).fit(X, Y), "numpy")
+
+    def damaged(node: Any) -> Any:
+        if not isinstance(node.op, TreeEnsemble) or len(getattr(node.op, name)) < length or number == getattr(node.op, name)[0]:
+            return None
+        array = getattr(node.op, name).copy()
+        array[0] = 0 if number is None else number
+        return replace(node.op, **{name: array[1:] if number is None else array})(*node.inputs)
+
+    model.save(tmp_path / "model.hbc")
+    contents = artifact.read(tmp_path / "model.hbc")
+    file = io.BytesIO()
+    graphs = {kinds: rewrite(graph, damaged) for kinds, graph in contents.graphs.items()}
+    artifact.write(file, replace(contents, graphs=graphs))
+    (tmp_path / "damaged.hbc").write_bytes(file.getvalue())
+    hbc.load(tmp_path / "model.hbc").predict(X)
+    with pytest.raises(hbc.ArtifactError):
+        hbc.load(tmp_path / "damaged.hbc")
+
+
+def test_sparse_matrices_that_the_source_reads_otherwise() -> None:
+    """A tree of neighbours rejects them, and so does a Binarizer below 0; products of a graph's columns go into others there."""
+    for model in (KNeighborsRegressor(algorithm="kd_tree").fit(X, Y), Binarizer(threshold=-1.0)):
+        method = "predict" if hasattr(model, "predict") else "transform"
+        with pytest.raises(ValueError, match="sparse"):
+            getattr(model, method)(sparse.csr_array(X))
+        with pytest.raises(hbc.InvalidInputError, match="sparse"):
+            getattr(hbc.convert(model, "numpy", X), method)(sparse.csr_array(X))
+    graph = make_pipeline(RadiusNeighborsTransformer(radius=1.5), PolynomialFeatures()).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="graph of neighbours"):
+        hbc.convert(graph, "numpy")

@@ -172,7 +172,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)
         spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
-        own_dtype = any(_has_own_dtype(node, context.kept) for node in outputs.get("transform", ()))
+        outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
+        own_dtype = any(_has_own_dtype(node, context.kept) for node in outcome)
         spec = replace(spec, float_entries=spec.float_entries or context.float_entries, own_dtype=own_dtype)
         bits = _by_column(context.integer_bits, inputs, current)
         narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)
@@ -244,7 +245,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     ):
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
-        dtypes = {"predict": classes.dtype.str} if labelled else {}
+        dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)

@@ -27,6 +27,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report, sparse
 from hbc.runtime.frames import make_frame
 from hbc.runtime.handle import Handle
+from hbc.runtime.host import Labels
 from hbc.runtime.inputs import Intake, as_given
 from hbc.runtime.limits import Gate
 
@@ -316,12 +317,17 @@ class CompiledModel:
         dtype = next((dtype for dtype, fast in self._fast.items() if fast is variant), None)
         if dtype is None or dtype in self._short[method] or method in self._frames:
             return
-        direct = ready.direct(method)
-        returned = variant.plan.graph.outputs[method][0].type.dtype if direct else ""
-        if direct is None or NUMPY_DTYPES[returned] != self._dtypes.get(method, NUMPY_DTYPES[returned]):
-            self._short[method][dtype] = (_no_way, 1)
-        else:
-            self._short[method][dtype] = (direct, max(ready.gate_of(method).min_rows, 1))
+        direct = self._direct(method, variant)
+        self._short[method][dtype] = (direct or _no_way, max(ready.gate_of(method).min_rows, 1))
+
+    def _direct(self, method: str, variant: Variant) -> Direct | None:
+        """The executable's shorter way to what the source returns, if it has one."""
+        direct = variant.ready.direct(method)
+        own = NUMPY_DTYPES[variant.plan.graph.outputs[method][0].type.dtype]
+        wanted = self._dtypes.get(method, own)
+        if isinstance(direct, Labels):
+            return direct.astype(wanted)
+        return direct if own == wanted else None
 
     def _returned(self, method: str, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
         """The results with the source's dtypes, in memory that nobody else has."""

@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check
+from hbc.ops.checks import Check, CheckValues
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, narrow_integers_give_f32, public_name, read_from_frames
 
@@ -19,6 +19,23 @@ def checked(
 ) -> Node:
     """x as the estimator's `check_array` leaves it, dtype kept: what it rejects is noted for the input."""
     return Check(public_name(type(m)), allow_nan, allow_inf, limit, min_rows)(x)
+
+
+def rejected(m: Any, x: Node, reason: str) -> Node:
+    """x, of a dtype that the source rejects whatever the values."""
+    width, dtype = x.type.columns, NUMPY_DTYPES[x.type.dtype]
+    none = np.zeros(width, bool)
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), dtype),
+        counts=np.zeros(width, np.int64),
+        nan=none,
+        none=none,
+        columns=tuple(f"column {i} of {dtype} ({reason})" for i in range(width)),
+    )(x)
 
 
 def as_float(x: Node) -> Node:
