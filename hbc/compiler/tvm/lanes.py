@@ -21,9 +21,10 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.categories import Codes, PackedSets
 from hbc.compiler.tvm.codegen import Function
 from hbc.compiler.tvm.expressions import Expr
-from hbc.compiler.tvm.ranks import RankedTrees, signed
+from hbc.compiler.tvm.planes import held
+from hbc.compiler.tvm.ranks import RankedTrees
 from hbc.compiler.tvm.tables import few_sizes
-from hbc.compiler.tvm.vectors import as_signed, permute, store, vector
+from hbc.compiler.tvm.vectors import permute, store, vector
 from hbc.ir.types import Array
 
 LANES = 64  # trees in a vector
@@ -95,13 +96,13 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
     number = np.zeros(len(ranked.leaves), np.int64)
     number[ranked.leaf_starts[tree] + ranked.split_mid] = step + 1
     splits = np.zeros((int(blocks.sum()), FIELDS, LANES), np.uint8)
-    splits[:, 1] = 127  # no rank is greater
+    splits[:, 1] = 255  # no rank is greater
     group, member = np.divmod(place[tree] // LANES, together)
     phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
     block = starts[group, phase] + step * active[phase] + member
     lo = number[ranked.leaf_starts[tree] + ranked.split_lo]
     tests_set = ranked.split_plane >= ranked.planes
-    plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 127, signed(ranked.split_rank))
+    plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
     lanes = place[tree] % LANES
     for field, values in enumerate((plane, rank, lo)):
         splits[block, field, lanes] = values
@@ -175,7 +176,7 @@ class Lanes:
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
-                T.buffer_store(self.row_ranks, rank, [plane + r * self.registers * LANES])
+                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * LANES])
         if self.codes is not None:
             self._decide(self.codes, row, rows)
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
@@ -224,8 +225,7 @@ class Lanes:
             table = [vector(self.row_ranks, first + i * LANES, LANES) for i in range(self.registers)]
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, LANES)
-            above = tirx.LT(as_signed(split, LANES), as_signed(permute(table, plane), LANES))
-            onward = tirx.Select(above, right, lo)
+            onward = tirx.Select(tirx.LT(split, permute(table, plane)), right, lo)
             if self.codes is not None:
                 mask = vector(self.row_masks, r * self.row_mask_size + block * (LANES // 8), LANES)
                 mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, LANES))

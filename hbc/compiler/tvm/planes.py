@@ -19,6 +19,17 @@ from hbc.ir.types import Array
 CHUNK = 64  # rows of a vector of bytes
 
 
+def held(f: Function, byte: Expr, lanes: int = 1) -> Expr:
+    """A byte 0…255 of a plane as it is kept, or the other way round: less 128 where compares give bytes, since those compare signed
+    numbers."""
+    return tirx.bitwise_xor(byte, broadcast(tirx.const(128, "uint8"), lanes)) if f.dialect.byte_masks else byte
+
+
+def comparable(f: Function, bytes_: Expr, lanes: int) -> Expr:
+    """Bytes that are kept so, for `<`."""
+    return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
+
+
 def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
     """The bytes that splits compare, plane after plane: a buffer u8[(planes + more) · block], for the first rows of the block. The
     bytes stand for signed ones (`signed`)."""
@@ -27,7 +38,7 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr
     if not planes:
         return result
     chunks = T.Bind((rows + (CHUNK - 1)) // CHUNK)
-    lowest, highest = (tirx.Broadcast(tirx.const(value, "uint8"), CHUNK) for value in (128, 127))
+    lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), CHUNK) for value in (0, PLANE))
     if ranked.most_thresholds <= PLANE:
         _rank(f, x, ranked, result, rows, 1)
     else:
@@ -40,8 +51,7 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr
             with T.serial(tirx.const(0, "int64"), chunks) as chunk:
                 rank = tirx.Max(vector(ranks, start + chunk * CHUNK, CHUNK), first)
                 above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), CHUNK))
-                byte = tirx.bitwise_xor(tirx.Cast(many("uint8", CHUNK), above), lowest)
-                store(result, byte, plane * f.block + chunk * CHUNK, CHUNK)
+                store(result, held(f, tirx.Cast(many("uint8", CHUNK), above), CHUNK), plane * f.block + chunk * CHUNK, CHUNK)
     if len(ranked.below):
         first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
         with f.repeat(f.size(len(ranked.below))) as plane:
@@ -84,9 +94,8 @@ def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Expr, le
             at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
         rank = at * 16 + below(f, lines, dtype, (column * (capacity // 16) + at) * 16, 16, value)
         if missing is not None:
-            # Added, since NaN's rank is 0 so far: of a choice LLVM makes a branch, which costs some 18 cycles a NaN.
-            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)
-        if result.dtype == "uint8":
+            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)  # so far, NaN's is 0
+        if result.dtype == "uint8" and f.dialect.byte_masks:
             rank = rank - 128
         T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
 

@@ -68,11 +68,6 @@ class RankedTrees:
         return max((len(thresholds) for thresholds in self.thresholds), default=0)
 
 
-def signed(ranks: Array) -> Array:
-    """Ranks 0…255 as the kernels' bytes: vectors of these compare as signed numbers alone."""
-    return ranks - 128
-
-
 @dataclass(frozen=True)
 class Lockstep:
     """Trees in groups of `width` that are scanned together, at each step of a group one split of each. The trees of a group have the

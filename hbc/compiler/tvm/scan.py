@@ -41,8 +41,8 @@ from hbc.compiler.tvm.leaves import (
     fixed_point,
     pack_leaves,
 )
-from hbc.compiler.tvm.planes import CHUNK, rank_planes
-from hbc.compiler.tvm.ranks import Lockstep, RankedTrees, lockstep, rank_encode, signed, threshold_counts, triples
+from hbc.compiler.tvm.planes import CHUNK, comparable, held, rank_planes
+from hbc.compiler.tvm.ranks import Lockstep, RankedTrees, lockstep, rank_encode, threshold_counts, triples
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import as_signed, broadcast, many, store, vector
 from hbc.ir.graph import Node
@@ -82,7 +82,9 @@ def _most_thresholds(op: TreeEnsemble) -> int:
 
 @dataclass(frozen=True)
 class PackedTriples:
-    """`triples` tree by tree. starts i64[G · TREES + 1]; plane, rank [V, 3] as of single splits; leaf u8[V, 4]: the lo of the first split, and
+    """`triples` tree by tree.
+
+    starts i64[G · TREES + 1]; plane, rank [V, 3] as of single splits; leaf u8[V, 4]: the lo of the first split, and
     what it is changed by (by xor) where a row goes left and then right; right, left; right, right."""
 
     starts: Array
@@ -97,8 +99,9 @@ class Packed:
 
     In lockstep: the splits of a group step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group;
     plane, rank, lo, to [steps, TREES], where rows of a greater rank go right, to the leaves from `to` on.
-    one_by_one: the splits tree by tree. starts i64[G · TREES + 1]; plane, rank, lo, to [splits], where rows of that rank and more go
-    right, and lo ^ to is where those leaves begin; those of `triples` before the others.
+    one_by_one: the splits tree by tree, those of `triples` before the others. starts i64[G · TREES + 1]; plane, rank, lo, to [splits],
+    where rows of that rank and more go right, to the leaves from lo ^ to on.
+    Ranks are as `held` says.
     span_starts i64[S + 1]: spans of groups of the same target, targets i64[S], and width of leaves. leaves: digits if the processor
     permutes bytes and a tree has at most 256 leaves. sets i64: the category sets that each group tests, those of group g at
     set_starts i64[G + 1]; the planes after the ensemble's are filled with them anew for every group.
@@ -134,13 +137,13 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank, lo, mid = signed(ranked.split_rank), ranked.split_lo, ranked.split_mid
+    rank, lo, mid = ranked.split_rank - (128 if byte_masks else 0), ranked.split_lo, ranked.split_mid
     one_by_one = byte_masks and most <= 256
     packed_triples = None
     if one_by_one:
         split_tree = np.repeat(np.arange(op.n_trees), np.diff(ranked.starts))
         together = triples(ranked)
-        packed_triples = _pack_triples(ranked, steps, split_tree, plane, together)
+        packed_triples = _pack_triples(ranked, steps, split_tree, plane, rank, together)
         alone = np.setdiff1d(np.arange(len(split_tree)), together)
         starts, order = steps.one_by_one(split_tree[alone])
         order = alone[order]
@@ -153,7 +156,7 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
         one_by_one=one_by_one,
         starts=starts,
         plane=plane.astype(np.int32),
-        rank=rank.astype(np.int8),
+        rank=rank.astype(np.uint8),
         lo=lo.astype(kind),
         to=to.astype(kind),
         triples=packed_triples,
@@ -165,7 +168,9 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     )
 
 
-def _pack_triples(ranked: RankedTrees, steps: Lockstep, split_tree: Array, plane: Array, together: Array) -> PackedTriples:
+def _pack_triples(
+    ranked: RankedTrees, steps: Lockstep, split_tree: Array, plane: Array, rank: Array, together: Array
+) -> PackedTriples:
     starts, order = steps.one_by_one(split_tree[together[:, 0]])
     together = together[order]
     head, left, right = together.T
@@ -177,7 +182,7 @@ def _pack_triples(ranked: RankedTrees, steps: Lockstep, split_tree: Array, plane
     return PackedTriples(
         starts,
         plane[together].astype(np.int32),
-        (signed(ranked.split_rank[together]) + 1).astype(np.int8),
+        (rank[together] + 1).astype(np.uint8),
         np.stack([lo[head], from_left, to_right, from_right], axis=1).astype(np.uint8),
     )
 
@@ -314,7 +319,7 @@ class Scan:
         self.spans = f.size(len(packed.targets))
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
         self.starts = f.own(packed.starts, "i64")
-        self.plane, self.rank = f.own(packed.plane, "i32"), f.own(packed.rank, "i8")
+        self.plane, self.rank = f.own(packed.plane, "i32"), f.own(packed.rank, "u8")
         self.leaf_dtype = "u8" if packed.lo.dtype == np.uint8 else "u16"
         self.lo, self.to = f.own(packed.lo, self.leaf_dtype), f.own(packed.to, self.leaf_dtype)
         self.reached = T.alloc_buffer((TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
@@ -354,26 +359,30 @@ class Scan:
 class MasksScan(Scan):
     """The trees of a group in lockstep, 64 rows to a register."""
 
+    def run(self, first: Expr, chunks: int) -> None:
+        self.candidates = self.f.scratch(TREES * chunks * CHUNK, self.leaf_dtype)  # in registers; here, since it takes a call
+        super().run(first, chunks)
+
     def scan(self, group: Expr, first: Expr, chunks: int) -> None:
-        candidates = self.f.scratch(TREES * chunks * CHUNK, self.leaf_dtype)  # in registers
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         for slot in range(TREES * chunks):
-            store(candidates, zero, slot * CHUNK, CHUNK)
+            store(self.candidates, zero, slot * CHUNK, CHUNK)
         with self._steps(self.starts, group) as step:
             for tree in range(TREES):
-                self._split(candidates, step * TREES + tree, first, tree, chunks)
+                self._split(step * TREES + tree, first, tree, chunks)
         for slot in range(TREES * chunks):
-            store(self.reached, vector(candidates, slot * CHUNK, CHUNK), slot * CHUNK, CHUNK)
+            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), slot * CHUNK, CHUNK)
 
-    def _split(self, candidates: Any, at: Expr, first: Expr, tree: int, chunks: int) -> None:
-        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "i8", at, CHUNK)
+    def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
+        plane = self._plane(self.plane, at, first)
+        rank = comparable(self.f, self._everywhere(self.rank, "u8", at, CHUNK), CHUNK)
         lo, mid = (self._everywhere(array, self.leaf_dtype, at, CHUNK) for array in (self.lo, self.to))
         for chunk in range(chunks):
             slot = (tree * chunks + chunk) * CHUNK
-            value = as_signed(vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
-            leaf = vector(candidates, slot, CHUNK)
+            value = comparable(self.f, vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
+            leaf = vector(self.candidates, slot, CHUNK)
             onward = tirx.Select(tirx.LT(rank, value), mid, lo)
-            store(candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
+            store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
 
 
 class BytesScan(Scan):
@@ -383,7 +392,7 @@ class BytesScan(Scan):
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         assert packed.triples is not None
         self.triple_starts, self.triple_plane = f.own(packed.triples.starts, "i64"), f.own(packed.triples.plane, "i32")
-        self.triple_rank, self.triple_leaf = f.own(packed.triples.rank, "i8"), f.own(packed.triples.leaf, "u8")
+        self.triple_rank, self.triple_leaf = f.own(packed.triples.rank, "u8"), f.own(packed.triples.leaf, "u8")
         # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
         self.candidates = [T.alloc_buffer((WORDS,), "int32") for _ in range(chunks * CHUNK // HALF)]
 
@@ -403,7 +412,7 @@ class BytesScan(Scan):
                 store(self.reached, leaf, tree * (chunks * CHUNK) + slot * HALF, HALF)
 
     def _split(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
-        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "i8", at, HALF)
+        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "u8", at, HALF)
         lo, change = (_words(self._everywhere(array, "u8", at, HALF)) for array in (self.lo, self.to))
         for slot, candidate in enumerate(candidates):
             leaf = vector(candidate, origin, WORDS)
@@ -413,7 +422,7 @@ class BytesScan(Scan):
     def _triple(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
         """A split and the two below it."""
         planes = [self._plane(self.triple_plane, at * 3 + i, first) for i in range(3)]
-        ranks = [self._everywhere(self.triple_rank, "i8", at * 3 + i, HALF) for i in range(3)]
+        ranks = [self._everywhere(self.triple_rank, "u8", at * 3 + i, HALF) for i in range(3)]
         lo, on_left, to_right, on_right = (_words(self._everywhere(self.triple_leaf, "u8", at * 4 + i, HALF)) for i in range(4))
         for slot, candidate in enumerate(candidates):
             leaf = vector(candidate, origin, WORDS)
@@ -425,7 +434,8 @@ class BytesScan(Scan):
 
     def _stays(self, plane: Expr, slot: int, rank: Expr) -> Expr:
         """Where a split sends its rows to the left."""
-        return _bits(tirx.LT(as_signed(vector(self.ranks, plane + slot * HALF, HALF), HALF), rank))
+        value = vector(self.ranks, plane + slot * HALF, HALF)
+        return _bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF)))
 
     def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
         """A function of the bits of three operands."""
@@ -492,9 +502,8 @@ class SetPlanes:
                 for chunk in range(chunks):
                     at = chunk * CHUNK
                     test = self.codes.test_many(self.bytes, set_, self.registers, column, first + at)
-                    test = tirx.bitwise_xor(test, tirx.Broadcast(tirx.const(128, "uint8"), CHUNK))
-                    store(self.ranks, test, plane + at, CHUNK)
+                    store(self.ranks, held(f, test, CHUNK), plane + at, CHUNK)
             else:
                 with f.repeat(CHUNK * chunks) as row:
                     test = self.codes.test(self.bytes, set_, column, first + row)
-                    T.buffer_store(self.ranks, tirx.bitwise_xor(test, tirx.const(128, "uint8")), [plane + row])
+                    T.buffer_store(self.ranks, held(f, test), [plane + row])
