@@ -134,11 +134,14 @@ def test_dtypes_that_the_source_rejects(model: Any, data: Any) -> None:
 )
 def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[str, int | None], tmp_path: Any) -> None:
     ((name, number),) = change.items()
-    length = 8 if number is None else 1
-    model = hbc.convert(DecisionTreeRegressor(max_depth=3).fit(X, Y), "numpy")
+    model = hbc.convert(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, Y), "numpy")
 
     def damaged(node: Any) -> Any:
-        if not isinstance(node.op, TreeEnsemble) or len(getattr(node.op, name)) < length or number == getattr(node.op, name)[0]:
+        if (
+            not isinstance(node.op, TreeEnsemble)
+            or number == getattr(node.op, name)[0]
+            or len(node.op.leaf_ids) < len(node.op.values)
+        ):
             return None
         array = getattr(node.op, name).copy()
         array[0] = 0 if number is None else number
