@@ -269,17 +269,17 @@ def radius_neighbors_classifier(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsRegressor")
 def radius_neighbors_regressor(m: Any, x: Node) -> Result:
-    """The (weighted) mean of the targets of all points within the radius; NaN where there are none."""
+    """The (weighted) mean of the targets of all points within the radius; NaN where there are none, which integer targets reject."""
     found = _searched(m, x, ordered=False)
     near = found.within(m.radius)
     weights = _near_weights(m, found, near)
     targets = np.asarray(m._y)
-    with np.errstate(invalid="ignore"):
-        empty = np.full_like(targets.reshape(len(targets), -1)[0], np.nan).astype(np.float64)
     total = t.matmul(weights, targets.reshape(len(targets), -1).astype(np.float64))
     share = t.sum_(weights, 1, keepdims=True)
     count = t.sum_(t.cast(near, "f64"), 1, keepdims=True)
-    y = t.where(t.equal(count, 0.0), empty[None], t.div(total, share))
+    if targets.dtype.kind != "f":
+        count = _never_alone(m, count)  # NaN as an integer is what the processor makes of it
+    y = t.where(t.equal(count, 0.0), np.nan, t.div(total, share))
     if m.weights in (None, "uniform") and targets.dtype == np.float32:
         y = t.cast(y, "f32")
     return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y}
