@@ -43,6 +43,14 @@ class Table:
         values = np.asarray(self._frame.to_numpy())
         return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
 
+    def coded(self, index: int) -> tuple[Array, Array] | None:
+        """A column of strings as codes and values (Texts), where its library hands it over in Arrow's form; None for others.
+        To encode 20,000 strings takes 0.7 ms, and to make objects of them 0.8 and to look these up 2."""
+        import narwhals.stable.v2 as nw
+
+        frame = nw.from_native(self._frame) if self.pandas else self._frame
+        return _coded(frame.get_column(self.names[index])) if self.rows >= WORTH_CODES else None
+
     def column(self, index: int) -> Array:
         """One column: numbers in their own dtype (float64 where some are missing), or objects."""
         return _values(self._frame.get_column(self.names[index]), f"X, column {self.names[index]!r}")
@@ -72,6 +80,39 @@ class PandasTable(Table):
         if isinstance(series.dtype, np.dtype) or type(series.dtype).__name__ == "StringDtype":
             return np.asarray(series.to_numpy())
         return _values(nw.from_native(series, series_only=True), f"X, column {self.names[index]!r}")
+
+
+WORTH_CODES = 256
+"""Rows from which on it takes less time to encode a column of strings than to look at them one by one."""
+
+
+def _coded(series: Any) -> tuple[Array, Array] | None:
+    import narwhals.stable.v2 as nw
+
+    kind = series.implementation
+    if series.dtype not in (nw.String, nw.Categorical, nw.Enum) or (kind.is_pyarrow() and series.dtype != nw.String):
+        return None
+    missing: Any = None
+    if kind.is_pandas_like():
+        native = series.to_native().dtype
+        if type(native).__name__ not in ("StringDtype", "CategoricalDtype"):
+            return None  # objects may be None, NaN or pandas.NA, which are not the same to scikit-learn
+        missing = native.na_value
+    try:
+        column = series.to_arrow()
+        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        column = column.dictionary_encode()
+        if str(column.dictionary.type) not in ("string", "large_string") or column.dictionary.null_count:
+            return None
+        codes, known = column.indices, column.dictionary.to_pylist()
+    except (ImportError, AttributeError, ValueError, TypeError, NotImplementedError):  # without pyarrow, or what it cannot do
+        return None
+    values = np.empty(len(known) + 1, object)
+    values[:-1], values[-1] = known, missing
+    if codes.null_count:
+        codes = codes.cast("int64").fill_null(len(known))
+        return np.asarray(codes.to_numpy(zero_copy_only=False)), values
+    return np.asarray(codes.to_numpy(zero_copy_only=False)), values[:-1]
 
 
 def _values(series: Any, where: str) -> Array:
