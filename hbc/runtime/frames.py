@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,17 +44,30 @@ class Table:
         values = np.asarray(self._frame.to_numpy())
         return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
 
+    @cached_property
+    def _few(self) -> list[Array | None]:
+        """The columns of a few rows, read row by row, where nothing is missing; None for others. Column by column a row of 50 takes
+        0.6 ms, and this way 0.1."""
+        if self.rows > FEW_ROWS or not self._frame.implementation.is_polars():
+            return [None] * len(self.names)
+        columns = zip(*self._frame.rows(), strict=True) if self.rows else [()] * len(self.names)
+        return [
+            None if dtype is None or None in values else np.array(values, dtype)
+            for values, dtype in zip(columns, map(_numpy_dtype, self._frame.schema.values()), strict=True)
+        ]
+
     def coded(self, index: int) -> tuple[Array, Array] | None:
         """A column of strings as codes and values (Texts), where its library hands it over in Arrow's form; None for others.
         To encode 20,000 strings takes 0.7 ms, and to make objects of them 0.8 and to look these up 2."""
-        import narwhals.stable.v2 as nw
+        return _coded(self._series(index)) if self.rows >= WORTH_CODES else None
 
-        frame = nw.from_native(self._frame) if self.pandas else self._frame
-        return _coded(frame.get_column(self.names[index])) if self.rows >= WORTH_CODES else None
+    def _series(self, index: int) -> Any:
+        return self._frame.get_column(self.names[index])
 
     def column(self, index: int) -> Array:
         """One column: numbers in their own dtype (float64 where some are missing), or objects."""
-        return _values(self._frame.get_column(self.names[index]), f"X, column {self.names[index]!r}")
+        few = self._few[index]
+        return _values(self._series(index), f"X, column {self.names[index]!r}") if few is None else few
 
 
 class PandasTable(Table):
@@ -73,15 +87,46 @@ class PandasTable(Table):
         plain = len(dtypes) == 1 and all(isinstance(dtype, np.dtype) and dtype.kind in "fiu" for dtype in dtypes)
         return np.asarray(self._frame.to_numpy()) if plain else None
 
-    def column(self, index: int) -> Array:
+    @cached_property
+    def _few(self) -> list[Array | None]:
+        dtypes = self._frame.dtypes.tolist()
+        if self.rows > FEW_ROWS or not all(_is_plain(dtype) for dtype in dtypes):
+            return [None] * len(dtypes)
+        columns = self._frame.to_numpy(object).T
+        return [
+            values.astype(dtype) if isinstance(dtype, np.dtype) else values
+            for values, dtype in zip(columns, dtypes, strict=True)
+        ]
+
+    def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw
 
+        return nw.from_native(self._frame[self.names[index]], series_only=True)
+
+    def column(self, index: int) -> Array:
+        few = self._few[index]
+        if few is not None:
+            return few
         series = self._frame[self.names[index]]
         if isinstance(series.dtype, np.dtype) or type(series.dtype).__name__ == "StringDtype":
             return np.asarray(series.to_numpy())
-        return _values(nw.from_native(series, series_only=True), f"X, column {self.names[index]!r}")
+        return _values(self._series(index), f"X, column {self.names[index]!r}")
 
 
+def _is_plain(dtype: Any) -> bool:
+    """Whether a pandas column of the dtype is the same by way of Python objects."""
+    return dtype.kind in "fiubO" if isinstance(dtype, np.dtype) else type(dtype).__name__ == "StringDtype"
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """The dtype that a polars column without missing values has in numpy; None where that is not said here."""
+    return NUMPY.get(str(dtype))
+
+
+NUMPY = {f"{kind}{bits}": f"{kind.lower()}{bits}" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)}
+NUMPY |= {"Float32": "float32", "Float64": "float64", "Boolean": "bool", "String": "object"}
+
+FEW_ROWS = 64
 WORTH_CODES = 256
 """Rows from which on it takes less time to encode a column of strings than to look at them one by one."""
 
