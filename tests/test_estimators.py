@@ -144,7 +144,7 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
     model, X, compiled = on_numpy(name)
     variants = [X[:0]]
     if isinstance(X, np.ndarray) and X.dtype.kind == "f":
-        for value in (np.nan, np.inf, -np.inf, 1e300):
+        for value in (np.nan, np.inf, -np.inf, 1e300 if X.dtype == np.float64 else 1e38):
             changed = X[:20].copy()
             changed[np.arange(20), np.arange(20) % X.shape[1]] = value
             variants.append(changed)

@@ -42,6 +42,12 @@ def _kneighbors(m: Any, found: Search, k: int) -> tuple[Node, ...]:
     return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
 
 
+def nearest_of(m: Any, x: Node, k: int) -> tuple[Node, Node]:
+    """kneighbors of the checked input: distances [N, k], and the numbers of the training points."""
+    distances, numbers = _kneighbors(m, _searched(m, x), k)
+    return distances, numbers
+
+
 def _weights(m: Any, found: Search, columns: Node) -> Node | None:
     """[N, k]: 1 / distance, or 1 for all at distance 0 and 0 for the others where there are any (_get_weights)."""
     if m.weights in (None, "uniform"):
