@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -98,10 +99,23 @@ def test_all_methods_agree_on_tvm(name: str) -> None:
     check_agreement(CASES[name], *converted(CASES[name], "tvm"))
 
 
+@functools.cache
+def turns() -> dict[str, int]:
+    """The number of every case among those of its class: of the first word of their names, or without one ("log1p before a forest")."""
+    known: Counter[str] = Counter()
+    found = {}
+    for name in CASES:
+        first = name.split()[0]
+        cls = first if first[0].isupper() else ""
+        found[name] = known[cls]
+        known[cls] += 1
+    return found
+
+
 def on_tvm(name: str, methods: list[str]) -> tuple[list[str], list[str]]:
     """The methods to compile of float64 and of float32. LLVM takes 0.1 to 1 s for each: for all of them it would be two thirds of
     the suite's time. The first case of a class takes all of float64; those after it two in turn, and all cases one of float32."""
-    turn = [other for other in CASES if other.split()[0] == name.split()[0]].index(name)
+    turn = turns()[name]
     in_turn = dict.fromkeys([*methods[2 * turn % len(methods) :], *methods])
     return list(in_turn)[:2] if turn else methods, [methods[turn % len(methods)]]
 
@@ -130,7 +144,7 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
     model, X, compiled = on_numpy(name)
     variants = [X[:0]]
     if isinstance(X, np.ndarray) and X.dtype.kind == "f":
-        for value in (np.nan, np.inf, -np.inf, 1e300):
+        for value in (np.nan, np.inf, -np.inf, 1e300 if X.dtype == np.float64 else 1e38):
             changed = X[:20].copy()
             changed[np.arange(20), np.arange(20) % X.shape[1]] = value
             variants.append(changed)
