@@ -13,16 +13,18 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
+from hbc.ops.tree_ranks import PLANE, rank_encode
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.categories import CategoricalTrees
-from hbc.compiler.tvm.ranks import rank_encode
+from hbc.compiler.tvm.ranks import triples
+from hbc.compiler.tvm.targets import machine
 
 
-def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Array]:
+def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
     x = Input("X", "f32" if op.threshold.dtype == np.float32 else "f64", (N, X.shape[1]))()
     graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
-    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1))
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
     return [executable.run("predict", [X[:rows]])[0] for rows in batches]
 
 
@@ -38,6 +40,52 @@ def test_sums_are_those_of_the_operator(kind: str) -> None:
         expected = op.evaluate(X[:rows])
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+OTHER_TARGETS = {  # what compares of bytes give, and in how long registers
+    "masks of 64 bits": {"kind": "llvm", "mcpu": "x86-64-v4", "mattr": ["+avx512vbmi"]},
+    "bytes of halves": {"kind": "llvm", "mcpu": "znver4"},
+    "bytes": {"kind": "llvm", "mcpu": "haswell"},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TARGETS)
+def test_other_processors(name: str) -> None:
+    target = OTHER_TARGETS[name]
+    if machine("cpu", target).missing:
+        pytest.skip("this computer cannot run its code")
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(500, 1))
+    for leaves in (31, 300):
+        grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), 5, "f8", values, missing=True) for _ in range(15)]
+        op = join(grown, np.zeros(1), None)
+        X = rows_at_thresholds(rng, op, 400, 5)
+        (found,) = scanned(op, X, (400,), target)
+        np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-9, atol=1e-9)
+
+
+def test_triples_hold_whole_tops_of_trees() -> None:
+    rng = np.random.default_rng(3)
+    grown = [random_tree(rng, int(rng.integers(1, 200)), 5, "f4", np.ones((500, 1)), missing=False) for _ in range(30)]
+    ranked = rank_encode(join(grown, np.zeros(1), None))
+    found = triples(ranked)
+    members = found[found >= 0]
+    assert len(np.unique(members)) == len(members) > len(ranked.split_lo) // 2
+    above = np.full(len(ranked.split_lo), -1)
+    for below in (ranked.split_left, ranked.split_right):
+        above[below[below >= 0]] = np.flatnonzero(below >= 0)
+    assert np.isin(above[members], [-1, *members]).all()
+    position = np.full(len(above), -1)
+    position[members] = np.nonzero(found >= 0)[0]
+    assert (position[above[members]][above[members] >= 0] <= position[members][above[members] >= 0]).all()
+
+
+def test_a_feature_whose_nan_go_both_ways_is_ranked_once() -> None:
+    rng = np.random.default_rng(5)
+    grown = [random_tree(rng, 40, 3, "f4", np.ones((500, 1)), missing=True, digits=1) for _ in range(10)]
+    ranked = rank_encode(join(grown, np.zeros(1), None))
+    assert (len(ranked.column_feature), len(ranked.below), ranked.planes) == (3, 3, 6)
+    assert (ranked.missing_rank == PLANE).all()
 
 
 @pytest.mark.parametrize("trees", [30, 80])

@@ -170,6 +170,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         )
         apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
+        groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
+        spec = replace(spec, dates=tuple(sorted({*spec.dates, *filter(None, groups)})))
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)
         spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
         outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
@@ -245,7 +247,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     ):
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
-        dtypes = {"predict": classes.dtype.str} if labelled else {}
+        dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)

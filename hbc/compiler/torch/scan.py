@@ -14,12 +14,13 @@ from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, scripted
 from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, runs
-from hbc.compiler.tvm.ranks import rank_encode
 from hbc.ir.graph import Node, Operator
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import rank_encode
 
 MOST_LEAVES = 256  # that a byte tells apart
+SHARED = 11  # parameters of `scan`; those that follow are of the leaves
 TREES_AT_ONCE = 64  # whose leaf values are in memory together
 
 
@@ -34,6 +35,7 @@ def scan(
     missing: Tensor,
     plane_column: Tensor,
     plane_first: Tensor,
+    below: Tensor,
     planes: Tensor,
     ranks: Tensor,
     lo: Tensor,
@@ -43,8 +45,12 @@ def scan(
 ) -> Tensor:
     """The leaves reached, from the left of their trees, u8[T, N]. The splits lie step by step, counts[s] of them in step s; see `_pack`."""
     values = x.index_select(1, columns).t().contiguous()
-    rank = torch.where(values.isnan(), missing, torch.searchsorted(edges, values, out_int32=True))
+    nan = values.isnan()
+    rank = torch.where(nan, missing, torch.searchsorted(edges, values, out_int32=True))
     rows = (rank.index_select(0, plane_column) - plane_first).clamp(0, 255).to(torch.uint8)
+    if below.size(0) > 0:  # planes once more, with NaN below all ranks
+        without = rows.index_select(0, below)
+        rows = torch.cat([rows, without.masked_fill_(nan.index_select(0, plane_column.index_select(0, below)), 0)])
     leaf = torch.zeros([place.size(0), x.size(0)], dtype=torch.uint8, device=x.device)
     start = 0
     for count in counts:
@@ -86,9 +92,10 @@ def _counts(op: TreeEnsemble) -> list[int]:
 
 
 def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
-    """columns i64[C], edges [C, E], missing i32[C, 1]: what ranks the features' values. plane_column i64[P], plane_first i32[P, 1]: the
-    planes of bytes. planes i64[J], ranks (+ 1), lo, change (lo xor mid) u8[J, 1]: the splits. place i64[T]: where a tree stands.
-    Then the leaves: values [L, V], starts i64[T, 1], target i64[T], base; or ids i64[L], starts."""
+    """columns i64[C], edges [C, E], missing i32[C, 1]: what ranks the features' values. plane_column i64[P], plane_first i32[P, 1]:
+    the planes of bytes; below i64[D]: those that are there once more. planes i64[J], ranks (+ 1), lo, change (lo xor mid) u8[J, 1]: the
+    splits. place i64[T]: where a tree stands. Then the leaves: values [L, V], starts i64[T, 1], target i64[T], base; or ids i64[L],
+    starts."""
     ranked = rank_encode(op)
     splits = np.diff(ranked.starts)
     order = np.argsort(-splits, kind="stable")
@@ -109,6 +116,7 @@ def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
         ranked.missing_rank[:, None].astype(np.int32),
         ranked.plane_column.astype(np.int64),
         ranked.plane_first[:, None].astype(np.int32),
+        ranked.below.astype(np.int64),
         ranked.split_plane[by_step].astype(np.int64),
         byte(ranked.split_rank + 1),
         byte(ranked.split_lo),
@@ -130,9 +138,9 @@ def _trees(op: TreeEnsemble, node: Node) -> Function:
     counts = _counts(op)
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
-        leaf = scripted(scan)(x, *parameters[:10], counts)
+        leaf = scripted(scan)(x, *parameters[:SHARED], counts)
         if op.output == "leaf":
-            return scripted(numbers)(leaf, *parameters[10:])
-        return scripted(sums)(leaf, *parameters[10:], TREES_AT_ONCE)
+            return scripted(numbers)(leaf, *parameters[SHARED:])
+        return scripted(sums)(leaf, *parameters[SHARED:], TREES_AT_ONCE)
 
     return run

@@ -21,10 +21,11 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.categories import Codes, PackedSets
 from hbc.compiler.tvm.codegen import Function
 from hbc.compiler.tvm.expressions import Expr
-from hbc.compiler.tvm.ranks import RankedTrees
+from hbc.compiler.tvm.planes import held
 from hbc.compiler.tvm.tables import few_sizes
 from hbc.compiler.tvm.vectors import permute, store, vector
 from hbc.ir.types import Array
+from hbc.ops.tree_ranks import RankedTrees
 
 LANES = 64  # trees in a vector
 TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
@@ -175,7 +176,7 @@ class Lanes:
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
-                T.buffer_store(self.row_ranks, rank, [plane + r * self.registers * LANES])
+                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * LANES])
         if self.codes is not None:
             self._decide(self.codes, row, rows)
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))

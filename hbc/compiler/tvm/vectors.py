@@ -38,3 +38,8 @@ def permute(table: list[Expr], index: Expr) -> Expr:
         return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.vpermi2var.qi.512", table[0], index, table[1])
     lower_half = tirx.LT(index, tirx.Broadcast(tirx.const(128, "uint8"), 64))
     return tirx.Select(lower_half, permute(table[:2], index), permute(table[2:], index))
+
+
+def as_signed(bytes_: Expr, lanes: int) -> Expr:
+    """The same bits as signed bytes."""
+    return tirx.reinterpret(many("int8", lanes), bytes_)
