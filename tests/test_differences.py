@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA, SparsePCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
 from sklearn.pipeline import make_pipeline
@@ -187,3 +188,13 @@ def test_a_column_transformer_of_an_identity_knows_whether_it_is_sparse() -> Non
     columns = ColumnTransformer([("same", FunctionTransformer(), [0, 1])], remainder="passthrough")
     model = make_pipeline(columns, MaxAbsScaler(), LogisticRegression()).fit(X, Y)
     np.testing.assert_allclose(hbc.convert(model, "numpy", X).predict_proba(X), model.predict_proba(X))
+
+
+def test_what_is_computed_in_the_dtype_of_the_input_has_it_still() -> None:
+    """A mixture squares what a Binarizer of int8 gives in int8."""
+    ones = X.round()
+    model = make_pipeline(Binarizer(), GaussianMixture(2, random_state=0)).fit(ones)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.predict(ones), model.predict(ones))
+    with pytest.raises(hbc.InvalidInputError, match="int8"):
+        compiled.predict(ones.astype(np.int8))

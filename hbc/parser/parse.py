@@ -17,7 +17,7 @@ from hbc.ops.features import OneHot, OneHotEntries
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
-from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
+from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, untouched
 from hbc.parser.set_output import ADVICE, computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_format
 
@@ -189,7 +189,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
 
 
 def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
-    """The largest number that converters gave to values in which an input column stands untouched; 0 for other columns."""
+    """The largest number that converters gave to values that have their dtype from an input column; 0 for other columns."""
     origin = {
         (node, i): column
         for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)
@@ -197,8 +197,8 @@ def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node]
     }
     bits = [0] * len(kinds)
     for x, least in needs:
-        for place in untouched(x):
-            column = None if place is None else origin.get(place)
+        for place in dtype_givers(x):
+            column = origin.get(place)
             if column is not None:
                 bits[column] = max(bits[column], least)
     return bits
