@@ -142,12 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 if hbc was not exact anywhere."""
     options = _parser().parse_args(arguments)
     size = QUICK if options.quick else replace(FULL, rows=options.rows, batches=(*FULL.batches[:-1], options.rows))
-    core = max(os.sched_getaffinity(0))
+    described, core = machine.describe(), max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
     out = options.out or (CACHE / "frames.json" if options.quick or options.only or size != FULL else RESULTS / "frames.json")
     settings = {"size": asdict(size), "rounds": options.rounds, "budget": options.budget, "threads": 1, "cores": [core]}
     results: dict[str, Any] = {
-        "machine": machine.describe(),
+        "machine": described,
         "settings": {**settings, "batches": size.batches},
         "workloads": {},
     }

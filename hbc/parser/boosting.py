@@ -1,17 +1,18 @@
-"""What the converters of LightGBM and XGBoost share."""
+"""What the converters of trees share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, DType
+from hbc.ir.types import Array, DType, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.columns import Categorize
-from hbc.ops.tree import CategoryPlanes
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.parser.frame import Frame, Refusal
 
 
@@ -20,6 +21,30 @@ def rounded_down(thresholds: Array) -> Array:
     with np.errstate(over="ignore", under="ignore"):
         rounded = thresholds.astype(np.float32)
         return np.where(rounded.astype(np.float64) > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+def leaves(ensemble: TreeEnsemble, x: Node) -> Node:
+    """i64[N, T]: the leaves as the source numbers them."""
+    return replace(ensemble, output="leaf")(x)
+
+
+def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
+    """f64[N, S, K]: init, or the ensemble's base, and the sums after each round of trees, added in their order. K trees make a
+    round where a tree has one value, and one tree where its leaves are vectors."""
+    outputs = ensemble.n_outputs
+    values = ensemble.values.astype(np.float64)
+    first = outputs // values.shape[1]
+    if init is None:
+        values[: ensemble.leaf_counts[:first].sum()] += np.repeat(
+            ensemble.base.reshape(first, -1), ensemble.leaf_counts[:first], axis=0
+        )
+    reached = leaves(replace(ensemble, leaf_ids=np.arange(len(values))), x)
+    rounds = ensemble.n_trees // first
+    terms = t.reshape(t.take(values, reached, axis=0), N, rounds, outputs)
+    if init is None:
+        return t.cumsum(terms, 1)
+    sums = t.cumsum(t.concat([t.reshape(init, N, 1, outputs), terms]), 1)
+    return t.take(sums, np.arange(1, rounds + 1), axis=1)
 
 
 class PlaneTable:

@@ -21,6 +21,7 @@ from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.parser.boosting import staged
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Described, Result, converts, describes
 
@@ -133,10 +134,12 @@ class Machine:
         )
 
     @cached_property
-    def raw(self) -> Node:
-        """f64[N, K]: `prediction_type="RawFormulaVal"`."""
+    def raw(self) -> dict[str, Node]:
+        """`prediction_type="RawFormulaVal"`, f64[N, K], and the same after each tree, f64[N, T, K]; by the prefix of methods."""
+        return {"": self._scaled(self.ensemble(self.x)), "staged_": self._scaled(staged(self.ensemble, self.x))}
+
+    def _scaled(self, scores: Node) -> Node:
         scale = float(self.document["scale_and_bias"][0])
-        scores = self.ensemble(self.x)
         scores = scores if scale == 1 else t.mul(scores, scale)
         return t.add(scores, self.bias) if self.bias.any() else scores
 
@@ -149,7 +152,8 @@ def machine(m: Any, x: Node) -> Machine:
 
 
 def flat(value: Node) -> Node:
-    return t.reshape(value, "N") if value.type.columns == 1 else value
+    """Without the last axis, where it has one place."""
+    return t.reshape(value, *value.type.shape[:-1]) if value.type.shape[-1] == 1 else value
 
 
 @describes("catboost.CatBoost", "catboost.CatBoostClassifier", "catboost.CatBoostRegressor", "catboost.CatBoostRanker")
@@ -164,45 +168,52 @@ def _columns(m: Any) -> Described:
 def catboost_model(m: Any, x: Node) -> Result:
     """`predict`: the raw sums."""
     over = machine(m, x)
-    return {"predict": flat(over.raw), **over.others()}
+    return {**{f"{prefix}predict": flat(raw) for prefix, raw in over.raw.items()}, **over.others()}
 
 
 @converts("catboost.CatBoostRegressor")
 def catboost_regressor(m: Any, x: Node) -> Result:
     over = machine(m, x)
-    if over.loss in EXPONENT:
-        return {"predict": flat(t.exp(over.raw)), **over.others()}
-    if over.loss == "RMSEWithUncertainty":  # the logarithm of a standard deviation becomes a variance
-        mean, log_deviation = (t.take(over.raw, np.array([k]), axis=1) for k in (0, 1))
-        return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **over.others()}
-    if over.loss not in IDENTITY:
+    if over.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
         raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
-    return {"predict": flat(over.raw), **over.others()}
+    raw, stages = over.raw.values()
+    outputs = {"staged_predict": flat(stages), **over.others()}  # raw values, whatever `predict` makes of them
+    if over.loss in EXPONENT:
+        return {"predict": flat(t.exp(raw)), **outputs}
+    if over.loss == "RMSEWithUncertainty":  # the logarithm of a standard deviation becomes a variance
+        mean, log_deviation = (t.take(raw, np.array([k]), axis=1) for k in (0, 1))
+        return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **outputs}
+    return {"predict": flat(raw), **outputs}
 
 
 @converts("catboost.CatBoostClassifier")
 def catboost_classifier(m: Any, x: Node) -> Result:
     over = machine(m, x)
-    raw, loss = over.raw, over.loss
-    if loss in LOGISTIC:
+    outputs = {f"{prefix}{method}": out for prefix, raw in over.raw.items() for method, out in _classes(m, over, raw).items()}
+    return {**outputs, **over.others()}
+
+
+def _classes(m: Any, over: Machine, raw: Node) -> dict[str, Node]:
+    """Labels, probabilities and their logarithms, of raw values f64[N, …, K]."""
+    axis = len(raw.type.shape) - 1
+    if over.loss in LOGISTIC:
         threshold = over.document["model_info"].get("binclass_probability_threshold")
         share = 0.5 if threshold is None else float(threshold)
         cut = math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
-        second = t.less(cut, flat(raw))
-        predicted = _labels(m, t.cast(second, "i64"))
-        signed = t.concat([t.neg(raw), raw])
+        predicted = _labels(m, t.cast(t.less(cut, flat(raw)), "i64"))
+        signed = t.concat([t.neg(raw), raw], axis)
         proba, log_proba = t.sigmoid(signed), _log_sigmoid(signed)
-    elif loss in ("MultiClass", "MultiClassOneVsAll"):
+    elif over.loss in ("MultiClass", "MultiClassOneVsAll"):
         # One column, as CatBoost returns it.
-        predicted = t.reshape(_labels(m, t.argmax(raw, 1)), "N", 1)
-        if loss == "MultiClass":
-            shifted = t.sub(raw, t.max_(raw, 1, keepdims=True))
-            proba, log_proba = Softmax()(raw), t.sub(shifted, t.log(t.sum_(t.exp(shifted), 1, keepdims=True)))
+        predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
+        if over.loss == "MultiClass":
+            shifted = t.sub(raw, t.max_(raw, axis, keepdims=True))
+            proba, log_proba = Softmax()(raw), t.sub(shifted, t.log(t.sum_(t.exp(shifted), axis, keepdims=True)))
         else:
             proba, log_proba = t.sigmoid(raw), _log_sigmoid(raw)
     else:
-        raise Refusal(f"hbc does not know what its loss {loss!r} makes of raw values.")
-    return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba, **over.others()}
+        raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
+    return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba}
 
 
 def _labels(m: Any, index: Node) -> Node:

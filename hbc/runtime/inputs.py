@@ -197,8 +197,8 @@ class Intake:
         if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or (dtype.kind == "u" and bits == 64):
             wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
             advice = (
-                "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: cast the "
-                "column."
+                "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: "
+                "cast the column."
             )
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
 

@@ -17,6 +17,7 @@ METHODS = (
     "raw_score",
     "staged_predict",
     "staged_predict_proba",
+    "staged_predict_log_proba",
     "staged_decision_function",
 )
 """The methods that a compiled model has where its source has them, as methods or as options of another one (`Case.options`)."""

@@ -14,10 +14,11 @@ from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join
+from hbc.parser.boosting import leaves, staged
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Result, child, converts, public_name
 from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single, staged
+from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
 
 TREES = {
     f"sklearn.tree.{name}"

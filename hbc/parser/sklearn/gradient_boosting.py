@@ -13,10 +13,11 @@ from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
+from hbc.parser.boosting import leaves, staged
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.registry import Result, child, columns_by_name, converts, public_name, transform_child
 from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single, staged
+from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
 
 # --- losses ----------------------------------------------------------------------------------------------------------
 

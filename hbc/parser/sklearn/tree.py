@@ -12,6 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.parser.boosting import leaves, rounded_down
 from hbc.parser.registry import Result, converts, missing_values_cannot_be_sparse
 from hbc.parser.sklearn.common import checked, labels
 from hbc.parser.sparsity import is_sparse, may_be_sparse
@@ -34,13 +35,6 @@ def accepts_nan(m: Any) -> bool:
     return bool(m.__sklearn_tags__().input_tags.allow_nan)
 
 
-def rounded_down(threshold: Array) -> Array:
-    """The largest float32 ≤ threshold: for every float32 x, `x <= threshold` (compared in float64) is `x <= rounded_down`."""
-    with np.errstate(over="ignore"):
-        nearest = threshold.astype(np.float32)
-    return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-
-
 def read_tree(tree: Any, values: Array, features: Array | None = None) -> Tree:
     """A fitted `tree_` with other values [nodes, V]; `features`: which columns of x it was given, where not all."""
     leaf = tree.children_left < 0
@@ -53,30 +47,6 @@ def read_tree(tree: Any, values: Array, features: Array | None = None) -> Tree:
         missing_left=tree.missing_go_to_left.astype(bool) & ~leaf,
         values=values,
     )
-
-
-def leaves(ensemble: TreeEnsemble, x: Node) -> Node:
-    """i64[N, T]: the leaves as the source numbers them."""
-    return replace(ensemble, output="leaf")(x)
-
-
-def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
-    """f64[N, S, K]: init, or the ensemble's base, and the sums after each round of trees, added in their order. K trees make a
-    round where a tree has one value, and one tree where its leaves are vectors."""
-    outputs = ensemble.n_outputs
-    values = ensemble.values.astype(np.float64)
-    first = outputs // values.shape[1]
-    if init is None:
-        values[: ensemble.leaf_counts[:first].sum()] += np.repeat(
-            ensemble.base.reshape(first, -1), ensemble.leaf_counts[:first], axis=0
-        )
-    reached = leaves(replace(ensemble, leaf_ids=np.arange(len(values))), x)
-    rounds = ensemble.n_trees // first
-    terms = t.reshape(t.take(values, reached, axis=0), N, rounds, outputs)
-    if init is None:
-        return t.cumsum(terms, 1)
-    sums = t.cumsum(t.concat([t.reshape(init, N, 1, outputs), terms]), 1)
-    return t.take(sums, np.arange(1, rounds + 1), axis=1)
 
 
 def _ensemble(trees: Sequence[Any]) -> TreeEnsemble:
