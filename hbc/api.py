@@ -213,7 +213,8 @@ class Builder:
         whole = None
         if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
             whole = functools.partial(compiler.export_graph, plan.graph)
-        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole, makes_rows)
+        in_blocks = _makes_rows_of_text(plan.graph)
+        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole, in_blocks)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()
@@ -243,6 +244,10 @@ class Builder:
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _makes_rows_of_text(graph: Graph) -> bool:
+    return any(node.op.rows == "makes" and any(source.type.dtype == "str" for source in node.inputs) for node in graph.nodes)
 
 
 def _as_arrays(node: Node) -> Node | None:

@@ -14,7 +14,8 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import OneHot, OneHotEntries
+from hbc.ops.features import OneHot
+from hbc.ops.sparse import held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
@@ -230,8 +231,7 @@ def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
     parts = node.inputs if isinstance(node.op, Concat) else (node,)
     if not all(type(part.op) is OneHot and len(part.op.source) and (np.diff(part.op.source) >= 0).all() for part in parts):
         return outputs
-    held = [OneHotEntries(part.op.source, part.op.value, part.op.dtype)(*part.inputs) for part in parts]  # type: ignore[attr-defined]
-    return {**outputs, "transform": (held[0] if len(held) == 1 else Concat(1)(*held),)}
+    return {**outputs, "transform": (held_one_hot(list(parts)),)}
 
 
 def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
