@@ -9,6 +9,7 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.features import Lookup, OneHot
+from hbc.ops.text import Entries
 
 MOST_CODES = 4096
 """Codes from 0 up to this are looked up in a table."""
@@ -61,6 +62,21 @@ class EntriesOf(Operator):
 
     def lower(self, x: Node, y: Node) -> Node:
         return y
+
+
+def held_entries(node: Node) -> Node | None:
+    """What follows the entries of an array one by one, computed from the array by the device: 100,000 rows of four take 1.3 ms so,
+    and 16 by the host. None where it is no chain of operators on Entries."""
+    chain = []
+    while node.op.rows == "keeps" and len(node.inputs) == 1:
+        chain.append(node.op)
+        node = node.inputs[0]
+    if not isinstance(node.op, Entries):
+        return None
+    y = x = node.inputs[0]
+    for op in reversed(chain):
+        y = op(y)
+    return EntriesOf()(x, y) if x.type.shape == y.type.shape else None
 
 
 def held_one_hot(parts: list[Node]) -> Node:

@@ -15,7 +15,7 @@ from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot
-from hbc.ops.sparse import held_one_hot
+from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
@@ -224,10 +224,14 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
-    """Where `transform` returns one-hot codes in a sparse matrix, only their ones are computed."""
+    """Where `transform` returns a sparse matrix of one-hot codes, or one that is computed from a dense matrix, the host only puts it
+    together."""
     if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
         return outputs
     (node,) = outputs["transform"]
+    entries = held_entries(node)
+    if entries is not None:
+        return {**outputs, "transform": (entries,)}
     parts = node.inputs if isinstance(node.op, Concat) else (node,)
     if not all(type(part.op) is OneHot and len(part.op.source) and (np.diff(part.op.source) >= 0).all() for part in parts):
         return outputs
