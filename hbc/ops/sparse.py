@@ -97,7 +97,7 @@ def held_one_hot(parts: list[Node]) -> Node:
 def _places(x: Node, values: list[Array], first: int) -> Node:
     """i32[N, F]: the number of each value among values[0], values[1], …, from `first` on; -1 where it is not among its column's."""
     starts = first + np.cumsum([0, *map(len, values)])[:-1]
-    if not x.type.is_float and all(len(v) and 0 <= v.min() and v.max() < MOST_CODES for v in values):
+    if not x.type.is_float and all(len(v) and v.min() >= 0 and v.max() < MOST_CODES for v in values):
         size = int(max(v.max() for v in values)) + 2  # -1 stands first
         table = np.full((len(values), size + 1), -1, np.int32)
         for row, column, start in zip(table, values, starts, strict=True):

@@ -24,7 +24,9 @@ from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
-LINEAR_RANK = 24  # edges up to which counting all of them is faster than a binary search
+LINEAR_RANK = (
+    256  # bytes of edges up to which counting all of them is faster than a binary search (4 columns of 43: 1.9 to 3.8 ns)
+)
 PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
 
 
@@ -292,7 +294,7 @@ def _rank(f: Function, node: Node) -> None:
     assert isinstance(op, columns.Rank)
     width, count = op.edges.shape
     dtype = x.type.dtype
-    if count <= LINEAR_RANK or not x.type.is_float:
+    if op.edges[:1].nbytes <= LINEAR_RANK:
         with f.grid([width]) as (column,):
             total = f.scratch(f.lanes, "i32")
             with f.lane() as lane:
@@ -305,7 +307,8 @@ def _rank(f: Function, node: Node) -> None:
                 f.store(node, column, f.row(lane), total[lane])
         return
     levels = count.bit_length()
-    padded = np.full((width, (1 << levels) - 1), np.inf, op.edges.dtype)
+    largest = np.inf if x.type.is_float else np.iinfo(op.edges.dtype).max
+    padded = np.full((width, (1 << levels) - 1), largest, op.edges.dtype)
     padded[:, :count] = op.edges
     edges = f.own(padded, dtype)
     with f.each_row() as row, f.grid([width]) as (column,):
