@@ -61,17 +61,21 @@ def ratio(workload: dict[str, Any], engine: str, rows: int | str) -> float | Non
 
 
 def summary(results: dict[str, Any]) -> str:
-    """A line a workload: hbc against the fastest peer at the largest batch and at one row, with the goals."""
+    """A line a workload: hbc against the fastest peer at the largest batch and at one row, with the goals; and what part of its time
+    the largest batch needs by the limit of the processor (benchmarks/limits.py)."""
     batches = results["settings"]["batches"]
     ends = ((max(batches), "rows"), (min(batches), "one_row"))
     headings = [f"{rows:,} row{'s' * (rows > 1)}: µs a row | ratio | fastest peer | goal" for rows, _ in ends]
-    lines = [f"| {MAIN} | {' | '.join(headings)} |", "|" + "---|" * (1 + 4 * len(ends))]
+    lines = [f"| {MAIN} | {' | '.join(headings)} | limit of the trees, µs a row | share |", "|" + "---|" * (3 + 4 * len(ends))]
     for name, workload in results["workloads"].items():
         cells = []
         for rows, goal in ends:
             time, peer = microseconds(workload["engines"].get(MAIN, {}), rows), fastest_peer(workload, rows)
             cells += [figure(None if time is None else time / rows), times(ratio(workload, MAIN, rows))]
             cells += ["–" if peer is None else peer[1], times(workload["goals"][goal])]
+        limit, most = (workload.get("limit") or {}).get("us"), max(batches)
+        time = microseconds(workload["engines"].get(MAIN, {}), most)
+        cells += [figure(limit), "–" if limit is None or time is None else f"{limit * most / time:.0%}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     failed = failures(results)
     return "\n".join(["## Summary", "", *lines, *(["", "hbc failed: " + "; ".join(failed)] if failed else [])])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import engines as registry
-from benchmarks import machine, report, trees
+from benchmarks import limits, machine, report, trees
 from benchmarks.engines import Engine, Task
 from benchmarks.engines.process import EngineError, Process
 
@@ -98,7 +98,7 @@ def run(workload: trees.Workload, engines: Sequence[Engine], size: trees.Size, s
         for process in running.values():
             process.end()
     goals = dict(zip(("rows", "one_row"), workload.goals, strict=True))
-    return {"model": prepared.facts, "goals": goals, "engines": results}
+    return {"model": prepared.facts, "goals": goals, "limit": limits.limit(prepared), "engines": results}
 
 
 def _started(engine: Engine, prepared: trees.Prepared, settings: Settings, result: dict[str, Any]) -> Process | None:

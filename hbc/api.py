@@ -213,8 +213,8 @@ class Builder:
         whole = None
         if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
             whole = functools.partial(compiler.export_graph, plan.graph)
-        in_blocks = _makes_rows_of_text(plan.graph)
-        return HostedExecutable(parts.before, device, frozenset(parts.device.outputs), parts.after, whole, in_blocks)
+        methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
+        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()
@@ -246,8 +246,10 @@ class Builder:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
 
 
-def _makes_rows_of_text(graph: Graph) -> bool:
-    return any(node.op.rows == "makes" and any(source.type.dtype == "str" for source in node.inputs) for node in graph.nodes)
+def _makes_rows_of_much(graph: Graph) -> bool:
+    """Whether the host makes Rows of text, or of arrays that are large themselves."""
+    sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    return any(source.type.dtype == "str" or source.type.columns > 256 for source in sources)
 
 
 def _as_arrays(node: Node) -> Node | None:

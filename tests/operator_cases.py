@@ -38,7 +38,7 @@ from hbc.ops.features import (
 )
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.nearest import Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything
@@ -220,6 +220,8 @@ CASES["ArgMax"] += [
     (t.ArgMax(2), [_ties("f32", 24).reshape(ROWS, 3, 8)]),
     (t.ArgMax(1), [_ties("f64", 24).reshape(ROWS, 3, 8)]),
 ]
+CASES["CumSum"] = [(t.CumSum(1), [rows("f64", width)]) for width in (1, 7)]
+CASES["CumSum"] += [(t.CumSum(axis), [rows("f64", 24).reshape(ROWS, 3, 8)]) for axis in (1, 2)]
 TOLERANCES.update(dict.fromkeys(("MatMul", "BlockMatMul", "Sum"), SUMS))
 
 
@@ -243,6 +245,13 @@ CASES["Smallest"] = [
     for width, t_smallest in ((40, Smallest(5)), (7, Smallest(7)), (9, Smallest(1)), (30, Smallest(2)), (33, Smallest(20)))
 ]
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
+CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
+CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
+_numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
+CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
+CASES["ScatterEntries"] = [(ScatterEntries(9), [_numbers, summable("f64", 4)])]
+CASES["Present"] = [(Present(), [rows("f64", 5)])]
+CASES["PresentEntries"] = [(PresentEntries(), [rows("f64", 5)])]
 
 
 def _shares(classes: int) -> Array:
@@ -318,7 +327,7 @@ CASES["Categorize"] = [
 CASES["Linear"] = [
     (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS
 ]
-CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS]
+CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS] + [(Softmax(), [rows("f64", 24).reshape(ROWS, 3, 8)])]
 CASES["LogSoftmax"] = [(LogSoftmax(), [rows(dtype, 4)]) for dtype in FLOATS]
 CASES["Logistic"] = [(Logistic(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
@@ -485,8 +494,11 @@ CASES["WeightedMedian"] = [
     for dtype in FLOATS
     for weights in ([2.0], [0.5, 0.25, 1.3], [1.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.4, 0.3, 0.9, 2.2, 0.6])
 ]
-CASES["WeightedMedian"] = [
-    (WeightedMedian(np.random.default_rng(width).random(width)), [rows(dtype, width)]) for dtype in FLOATS for width in (1, 6)
+CASES["WeightedMedian"] += [
+    (WeightedMedian(np.random.default_rng(width).random(width), staged), [rows(dtype, width)])
+    for dtype in FLOATS
+    for width in (1, 6)
+    for staged in (False, True)
 ]
 CASES["CategoryPlanes"] = [
     (

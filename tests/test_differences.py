@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+from lightgbm import LGBMRegressor
+from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.decomposition import SparsePCA
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA, SparsePCA
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder
 
 import hbc
 
@@ -54,8 +60,53 @@ def test_unknown_categories_are_warned_of_as_in_the_source(options: dict[str, An
     model = OneHotEncoder(sparse_output=False, **options).fit(known)
     compiled = hbc.convert(model, "numpy")
     compiled.transform(known)
-    with pytest.warns(UserWarning) as expected:
+    with pytest.warns(UserWarning, match="unknown categories") as expected:
         values = model.transform(other)
-    with pytest.warns(UserWarning) as found:
+    with pytest.warns(UserWarning, match="unknown categories") as found:
         np.testing.assert_array_equal(compiled.transform(other), values)
     assert [str(warning.message) for warning in found] == [str(warning.message) for warning in expected]
+
+
+NARROW = (np.bool_, np.int8, np.uint8, np.int16, np.uint16)
+
+
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(), GaussianNB(), PCA(2), make_pipeline("passthrough", LinearRegression())]
+)
+def test_narrow_integers_beside_float32_parameters_are_float32(model: Any) -> None:
+    """numpy's common dtype."""
+    ones = (X > 0).astype(np.float32)
+    model.fit(ones, Y)
+    compiled = hbc.convert(model, "numpy")
+    method = next(name for name in ("predict_proba", "predict", "transform") if hasattr(model, name))
+    for dtype in (*NARROW, np.int32):
+        expected, found = getattr(model, method)(ones.astype(dtype)), getattr(compiled, method)(ones.astype(dtype))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, strict=True)
+
+
+def test_selected_columns_keep_any_dtype() -> None:
+    whole = np.arange(12).reshape(4, 3)
+    models = [VarianceThreshold().fit(whole), Binarizer(threshold=4).fit(whole), FunctionTransformer()]
+    for model in (*models, make_pipeline(models[0], models[1])):
+        compiled = hbc.convert(model, "numpy", whole)
+        for dtype in (*NARROW, np.int32, ">f8", ">i4", "float32"):
+            found, expected = compiled.transform(whole.astype(dtype)), model.transform(whole.astype(dtype))
+            np.testing.assert_array_equal(found, expected, strict=True)
+            assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (SimpleImputer(strategy="most_frequent").fit(X), X > 0),
+        (MissingIndicator(features="all").fit(X), X > 0),
+        (LGBMRegressor(n_estimators=2, verbose=-1).fit(X, Y), sparse.csr_array(X.astype(np.int64))),
+        (KMeans(2, n_init=1).fit(X), X.astype(np.float32)),
+    ],
+)
+def test_dtypes_that_the_source_rejects(model: Any, data: Any) -> None:
+    method = "predict" if hasattr(model, "predict") else "transform"
+    with pytest.raises((TypeError, ValueError)):
+        getattr(model, method)(data)
+    with pytest.raises(hbc.InvalidInputError):
+        getattr(hbc.convert(model, "numpy"), method)(data)

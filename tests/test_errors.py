@@ -12,10 +12,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
-import sklearn
 import torch
 from sklearn.cluster import DBSCAN
-from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -312,19 +310,3 @@ def test_errors_travel_and_have_their_parents(error: hbc.HbcError, parents: tupl
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert again.facts == error.facts
-
-
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_frames_as_results_are_refused(everywhere: bool) -> None:
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    scaler = StandardScaler().fit(X)
-    model = make_pipeline(scaler, PCA(2)).fit(X)
-    if not everywhere:
-        model.set_output(transform="pandas")
-    with sklearn.config_context(transform_output="pandas" if everywhere else "default"):
-        for refused in (model, scaler):
-            with pytest.raises(hbc.UnsupportedOperatorError, match="set_output"):
-                hbc.convert(refused, "numpy")
-    with sklearn.config_context(transform_output="default"):
-        hbc.convert(model.set_output(transform="default"), "numpy")
-        hbc.convert(make_pipeline(StandardScaler().set_output(transform="pandas"), PCA(2)).fit(X), "numpy")

@@ -44,6 +44,20 @@ def test_what_the_method_returns(model: Any, method: str, dtype: str) -> None:
         np.testing.assert_array_equal(handle(data, out), getattr(model, method)(data))
 
 
+@pytest.mark.parametrize("kind", ["<U5", object])
+def test_class_labels(kind: Any) -> None:
+    source = LogisticRegression().fit(X, np.array(["below", "above"])[Y].astype(kind))
+    model = hbc.convert(source, "tvm", threads=1)
+    handle = model.bind("predict", np.float64)
+    for n in (1, 300):
+        data, expected, out = X[:n].copy(), source.predict(X[:n]), handle.empty(n)
+        for _ in range(4):
+            for found in (model.predict(data), handle(data), handle(data, out)):
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+            out[...] = "below"
+
+
 def test_results_are_new_memory(model: Any) -> None:
     handle, data = model.bind("predict_proba"), X.astype(np.float32)
     first = handle(data)

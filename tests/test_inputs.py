@@ -20,7 +20,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
-from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -526,7 +525,6 @@ def test_families_that_compute_in_the_dtype_of_the_input():
         FeatureAgglomeration(2, pooling_func=np.sum): [np.float16],
     }
     single = {
-        GaussianNB(): [np.uint8, np.int16, np.bool_],
         KernelRidge(): [np.float16],
     }  # float32 models compute with these in float32
     for model, dtypes in (narrow | single).items():

@@ -38,15 +38,50 @@ def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm:
         np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "kd_tree"])
-def test_kneighbors_has_the_distances_also_where_points_tie(algorithm: str) -> None:
-    X = _whole_numbers(80, 3)
-    model = NearestNeighbors(n_neighbors=6, algorithm=algorithm).fit(X)
-    queries = _whole_numbers(30, 3)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+def test_kneighbors_lists_equally_distant_points_in_the_sources_order(algorithm: str, backend: str) -> None:
+    """Fewer queries than points: of more, brute force lists in another order there."""
+    X, queries = _whole_numbers(80, 3), _whole_numbers(30, 3)
+    for p, k, leaf_size in ((2, 6, 30), (1, 15, 5)):
+        model = NearestNeighbors(n_neighbors=k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X)
+        for found, expected in zip(hbc.convert(model, backend).kneighbors(queries), model.kneighbors(queries), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_more_than_15_neighbours_have_their_distances_where_points_tie() -> None:
+    X, queries = _whole_numbers(80, 3), _whole_numbers(30, 3)
+    model = NearestNeighbors(n_neighbors=20).fit(X)
     distances, indices = hbc.convert(model, "numpy").kneighbors(queries)
     expected, _ = model.kneighbors(queries)
     np.testing.assert_array_equal(distances, expected)
     np.testing.assert_allclose(np.linalg.norm(X[indices] - queries[:, None], axis=2), expected)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        NearestNeighbors(n_neighbors=4, algorithm="kd_tree"),
+        KNeighborsClassifier(3, algorithm="ball_tree", metric="chebyshev"),
+        KNeighborsRegressor(4, p=1),
+        KNeighborsRegressor(5, algorithm="brute"),
+    ],
+    ids=["NearestNeighbors", "KNeighborsClassifier", "KNeighborsRegressor", "KNeighborsRegressor brute"],
+)
+def test_kneighbors_is_the_same_where_no_points_tie(model: Any, backend: str) -> None:
+    """Indices one by one, and distances to the last bit but by brute force, where they are √(x² - 2xy + y²) of a matrix product."""
+    rng = np.random.default_rng(6)
+    X, queries = rng.standard_normal((120, 2)), rng.standard_normal((60, 2))
+    model.fit(X, rng.integers(0, 3, 120))
+    compiled = hbc.convert(model, backend)
+    for data in (queries, queries[:1], X[:20]):
+        expected, neighbours = model.kneighbors(data)
+        distances, indices = compiled.kneighbors(data)
+        assert indices.dtype == neighbours.dtype
+        np.testing.assert_array_equal(indices, neighbours)
+        rtol = 1e-7 if model.algorithm == "brute" else 0
+        np.testing.assert_allclose(distances, expected, rtol=rtol, atol=1e-7 if rtol else 0)
 
 
 def test_a_row_without_neighbours_is_rejected_where_the_source_rejects_it() -> None:

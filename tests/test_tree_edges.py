@@ -6,7 +6,7 @@ import copy
 import functools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import lightgbm as lgb
@@ -222,14 +222,39 @@ def marked(value: Any, name: str) -> Any:
 @pytest.mark.parametrize(("backend", "strategy"), [marked(way, way[0]) for way in WAYS])  # varies fastest: fitted once
 @pytest.mark.parametrize("name", [marked((name,), name) for name in MODELS])
 def test_edges(name: str, backend: str, strategy: str) -> None:
-    """Every method, for many rows and few, of both float dtypes."""
-    model, X = fitted(name)
-    compiled = hbc.convert(model, backend, strategy=strategy, threads=1)
+    """Every method, for many rows and few, of both float dtypes; of float32 TVM compiles one method here (see test_estimators.py),
+    another one for the next model and for the other strategy."""
+    compiled = converted(name, backend, strategy)
     if name.startswith("depth 60"):
         assert max(int(node.op.depths.max()) for node in compiled.graph.nodes if isinstance(node.op, TreeEnsemble)) >= 60
-    X = np.concatenate([X, -X, np.zeros_like(X[:1]), -np.zeros_like(X[:1])])
-    for data in (X, X.astype(np.float32), X[:1], X[5:22]):
-        for method in compiled.methods:
+    methods = whole(compiled)
+    turn = list(MODELS).index(name) + (strategy == "scan")
+    check(name, compiled, methods, np.float64)
+    check(name, compiled, [methods[turn % len(methods)]] if backend == "tvm" else methods, np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["walk", "scan"])
+@pytest.mark.parametrize("name", MODELS)
+def test_edges_of_float32_on_tvm(name: str, strategy: str) -> None:
+    compiled = converted(name, "tvm", strategy)
+    check(name, compiled, whole(compiled), np.float32)
+
+
+def whole(compiled: Any) -> list[str]:
+    """The methods but for the staged ones, which have their tests in the table."""
+    return [method for method in compiled.methods if not method.startswith("staged")]
+
+
+def converted(name: str, backend: str, strategy: str) -> Any:
+    return hbc.convert(fitted(name)[0], backend, strategy=strategy, threads=1)
+
+
+def check(name: str, compiled: Any, methods: Sequence[str], dtype: Any) -> None:
+    model, X = fitted(name)
+    X = np.concatenate([X, -X, np.zeros_like(X[:1]), -np.zeros_like(X[:1])]).astype(dtype)
+    for data in (X, X[:1], X[5:22]):
+        for method in methods:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 expected = source(model, method, data)

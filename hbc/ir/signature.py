@@ -25,6 +25,9 @@ class InputSpec:
     `absent_is_missing`: what they leave out is NaN to it, not 0.
     `integer_bits`: of the columns that are computed with in their own dtype, the least width at which integers are computed as
     int64 are (0 for other columns; empty: there is none).
+    `frames_as_f64`: the columns whose float32 it takes for float64 where the frame is not of pandas.
+    `narrow_as_f32`: bool and integers of 8 and 16 bits give what they give as float32. `float_entries`: sparse matrices must be floats.
+    `own_dtype`: what `transform` returns of an array has its dtype.
     `items`: "documents" (strings), "dicts" or "lists" for models that take a sequence of these instead of a matrix.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
@@ -42,10 +45,33 @@ class InputSpec:
     ndim: int = 2
     integer_bits: tuple[int, ...] = ()
     none_apart: tuple[int, ...] = ()
+    frames_as_f64: tuple[int, ...] = ()
     items: str = ""
+    narrow_as_f32: bool = False
+    float_entries: bool = False
+    own_dtype: bool = False
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"
+
+
+FRAME_LIBRARIES = ("pandas", "polars")
+"""In whose frames results may come."""
+
+
+@dataclass(frozen=True)
+class FrameOutput:
+    """A result that is a frame (scikit-learn's `set_output`): its library and its column names. `origins`: for every column the
+    column of the input that it is, as the caller gave it, or -1 for one that the graph computes; those come in blocks, in order.
+    `index`: it has the index of a pandas frame that is given. `native`: the source computes with the caller's frame itself, which
+    must then be of this library. `arrays`: whether arrays may be given, of which the source would check columns that are kept."""
+
+    library: str
+    names: tuple[str, ...]
+    origins: tuple[int, ...]
+    index: bool = False
+    native: bool = False
+    arrays: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,13 +80,14 @@ class ModelInfo:
     types cannot say (labels as `<U3`, `object`, …), by method, and the dtype and shape of what a method returns for zero rows
     where that is not what it returns otherwise. `sparse`: the classes of scipy.sparse in which a method returns what it
     computes of an array, of a CSR matrix, and of a CSC matrix ("" for an array; " i64" behind it stands for indices of int64, " *"
-    for an array or a matrix of scipy's as the input is one)."""
+    for an array or a matrix of scipy's as the input is one). `frames`: the methods that return a frame."""
 
     source: str
     attributes: dict[str, object]
     output_dtypes: dict[str, str]
     without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    frames: dict[str, FrameOutput] = field(default_factory=dict)
 
 
 Kind = DType | Literal["unread"]

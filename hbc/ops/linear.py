@@ -43,20 +43,21 @@ class Linear(Operator):
 
 @operator
 class Softmax(Operator):
-    """y[N, K] = e^(x - max x) / Σ e^(x - max x) along K; dtype kept (sklearn.utils.extmath.softmax)."""
+    """y[N, …, K] = e^(x - max x) / Σ e^(x - max x) along K; dtype kept (sklearn.utils.extmath.softmax)."""
 
     def infer(self, x: TensorType) -> TensorType:
-        if not x.is_float or len(x.shape) != 2:
-            raise TypeError("the operand must be a float matrix")
+        if not x.is_float or len(x.shape) < 2:
+            raise TypeError("the operand must be floats of two axes or more")
         return x
 
     def evaluate(self, x: Array) -> Array:
-        shifted = np.exp(x - x.max(axis=1, keepdims=True))
-        return shifted / shifted.sum(axis=1, keepdims=True)
+        shifted = np.exp(x - x.max(axis=-1, keepdims=True))
+        return shifted / shifted.sum(axis=-1, keepdims=True)
 
     def lower(self, x: Node) -> Node:
-        shifted = t.exp(t.sub(x, t.max_(x, axis=1, keepdims=True)))
-        return t.div(shifted, t.sum_(shifted, axis=1, keepdims=True))
+        axis = len(x.type.shape) - 1
+        shifted = t.exp(t.sub(x, t.max_(x, axis=axis, keepdims=True)))
+        return t.div(shifted, t.sum_(shifted, axis=axis, keepdims=True))
 
 
 @operator

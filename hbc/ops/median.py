@@ -15,16 +15,23 @@ class WeightedMedian(Operator):
 
     weights f64[T]; x f32|f64[N, T]. Weights are added in the order of the sorted row, as
     sklearn.ensemble.AdaBoostRegressor does (equal values in any order, NaN last).
+    staged: y[N, T] instead, the medians of the first 1, 2, … columns.
     """
 
     weights: Array
+    staged: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.is_float or x.columns != len(self.weights) or not len(self.weights):
             raise TypeError(f"x must be floats with {len(self.weights)} columns, one a weight")
-        return TensorType(x.dtype, (N,))
+        return TensorType(x.dtype, x.shape if self.staged else (N,))
 
     def evaluate(self, x: Array) -> Array:
+        if self.staged:
+            return np.stack([self._of_first(x[:, :stage]) for stage in range(1, x.shape[1] + 1)], axis=1)
+        return self._of_first(x)
+
+    def _of_first(self, x: Array) -> Array:
         order = np.argsort(x, axis=1)
         reached = np.cumsum(self.weights[order], axis=1)
         place = (reached >= 0.5 * reached[:, -1:]).argmax(axis=1)
@@ -42,12 +49,13 @@ class WeightedMedian(Operator):
         before = t.logical_or(smaller, t.logical_and(same, earlier))
         rank = t.sum_(t.cast(before, "i32"), axis=2)
         place = t.constant(np.arange(size, dtype=np.int32)[None, :, None])
-        here = t.equal(t.reshape(rank, N, 1, size), place)
-        weights = t.sum_(t.where(here, t.constant(self.weights[None, None].astype(np.float64)), 0.0), axis=2)
-        reached = [t.take(weights, np.array([0]), axis=1)]
-        for column in range(1, size):
-            reached.append(t.add(reached[-1], t.take(weights, np.array([column]), axis=1)))
-        enough = t.less_equal(t.mul(reached[-1], 0.5), t.concat(reached))
-        median = t.argmax(t.cast(enough, "i32"), 1)
-        chosen = t.equal(t.cast(rank, "i64"), t.reshape(median, N, 1))
-        return t.sum_(t.where(chosen, x, 0.0), axis=1)
+        order = t.argmax(t.equal(t.reshape(rank, N, 1, size), place), 2)
+        # [N, stages, T]: the weights in the order of the row, those of later stages left out.
+        weights = t.reshape(t.take(self.weights.astype(np.float64), order, axis=0), N, 1, size)
+        columns = np.arange(size)[None, :, None] if self.staged else np.array([[[size - 1]]])
+        counts = t.less_equal(t.reshape(order, N, 1, size), columns)
+        reached = t.cumsum(t.where(counts, weights, 0.0), 2)
+        half = t.mul(t.take(reached, np.array([size - 1]), axis=2), 0.5)
+        median = t.argmax(t.logical_and(counts, t.less_equal(half, reached)), 2)
+        medians = t.take_along(t.take_along(x, order), median)
+        return medians if self.staged else t.reshape(medians, N)

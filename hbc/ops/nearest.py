@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
 
@@ -18,14 +21,21 @@ class Smallest(t.TensorOperator):
     children are equal (sklearn.utils._heap.heap_push). Columns are pushed in order; with a second operand order[N, M / block] (i64,
     every block once) in blocks of as many columns, block order[n, 0] first. +inf and NaN never enter: places
     that stay empty hold M. x is a float, nowhere -inf.
+
+    ties = "heap": equal numbers stand as they do in that heap's array in the end, not by column (an insertion sort is stable, which
+    is what sklearn.utils._sorting.simultaneous_sort does to up to INSERTION places); "heaps": as they do after the array has been
+    pushed into a second heap (ArgKmin where it runs in parallel over the training points).
     """
 
     k: int
     block: int = 0
+    ties: Literal["column", "heap", "heaps"] = "column"
 
     def infer(self, x: TensorType, order: TensorType | None = None) -> TensorType:
         if not x.is_float or len(x.shape) != 2 or not 1 <= self.k <= x.columns:
             raise TypeError(f"the operand must be a float matrix of at least {self.k} columns")
+        if self.ties != "column" and self.k > INSERTION:
+            raise TypeError(f"equal ones among more than {INSERTION} can only stand by column")
         if (order is None) != (self.block == 0):
             raise TypeError("an order is given exactly where there are blocks")
         if order is not None and (order.dtype != "i64" or order.shape != (x.shape[0], x.columns // self.block)):
@@ -38,23 +48,34 @@ class Smallest(t.TensorOperator):
         places = np.argsort(x, axis=1, kind="stable")[:, : self.k + 1]
         numbers = np.take_along_axis(x, places, 1)
         places = np.where(numbers < np.inf, places, width)[:, : self.k]
-        if self.k == width:
-            return places
-        # Only where the next number equals the last one that fits does it matter who was there first.
-        (tied,) = np.nonzero((numbers[:, -1] == numbers[:, -2]) & (numbers[:, -1] < np.inf))
+        # Only where the next number equals the last one that fits does it matter who was there first; or where any two are equal.
+        first = self.k - 1 if self.ties == "column" else 0
+        equal = (numbers[:, first:-1] == numbers[:, first + 1 :]) & (numbers[:, first:-1] < np.inf)
+        (tied,) = np.nonzero(equal.any(axis=1))
         if len(tied):
             columns = np.arange(width)[None]
             if order is not None:
                 columns = (order[tied, :, None] * self.block + np.arange(self.block)).reshape(len(tied), width)
-            left = _heaped(np.take_along_axis(x[tied], np.broadcast_to(columns, (len(tied), width)), 1), self.k)
-            left = np.sort(np.take_along_axis(np.broadcast_to(columns, (len(tied), width)), left, 1), axis=1)
-            numbers = np.take_along_axis(x[tied], left, 1)
+            columns = np.broadcast_to(columns, (len(tied), width))
+            numbers, left = _heaped(np.take_along_axis(x[tied], columns, 1), self.k)
+            if self.ties == "heaps":
+                numbers, again = _heaped(numbers, self.k)
+                left = np.take_along_axis(left, again, 1)
+            left = np.take_along_axis(columns, left, 1)
+            if self.ties == "column":
+                by_column = np.argsort(left, axis=1)
+                numbers, left = np.take_along_axis(numbers, by_column, 1), np.take_along_axis(left, by_column, 1)
+            left = np.where(numbers < np.inf, left, width)
             places[tied] = np.take_along_axis(left, np.argsort(numbers, axis=1, kind="stable"), 1)
         return places
 
 
-def _heaped(x: Array, k: int) -> Array:
-    """The columns that stay in the heap, for rows that fill it; a push of all rows at a time."""
+INSERTION = 15
+"""Places up to which the source sorts by insertion; it cuts more in two around a median, so that equal ones come in any order."""
+
+
+def _heaped(x: Array, k: int) -> tuple[Array, Array]:
+    """The numbers that stay in the heap, in its array, and their columns; a push of all rows at a time. Empty places are inf."""
     rows, width = x.shape
     depth = k.bit_length()
     every, columns = np.arange(rows), np.arange(width)
@@ -66,7 +87,7 @@ def _heaped(x: Array, k: int) -> Array:
         enters = (x < heap[:, :1]) & (columns > last[:, None])
         some = enters.any(axis=1)
         if not some.any():
-            return places[:, :k]
+            return heap[:, :k], places[:, :k]
         # A row that has nothing left to push pushes its root again, which changes nothing.
         place = np.where(some, enters.argmax(axis=1), places[:, 0])
         number = np.where(some, x[every, place], heap[:, 0])
@@ -176,3 +197,77 @@ class Distances(Operator):
             size = t.cast(t.add(t.absolute(x), np.abs(points)), "f64")
             return t.where(t.less(0.0, size), t.div(magnitude, size), t.constant(0.0))
         return magnitude
+
+
+@operator
+class Scatter(Operator):
+    """y[N, width] = the sum of values[n, j] over all j with columns[n, j] = c, f64; columns i64[N, k] within 0 … width - 1."""
+
+    width: int
+
+    def infer(self, columns: TensorType, values: TensorType) -> TensorType:
+        if columns.dtype != "i64" or values.dtype != "f64" or columns.shape != values.shape or len(columns.shape) != 2:
+            raise TypeError(f"columns {columns} and values {values} must be matrices of one shape, i64 and f64")
+        return TensorType("f64", (columns.shape[0], self.width))
+
+    def evaluate(self, columns: Array, values: Array) -> Array:
+        y = np.zeros((len(columns), self.width))
+        np.add.at(y, (np.arange(len(columns))[:, None], columns), values)
+        return y
+
+    def lower(self, columns: Node, values: Node) -> Node:
+        y = None
+        for i in range(columns.type.columns):
+            here = t.equal(t.take(columns, np.array([i]), axis=1), np.arange(self.width)[None])
+            value = t.where(here, t.take(values, np.array([i]), axis=1), 0.0)
+            y = value if y is None else t.add(y, value)
+        assert y is not None
+        return y
+
+
+@operator
+class ScatterEntries(Scatter):
+    """Scatter, for results that are sparse: every value is an entry, a 0 too, in its place in the row."""
+
+    rows = "makes"
+
+    def rows_of(self, columns: Array, values: Array) -> Rows:
+        indptr = np.arange(len(columns) + 1) * columns.shape[1]
+        return Rows(indptr, columns.ravel(), values.ravel(), self.width, unique=False)
+
+    def lower(self, columns: Node, values: Node) -> Node:
+        return Scatter(self.width)(columns, values)
+
+
+@operator
+class Present(Operator):
+    """y = x where x >= 0, else 0: what is negative (or NaN) is not there; x is f64[N, M]."""
+
+    removes_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype != "f64" or len(x.shape) != 2:
+            raise TypeError("x must be a matrix of f64")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.where(x >= 0, x, 0.0)
+
+    def lower(self, x: Node) -> Node:
+        return t.where(t.less_equal(0.0, x), x, 0.0)
+
+
+@operator
+class PresentEntries(Present):
+    """Present, for results that are sparse: all that is there is an entry, a 0 too; in a row by number, equal ones by column."""
+
+    rows = "makes"
+
+    def rows_of(self, x: Array) -> Rows:
+        row, column = np.nonzero(x >= 0)
+        order = np.lexsort((x[row, column], row))  # stable
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum((x >= 0).sum(axis=1))])
+        return Rows(indptr, column[order], x[row, column][order], x.shape[1])
+
+    def lower(self, x: Node) -> Node:
+        return Present()(x)

@@ -356,8 +356,7 @@ class Reduction(TensorOperator):
     def infer(self, x: TensorType) -> TensorType:
         _require(0 <= self.axis < len(x.shape), f"there is no axis {self.axis}")
         _require(not (x.batched and self.axis == 0), "rows cannot be reduced")
-        middle = (1,) if self.keepdims else ()
-        return TensorType(x.dtype, (*x.shape[: self.axis], *middle, *x.shape[self.axis + 1 :]))
+        return TensorType(x.dtype, (*x.shape[: self.axis], *(1,) * self.keepdims, *x.shape[self.axis + 1 :]))
 
 
 @operator
@@ -398,6 +397,21 @@ class Min(Reduction):
 
     def evaluate(self, x: Array) -> Array:
         return np.asarray(x.min(axis=self.axis, keepdims=self.keepdims))
+
+
+@operator
+class CumSum(TensorOperator):
+    """y = the sums of x's first 1, 2, … elements along axis, added strictly in index order; f64 (PyTorch adds f32 in f64)"""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require(x.dtype == "f64" and 0 <= self.axis < len(x.shape), f"the operand must be f64 with an axis {self.axis}")
+        _require(not (x.batched and self.axis == 0), "rows cannot be added up")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.cumsum(x, axis=self.axis)
 
 
 @operator
@@ -534,8 +548,16 @@ def _unary(op: type[Unary]) -> Callable[[Node], Node]:
     return lambda x: op()(x)
 
 
-def _binary(op: type[Binary]) -> Callable[[Operand, Operand], Node]:
+def _binary(op: type[TensorOperator]) -> Callable[[Operand, Operand], Node]:
     return lambda a, b: op()(*_operands(a, b))
+
+
+def _extreme(op: type[Max | Min]) -> Callable[..., Node]:
+    return lambda x, axis, keepdims=False: op(axis, keepdims)(x)
+
+
+def _along(op: type[ArgMax | CumSum]) -> Callable[[Node, int], Node]:
+    return lambda x, axis: op(axis)(x)
 
 
 neg, absolute, exp, expm1, log, log1p = map(_unary, (Neg, Abs, Exp, Expm1, Log, Log1p))
@@ -543,7 +565,8 @@ sqrt, tanh, sigmoid, floor, isnan, logical_not = map(_unary, (Sqrt, Tanh, Sigmoi
 sin, cos = map(_unary, (Sin, Cos))
 add, sub, mul, div, power, mod = map(_binary, (Add, Sub, Mul, Div, Pow, Mod))
 maximum, minimum, less, less_equal, equal = map(_binary, (Maximum, Minimum, Less, LessEqual, Equal))
-logical_and, logical_or = map(_binary, (And, Or))
+logical_and, logical_or, matmul, block_matmul = map(_binary, (And, Or, MatMul, BlockMatMul))
+max_, min_, argmax, cumsum = _extreme(Max), _extreme(Min), _along(ArgMax), _along(CumSum)
 
 
 def cast(x: Node, dtype: DType) -> Node:
@@ -555,28 +578,8 @@ def where(condition: Node, a: Operand, b: Operand) -> Node:
     return Where()(condition, *_operands(a, b))
 
 
-def matmul(x: Node, w: Operand) -> Node:
-    return MatMul()(*_operands(x, w))
-
-
-def block_matmul(x: Node, w: Operand) -> Node:
-    return BlockMatMul()(*_operands(x, w))
-
-
 def sum_(x: Node, axis: int, keepdims: bool = False, ordered: bool = False) -> Node:
     return Sum(axis, keepdims, ordered)(x)
-
-
-def max_(x: Node, axis: int, keepdims: bool = False) -> Node:
-    return Max(axis, keepdims)(x)
-
-
-def min_(x: Node, axis: int, keepdims: bool = False) -> Node:
-    return Min(axis, keepdims)(x)
-
-
-def argmax(x: Node, axis: int) -> Node:
-    return ArgMax(axis)(x)
 
 
 def take(values: Node | Array, indices: Node | Array, axis: int) -> Node:

@@ -115,6 +115,8 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
             case t.Sum(axis=axis):
                 size, last = int(node.inputs[0].type.shape[axis]), axis == len(node.inputs[0].type.shape) - 1
                 return np.full(_width(node), sources[0].sum()) if last else sources[0] * size
+            case t.CumSum(axis=axis):
+                return np.full(_width(node), sources[0].max() * int(node.type.shape[axis]))
             case t.Max() | t.Min() | t.Reshape() | t.Take():
                 same = _width(node) == len(sources[0]) and not isinstance(op, t.Take)
                 return sources[0] if same else np.full(_width(node), sources[0].max(initial=0.0))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
+from hbc.ir.types import Array
+from hbc.ops.tensor import Take
 from hbc.optimizer.place import ancestors, in_numpy, on_host
 
 BEFORE = "inputs"
@@ -21,11 +23,21 @@ class Partition:
     before: from the graph's inputs to the device's, as its one output `BEFORE`; None where they are the same.
     device: the graph's methods, as far as numbers go; a method that is computed from strings alone is not among them.
     after: for a method that the host finishes, from the device's results (if it has any), followed by the graph's inputs.
+    labels: of those methods in which it only looks the device's one result up in a table, the table.
     """
 
     before: Graph | None
     device: Graph
     after: Mapping[str, Graph]
+
+    @property
+    def labels(self) -> dict[str, Array]:
+        found = {}
+        for method, graph in self.after.items():
+            match graph.outputs[method]:
+                case (Node(op=Take(), inputs=(Node(op=Constant(table)), place)),) if place is graph.inputs[0]:
+                    found[method] = table
+        return found
 
 
 def partition(graph: Graph) -> Partition:

@@ -72,6 +72,20 @@ class Frame:
         if wrong:
             raise StringsNeeded([origin for origin in origins if origin is not None])
 
+    def blocks(self) -> tuple[Node, ...]:
+        """All columns as matrices, each of one dtype."""
+        return tuple(select_columns(run[0].node, [column.index for column in run]) for run in self._runs())
+
+    def _runs(self) -> list[list[Column]]:
+        """Neighbours of one matrix together."""
+        runs: list[list[Column]] = []
+        for column in self.columns:
+            if runs and runs[-1][0].node is column.node:
+                runs[-1].append(column)
+            else:
+                runs.append([column])
+        return runs
+
     def column(self, index: int) -> Node:
         """One column as a matrix [N, 1]."""
         return self.select([index]).matrix(strings=True)
@@ -88,13 +102,7 @@ class Frame:
         if not self.columns:
             raise Refusal("it is given no columns at all.", "Remove it from the pipeline.")
         common = "str" if "str" in kinds else dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
-        runs: list[list[Column]] = []
-        for column in self.columns:
-            if runs and runs[-1][0].node is column.node:
-                runs[-1].append(column)
-            else:
-                runs.append([column])
-        return t.concat([_cast(select_columns(run[0].node, [column.index for column in run]), common) for run in runs])
+        return t.concat([_cast(block, common) for block in self.blocks()])
 
 
 def _cast(node: Node, dtype: str) -> Node:

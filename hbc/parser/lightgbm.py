@@ -32,6 +32,7 @@ from hbc.parser.registry import (
     public_name,
     read_once,
     returns_without_rows,
+    sparse_matrices_must_be_floats,
 )
 from hbc.parser.sklearn.common import labels
 
@@ -351,6 +352,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     model = read_once(read_model, booster)
+    sparse_matrices_must_be_floats()
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +14,16 @@ from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot
+from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
+from hbc.parser.set_output import ADVICE, computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_format
+
+NARROW = 32
+"""Bits of the integers that numpy's common dtype with float32 is float64 for."""
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 """The dtypes of the variants that every model gets; other integers and bool are given as i64."""
@@ -55,23 +59,27 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
             _, kinds, graph = _variant(model, spec, sample.kinds)
             variants[kinds] = graph
     graph = next(iter(variants.values()))
-    if "transform" in graph.outputs:
-        _require_arrays(model, name)
-    return Parsed(_info(model, name, graph), spec, variants, sample)
+    info = _info(model, name, graph)
+    if "transform" in graph.outputs and (output := frame_output(model, spec.n_features)) is not None:
+        info = replace(info, frames={"transform": output}, sparse={})
+        if min(output.origins, default=-1) < 0:
+            spec = _own_integers(model, spec, variants)
+    return Parsed(info, spec, variants, sample)
 
 
-def _require_arrays(model: Any, name: str) -> None:
-    """Raise UnsupportedOperatorError where the source's transform gives frames (`set_output`)."""
-    config = sys.modules.get("sklearn")
-    kind = config.get_config()["transform_output"] if config is not None else "default"
-    last = model
-    while hasattr(last, "steps") and last.steps:
-        last = last.steps[-1][1]  # a pipeline returns what its last step does
-    kind = getattr(last, "_sklearn_output_config", {}).get("transform", kind)
-    if kind != "default":
-        reason = f"set_output(transform={kind!r}): its transform gives frames, where a compiled model gives arrays."
-        advice = 'Call set_output(transform="default") before convert, and name the columns by get_feature_names_out().'
-        raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, advice)])
+def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
+    """The columns of a frame have their dtypes for the caller to see: where they follow the integers of the input, these must be int64.
+    Raises UnsupportedOperatorError where each column has a dtype of its own."""
+    found = [[node.type.dtype for node in graph.outputs["transform"]] for graph in variants.values()]
+    follows = [
+        len(set(dtypes)) > 1 and not all(dtype.startswith("f") for dtype in dtypes) for dtypes in zip(*found, strict=True)
+    ]
+    if not any(follows):
+        return spec
+    if spec.dtype_by_column:
+        reason = "set_output: a part of it gives integers for integers and floats for floats, in columns of any dtype."
+        raise UnsupportedOperatorError(culprits=[Culprit(registry.public_name(type(model)), "model", reason, ADVICE)])
+    return replace(spec, integer_bits=(64,) * spec.n_features)
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
@@ -142,7 +150,12 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         except StringsNeeded as needed:
             strings |= set(needed.columns)
             continue
-        graph = Graph(inputs, _held_sparse(model, outputs)).verify()
+        output = frame_output(model, spec.n_features) if "transform" in outputs else None
+        if output is None:
+            outputs = _held_sparse(model, outputs)
+        else:
+            outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
+        graph = Graph(inputs, outputs).verify()
         if context.columns_by_name and not unread:
             unread = _unread_columns(graph, current)
             if unread:
@@ -158,7 +171,18 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         )
         apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
+        wide = _by_column([(x, 1) for x in context.widened], inputs, current)
+        spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
+        outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
+        own_dtype = any(_has_own_dtype(node, context.kept) for node in outcome)
+        spec = replace(spec, float_entries=spec.float_entries or context.float_entries, own_dtype=own_dtype)
         bits = _by_column(context.integer_bits, inputs, current)
+        narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)
+        if any(narrow):
+            # Where nobody else reads the input, it can be given as float32; otherwise it has to be wider.
+            as_f32 = all(narrow) and not any(bits) and not context.columns_by_name
+            spec = replace(spec, narrow_as_f32=as_f32)
+            bits = bits if as_f32 else list(map(max, bits, narrow))
         spec = replace(spec, integer_bits=tuple(map(max, bits, spec.integer_bits or bits)) if any(bits) else spec.integer_bits)
         return spec, current, graph
 
@@ -200,6 +224,12 @@ def _returns_text(model: Any) -> bool:
     return registry.public_name(type(model)) in registry.TEXT_LABELS
 
 
+def _has_own_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> bool:
+    """Whether the source gives y in the dtype of the model's input: y has columns of it as they are, or says so (`in_dtype_of`)."""
+    sources = [x for made, x in kept if made is y] or [y]
+    return y.type.dtype != "str" and None not in untouched(sources[0])
+
+
 def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     attributes: dict[str, object] = {}
     for attribute in ("classes_", "n_features_in_", "feature_names_in_", "n_outputs_"):
@@ -224,8 +254,8 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
-    """Where `transform` returns a sparse matrix of one-hot codes, or one that is computed from a dense matrix, the host only puts it
-    together."""
+    """Where `transform` returns one-hot codes or distances in a sparse matrix, or what it computes from a dense matrix's entries, the
+    host only puts the entries together."""
     if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
         return outputs
     (node,) = outputs["transform"]
@@ -233,9 +263,30 @@ def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
     if entries is not None:
         return {**outputs, "transform": (entries,)}
     parts = node.inputs if isinstance(node.op, Concat) else (node,)
-    if not all(type(part.op) is OneHot and len(part.op.source) and (np.diff(part.op.source) >= 0).all() for part in parts):
+    if all(map(_is_one_hot, parts)):
+        return {**outputs, "transform": (held_one_hot(list(parts)),)}
+    held = [_entries(part) for part in parts]
+    nodes = [part for part in held if part is not None]
+    if len(nodes) < len(held):
         return outputs
-    return {**outputs, "transform": (held_one_hot(list(parts)),)}
+    return {**outputs, "transform": (nodes[0] if len(nodes) == 1 else Concat(1)(*nodes),)}
+
+
+def _is_one_hot(node: Node) -> bool:
+    op = node.op
+    return type(op) is OneHot and len(op.source) > 0 and bool((np.diff(op.source) >= 0).all())
+
+
+def _entries(node: Node) -> Node | None:
+    """The same matrix, held as entries."""
+    if _is_one_hot(node):
+        return held_one_hot([node])
+    match node.op:
+        case Scatter(width):
+            return ScatterEntries(width)(*node.inputs)
+        case Present():
+            return PresentEntries()(*node.inputs)
+    return None
 
 
 def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:

@@ -25,11 +25,14 @@ import numpy as np
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Input, Node
 from hbc.ir.types import N
+from hbc.ops.checks import Check
+from hbc.ops.columns import SelectColumns
+from hbc.ops.tensor import Cast, Concat, cast
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.unsupported import reason_against
 
 Outputs = dict[str, tuple[Node, ...]]
-Result = Node | Mapping[str, Node | tuple[Node, ...]]
+Result = Node | Frame | Mapping[str, Node | tuple[Node, ...]]
 Converter = Callable[[Any, Any], Result]
 
 
@@ -218,8 +221,14 @@ class _Context:
     none_apart: list[Node | Frame] = field(default_factory=list)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     rounds_sparse: bool = False
+    widened: list[Node | Frame] = field(default_factory=list)
+    narrow: list[Node | Frame] = field(default_factory=list)
+    kept: list[tuple[Node, Node]] = field(default_factory=list)
+    float_entries: bool = False
+    polars: set[Node] = field(default_factory=set)
     rejects_sparse_nan: bool = False
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
+    frames: dict[tuple[Node, ...], Frame] = field(default_factory=dict)
 
 
 _context: ContextVar[_Context] = ContextVar("hbc_parser_context")
@@ -278,6 +287,10 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
     except Refusal as refusal:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
+    if isinstance(result, Frame):
+        blocks = result.blocks()
+        context.frames[blocks] = result
+        result = {"transform": blocks}
     outputs = result if isinstance(result, Mapping) else {"transform": result}
     values = {method: node if isinstance(node, tuple) else (node,) for method, node in outputs.items()}
     for method, nodes in values.items():
@@ -367,7 +380,16 @@ def integers_of_frames_are_f64() -> None:
 
 def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
     """The `transform` of an estimator inside another."""
-    (node,) = child(model, x, place)["transform"]
+    return as_matrix(transformed_child(model, x, place))
+
+
+def transformed_child(model: Any, x: Node | Frame, place: str) -> Node | Frame:
+    """The same; a Frame, where it has columns of several dtypes."""
+    nodes = child(model, x, place)["transform"]
+    frame = _context.get().frames.get(nodes)
+    if frame is not None:
+        return frame
+    (node,) = nodes
     _context.get().makers.setdefault(node, (model, x))
     return node
 
@@ -400,6 +422,43 @@ def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
     """Called by converters of estimators that compute in their input's own dtype, float16 included. Where x is the model's input,
     floats must be float32 or float64, and integers must have `integer_bits` to give what int64 gives."""
     _context.get().integer_bits.append((x, integer_bits))
+
+
+def narrow_integers_give_f32(x: Node | Frame) -> None:
+    """Called by converters of estimators that compute with float32 parameters in numpy's common dtype: float64 for int64, but float32
+    for bool and integers of 8 and 16 bits, where x is the model's input."""
+    _context.get().narrow.append(x)
+
+
+def in_dtype_of(x: Node, y: Node) -> Node:
+    """y, which the source gives in x's own dtype, whatever it is."""
+    _context.get().kept.append((y, x))
+    return y
+
+
+def sparse_matrices_must_be_floats() -> None:
+    """Called by converters of estimators that reject sparse matrices of integers. It counts where they are given the model's own input."""
+    context = _context.get()
+    if all(place == "best_estimator_" for place in context.path[1:]):
+        context.float_entries = True
+
+
+def read_from_frames(x: Node) -> Node:
+    """x as `check_array(dtype=FLOAT_DTYPES)` reads it from a frame. It looks for float32 among the dtypes of pandas only: from any
+    other library's frame it makes float64, of the caller's and of those that `set_output` makes between two estimators."""
+    context = _context.get()
+    context.widened.append(x)
+    return cast(x, "f64") if x.type.dtype == "f32" and _is_polars(x, context.polars) else x
+
+
+def given_as_polars(x: Node | Frame) -> None:
+    """Called where the source hands on a frame of polars."""
+    _context.get().polars.update({column.node for column in x.columns} if isinstance(x, Frame) else {x})
+
+
+def _is_polars(x: Node, known: set[Node]) -> bool:
+    passes = isinstance(x.op, (Check, Concat, SelectColumns, Cast)) and bool(x.inputs)
+    return x in known or (passes and all(_is_polars(source, known) for source in x.inputs))
 
 
 def sparse_values_round_otherwise() -> None:

@@ -14,6 +14,8 @@ from hbc.parser.registry import maker, public_name
 KEEPING = ("preprocessing", "feature_selection", "impute", "feature_extraction", "random_projection")
 """The packages of scikit-learn whose transformers give a sparse matrix for a sparse one."""
 
+GRAPHS = ("sklearn.neighbors.KNeighborsTransformer", "sklearn.neighbors.RadiusNeighborsTransformer")
+
 
 def is_sparse(x: Node | Frame) -> bool:
     """Whether the source library holds x in a sparse matrix (or did, before an operator that keeps columns apart)."""
@@ -49,7 +51,7 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
             return bool(getattr(m, option))
     if name == "sklearn.preprocessing.KBinsDiscretizer":
         return bool(m.encode == "onehot")
-    if name.startswith("sklearn.feature_extraction."):
+    if name.startswith("sklearn.feature_extraction.") or name in GRAPHS:
         return True
     if getattr(m, "dense_output", False):
         return False
@@ -58,7 +60,7 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
 
 ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
 KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler")
-WIDE_INDICES = ("preprocessing.LabelBinarizer",)
+WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))
 CONFIGURED = ("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection.")
 """Those whose results are scipy's arrays or matrices by scikit-learn's configuration, whatever they are given."""
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from hbc.errors import ArtifactError
 from hbc.ir import store
-from hbc.ir.graph import Graph, array_key
-from hbc.ir.signature import InputSpec, Kinds, ModelInfo, input_layout
+from hbc.ir.graph import Graph, Node, array_key
+from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, ModelInfo, input_layout
 from hbc.ir.text import print_graph, read_graph
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
 
@@ -47,6 +47,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "output_dtypes": contents.info.output_dtypes,
         "without_rows": contents.info.without_rows,
         "sparse": contents.info.sparse,
+        "frames": {method: asdict(output) for method, output in contents.info.frames.items()},
         "input": asdict(contents.spec),
         "variants": variants,
         "main": list(contents.main),
@@ -66,7 +67,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
         without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
         sparse = _sparse(document.get("sparse", {}))
-        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows, sparse)
+        frames = {method: _frame(output) for method, output in document.get("frames", {}).items()}
+        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows, sparse, frames)
         for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):
@@ -80,7 +82,9 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         graphs = {}
         for variant in document["variants"]:
             kinds: Kinds = tuple(variant["kinds"])
-            graphs[kinds] = _checked(read_graph(variant["graph"], arrays), kinds, spec)
+            graphs[kinds] = graph = _checked(read_graph(variant["graph"], arrays), kinds, spec)
+            for method, output in frames.items():
+                _check_frame(output, graph.outputs[method], len(kinds))
         main, settings = tuple(document["main"]), dict(document["settings"])
         if main not in graphs or len({tuple(graph.outputs) for graph in graphs.values()}) != 1:
             raise ValueError("variants that do not belong together")
@@ -114,6 +118,22 @@ def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
     if found != expected or not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
         raise ValueError(f"a graph with the inputs {found} where {expected} are wanted")
     return graph
+
+
+def _frame(document: Mapping[str, Any]) -> FrameOutput:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in document.items()}
+    output = FrameOutput(**fields)
+    if output.library not in FRAME_LIBRARIES or not all(isinstance(name, str) for name in output.names):
+        raise ValueError(f"a frame of {output.library}")
+    return output
+
+
+def _check_frame(output: FrameOutput, nodes: tuple[Node, ...], n_features: int) -> None:
+    """Raise ValueError unless the frame's columns are there: in the input, or among the graph's results."""
+    made = sum(origin < 0 for origin in output.origins)
+    width = sum(node.type.columns if len(node.type.shape) == 2 else 1 for node in nodes)
+    if len(output.names) != len(output.origins) or (made and made != width) or max(output.origins, default=-1) >= n_features:
+        raise ValueError(f"a frame of {len(output.names)} columns, of which {made} are computed, for results of {width}")
 
 
 def _sparse(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

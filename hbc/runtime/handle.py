@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.runtime.host import Labels
 
 if TYPE_CHECKING:
     from hbc.runtime.model import CompiledModel
@@ -34,7 +35,7 @@ class Handle:
     """
 
     __slots__ = (
-        *("_direct", "_input", "_least", "_model", "_output", "_prepared", "_returned", "_seen", "_width"),
+        *("_direct", "_input", "_least", "_model", "_names_classes", "_output", "_prepared", "_returned", "_seen", "_width"),
         *("dtype", "method", "out_dtype"),
     )
 
@@ -49,7 +50,8 @@ class Handle:
         self._least = max(ready.gate_of(method).min_rows, 1)
         self._returned = tuple(int(size) for size in nodes[0].type.shape[1:]) if len(nodes) == 1 else None
         self.out_dtype: np.dtype[Any] = model._dtypes.get(method, own)
-        self._direct = ready.direct(method) if self.out_dtype == own else None
+        self._direct = model._direct(method, variant)
+        self._names_classes = isinstance(self._direct, Labels)
         self._prepared = getattr(ready.executable, "prepared", None)
         # Arrays that came twice running: the array, its shape, and what is passed to the compiled code for it.
         self._input: tuple[Any, Any, Any] = (object(), None, None)
@@ -84,7 +86,7 @@ class Handle:
 
     def _again(self, which: int, array: Array) -> Any:
         """What is passed to the compiled code for an array: another form of it, if it comes for the second time."""
-        if array is not self._seen[which]:
+        if array is not self._seen[which] or (which and self._names_classes):
             self._seen[which] = array if len(array) <= MOST_ROWS else None
             return array
         passed = self._prepared(array)  # type: ignore[misc]

@@ -107,6 +107,9 @@ class Intake:
                 "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
             )
             raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
+        if self.spec.float_entries and X.dtype not in (np.float32, np.float64):
+            advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
+            raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
         if not self.spec.absent_is_missing or X.ndim != 2:
             dense = np.asarray(X.toarray())
             if not self.spec.sparse_nan and dense.dtype.kind == "f" and np.isnan(dense).any():
@@ -154,7 +157,7 @@ class Intake:
             )
         for i in self._own_dtype:
             self._require_width(i, array.dtype)
-        kinds = self.uniform[variant_dtype(array.dtype)]
+        kinds = self.uniform[self._kind(array.dtype)]
         arrays = []
         for dtype, pick, _ in self._layouts[kinds]:
             block = array if pick is None or array.ndim == 1 else array[:, pick]
@@ -192,7 +195,10 @@ class Intake:
         bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
         if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or (dtype.kind == "u" and bits == 64):
             wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
-            advice = "The source library would compute in that dtype there, with its rounding and overflow; hbc does not: cast the column."
+            advice = (
+                "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: cast the "
+                "column."
+            )
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
 
     # --- frames --------------------------------------------------------------------------------------------------------
@@ -202,11 +208,12 @@ class Intake:
             if len(table.names) != 1:
                 raise InvalidInputError(found=f"a frame with {_columns(len(table.names))}", expected="a vector")
             return self._from_array(table.column(0), None)
-        place = self._positions(table)
+        place = self.positions(table)
         if not self.texts and len(self.numbers) == len(place) == len(table.names) and place == list(range(len(place))):
             block = table.block()
             if block is not None:
-                return self._from_numbers(block.astype(np.float64) if self._widens(block.dtype) else block)
+                wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
+                return self._from_numbers(block.astype(np.float64) if wide else block)
         columns: dict[int, Array] = {}
         for i in self.texts:
             columns[i] = strings(table.column(place[i]), self._where(i))
@@ -216,6 +223,8 @@ class Intake:
                 values = self._floats(i, values)
             if i in self._own_dtype:
                 self._require_width(i, values.dtype)
+            if values.dtype == np.float32 and not table.pandas and i in self.spec.frames_as_f64:
+                values = values.astype(np.float64)
             columns[i] = values
         kinds = self._choose({i: columns[i].dtype for i in self.numbers})
         return kinds, self._assembled(kinds, columns, table.rows)
@@ -223,12 +232,13 @@ class Intake:
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
         found = {i: "f64" if self._widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
-        for variant in self.variants:
+        for variant in () if self.spec.narrow_as_f32 else self.variants:
             if all(variant[i] in (kind, "unread") for i, kind in found.items()):
                 return variant
         if not self.spec.dtype_by_column:
             common = np.result_type(*dtypes.values())
-            return self.uniform["f64" if self._widens(common) else variant_dtype(common)]
+            mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"  # an array of objects, in pandas
+            return self.uniform["f64" if self._widens(common) else variant_dtype(common) if mixed else self._kind(common)]
         if "f32" not in found.values():
             return self.uniform["f64"]
         single = [self.spec.describe_column(i) for i, kind in found.items() if kind == "f32"]
@@ -239,11 +249,16 @@ class Intake:
             advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
         )
 
+    def _kind(self, dtype: np.dtype[Any]) -> DType:
+        """The dtype of the variant for an array of this dtype."""
+        narrow = self.spec.narrow_as_f32 and dtype.kind in "biu" and dtype.itemsize <= 2
+        return "f32" if narrow else variant_dtype(dtype)
+
     def _widens(self, dtype: np.dtype[Any]) -> bool:
         """Whether the source takes a frame's numbers of this dtype for float64, but an array's for something else."""
         return self.spec.integers_as_f64 and dtype.kind in "iub"
 
-    def _positions(self, table: Table) -> list[int]:
+    def positions(self, table: Table) -> list[int]:
         """For every column of the model its position in the frame, as scikit-learn finds it; -1 for an unread one that is missing."""
         fitted, n = self.spec.feature_names, self.spec.n_features
         names = table.string_names()
@@ -298,6 +313,19 @@ class Intake:
 
     def _where(self, column: int) -> str:
         return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
+
+
+def as_given(found: Any, X: Any) -> Any:
+    """A result of X's own numbers in X's own dtype: that of an array or sparse matrix, or the common one of a frame's columns."""
+    dtype = getattr(X, "dtype", None)
+    columns = getattr(X, "dtypes", None)
+    if dtype is None and columns is not None:
+        kinds = {kind for kind in columns if isinstance(kind, np.dtype)}
+        if len(kinds) == len(set(columns)) and len({kind.kind == "b" for kind in kinds}) == 1:
+            dtype = np.result_type(*kinds)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
+        return found
+    return found.astype(dtype)
 
 
 # --- opening what the caller passed ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,8 +25,10 @@ from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report, sparse
+from hbc.runtime.frames import make_frame
 from hbc.runtime.handle import Handle
-from hbc.runtime.inputs import Intake
+from hbc.runtime.host import Labels
+from hbc.runtime.inputs import Intake, as_given
 from hbc.runtime.limits import Gate
 
 
@@ -175,6 +177,7 @@ class CompiledModel:
         self._dtypes = {method: np.dtype(dtype) for method, dtype in info.output_dtypes.items()}
         self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
         self._sparse = info.sparse
+        self._frames = info.frames
         self._fast: dict[np.dtype[Any], Variant] = {}
         self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
         """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
@@ -220,6 +223,24 @@ class CompiledModel:
         return self
 
     def _run(self, method: str, X: Any) -> Any:
+        output = self._frames.get(method)
+        if output is None:
+            found = self._run_arrays(method, X)
+            return as_given(found, X) if self.spec.own_dtype and method == "transform" else found
+        if sparse.is_sparse(X):
+            raise InvalidInputError(
+                found=f"a sparse matrix ({type(X).__name__})",
+                expected="a dense one, since the result is a frame",
+                advice="Pass X.toarray().",
+            )
+
+        def compute() -> Sequence[Array]:
+            found = self._run_arrays(method, X)
+            return found if isinstance(found, list) else [found]
+
+        return make_frame(output, X, compute, self._intake.positions)
+
+    def _run_arrays(self, method: str, X: Any) -> Any:
         if type(X) is not ndarray and sparse.is_sparse(X) and sparse.is_large(X):
             return self._run_blocks(method, X)
         if self._sparse_class(method, X):
@@ -294,14 +315,19 @@ class CompiledModel:
     def _shorten(self, method: str, variant: Variant, ready: Ready) -> None:
         """Find the shorter way for the next call: before `run` is asked for the method, which could make another one compile twice."""
         dtype = next((dtype for dtype, fast in self._fast.items() if fast is variant), None)
-        if dtype is None or dtype in self._short[method]:
+        if dtype is None or dtype in self._short[method] or method in self._frames:
             return
-        direct = ready.direct(method)
-        returned = variant.plan.graph.outputs[method][0].type.dtype if direct else ""
-        if direct is None or NUMPY_DTYPES[returned] != self._dtypes.get(method, NUMPY_DTYPES[returned]):
-            self._short[method][dtype] = (_no_way, 1)
-        else:
-            self._short[method][dtype] = (direct, max(ready.gate_of(method).min_rows, 1))
+        direct = self._direct(method, variant)
+        self._short[method][dtype] = (direct or _no_way, max(ready.gate_of(method).min_rows, 1))
+
+    def _direct(self, method: str, variant: Variant) -> Direct | None:
+        """The executable's shorter way to what the source returns, if it has one."""
+        direct = variant.ready.direct(method)
+        own = NUMPY_DTYPES[variant.plan.graph.outputs[method][0].type.dtype]
+        wanted = self._dtypes.get(method, own)
+        if isinstance(direct, Labels):
+            return direct.astype(wanted)
+        return direct if own == wanted else None
 
     def _returned(self, method: str, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
         """The results with the source's dtypes, in memory that nobody else has."""
@@ -329,6 +355,8 @@ class CompiledModel:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
         if self._sparse.get(method, ("",))[0]:
             raise ValueError(f"{method} returns a sparse matrix, which no memory can be bound to: call the method")
+        if method in self._frames:
+            raise ValueError(f"{method} returns a frame, which no memory can be bound to: call the method")
         known = {str(known): known for known in self._fast}
         if not known:
             raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")
@@ -353,6 +381,12 @@ class CompiledModel:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled code for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM), for the dtypes of the sample
         given to `hbc.convert` (float32 without one)."""
+        cut = [method for method, output in self._frames.items() if max(output.origins, default=-1) >= 0]
+        if cut:
+            raise ValueError(
+                f"{', '.join(cut)} returns a frame with columns of the input as they are, which files of tensors cannot hold. Convert the "
+                'model after set_output(transform="default"), or save() it.'
+            )
         variant = self.variants[self._main]
         self._builder.export(variant.graph, variant.ready.executable, os.fspath(path))
 
@@ -398,7 +432,7 @@ def _class_with(base: type[CompiledModel], methods: tuple[str, ...]) -> type[Com
     """CompiledModel with exactly these methods: real ones, which are looked up as fast as any and show in `dir` and `help`."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
-        namespace[method] = _method(method)
+        namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
     return types.new_class(base.__name__, (base,), exec_body=lambda body: body.update(namespace))
 
 
@@ -419,6 +453,18 @@ def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
     method.__doc__ = f"What the source estimator's `{name}` returns for X."
+    return method
+
+
+def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
+    def method(self: CompiledModel, X: Any) -> Iterator[Any]:
+        stages = self._run(name, X)
+        return (stages[:, stage].copy() for stage in range(stages.shape[1]))
+
+    method.__name__ = name
+    method.__qualname__ = f"CompiledModel.{name}"
+    method.__doc__ = f"""What the source estimator's `{name}` yields for X, the output after each stage. All stages are computed at
+    once, [rows, stages, …] (which `bind` gives as one array), and X is checked before the first is asked for."""
     return method
 
 

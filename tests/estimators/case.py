@@ -15,6 +15,9 @@ METHODS = (
     "score_samples",
     "apply",
     "raw_score",
+    "staged_predict",
+    "staged_predict_proba",
+    "staged_decision_function",
 )
 """The methods that a compiled model has where its source has them, as methods or as options of another one (`Case.options`)."""
 
@@ -28,6 +31,7 @@ class Case:
     methods: those to compare, last what METHODS has not; by default all that the source has. float32: also score the matrix as float32.
     options: calls (model, matrix) of what the source has by an option only (LightGBM's predict(pred_leaf=True) is `apply`).
     stored_zeros: a sparse result has the zeros that the source's stores, and no others.
+    one_row: score one row by itself too (what gives an array of another shape in the source is rejected here).
     convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
     """
 
@@ -42,3 +46,4 @@ class Case:
     options: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     convert_input: Callable[[Any], Any] | None = None
     stored_zeros: bool = True
+    one_row: bool = True

@@ -62,8 +62,6 @@ def _labels_of_two_kinds(model):
     return model.fit(X, np.column_stack([NAMES[y], np.array(["yes", "no", "perhaps"])[y[::-1]]])), X
 
 
-# What the source keeps in a sparse matrix, with distances of 0 in it and columns ordered by distance, is dense here.
-DENSE = {"transform": lambda model, X: model.transform(X).toarray()}
 KNC, KNR, RNC, RNR = (
     nb.KNeighborsClassifier,
     nb.KNeighborsRegressor,
@@ -201,7 +199,7 @@ CASES = [
         lambda: _regressor(KNR(4, p=1), features=2),
     ),
     *(
-        Case(f"{name}Transformer {mode}, {algorithm}", lambda m=model: _classifier(clone(m)), options=DENSE)
+        Case(f"{name}Transformer {mode}, {algorithm}", lambda m=model: _classifier(clone(m)))
         for mode, algorithm in (("distance", "auto"), ("connectivity", "brute"))
         for name, model in (
             ("KNeighbors", nb.KNeighborsTransformer(n_neighbors=3, mode=mode, algorithm=algorithm)),

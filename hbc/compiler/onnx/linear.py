@@ -14,4 +14,4 @@ def _linear(b: Builder, op: Linear, node: Node) -> str:
 
 @emits(Softmax)
 def _softmax(b: Builder, op: Softmax, node: Node) -> str:
-    return b("Softmax", *b.inputs(node), axis=1)
+    return b("Softmax", *b.inputs(node), axis=-1)

@@ -36,31 +36,43 @@ def _smallest(b: Builder, op: Smallest, node: Node) -> str:
     x = b("Where", b("Less", given[0], infinite), given[0], infinite)
     numbers, places = _lowest(b, x, min(k + 1, width))
     if k < width:
-        last, following = (b("Slice", numbers, np.array([i]), np.array([i + 1]), np.array([1])) for i in (k - 1, k))
-        ties = b("And", b("Equal", last, following), b("Less", following, infinite))
-        tied = b("Squeeze", b("NonZero", b("Squeeze", ties, np.array([1]))), np.array([0]))
-        rows = b("Gather", x, tied, axis=0)
         places = b("Slice", places, np.array([0]), np.array([k]), np.array([1]))
-        if op.block:
-            blocks = b("Unsqueeze", b("Gather", given[1], tied, axis=0), np.array([2]))
-            columns = b("Add", b("Mul", blocks, np.asarray(op.block)), np.arange(op.block))
-            pushed = b("Reshape", columns, np.array([0, width]))
-            left = b(
-                "GatherElements", pushed, _heaped(b, b("GatherElements", rows, pushed, axis=1), k, width, infinite), axis=1
-            )
-        else:
-            left = _heaped(b, rows, k, width, infinite)
-        places = b("ScatterND", places, b("Unsqueeze", tied, np.array([1])), left)
     _, order = _lowest(b, places, k)
     places = b("GatherElements", places, order, axis=1)
-    numbers = b("GatherElements", x, places, axis=1)
-    places = b("Where", b("Less", numbers, infinite), places, np.asarray(width))
-    _, order = _lowest(b, numbers, k)
-    return b("GatherElements", places, order, axis=1)
+    found = b("GatherElements", x, places, axis=1)
+    places = b("Where", b("Less", found, infinite), places, np.asarray(width))
+    _, order = _lowest(b, found, k)
+    places = b("GatherElements", places, order, axis=1)
+    count = min(k + 1, width) - 1  # pairs of neighbours
+    first = k - 1 if op.ties == "column" else 0
+    if first == count:
+        return places
+    one, other = (b("Slice", numbers, np.array([i]), np.array([i + count - first]), np.array([1])) for i in (first, first + 1))
+    ties = b("Cast", b("And", b("Equal", one, other), b("Less", other, infinite)), to=PROTO_DTYPES["u8"])
+    tied = b("Squeeze", b("NonZero", b("ReduceMax", ties, np.array([1]), keepdims=0)), np.array([0]))
+    rows, pushed = b("Gather", x, tied, axis=0), ""
+    if op.block:
+        blocks = b("Unsqueeze", b("Gather", given[1], tied, axis=0), np.array([2]))
+        columns = b("Add", b("Mul", blocks, np.asarray(op.block)), np.arange(op.block))
+        pushed = b("Reshape", columns, np.array([0, width]))
+        rows = b("GatherElements", rows, pushed, axis=1)
+    found, left = _heaped(b, rows, k, width, infinite)
+    if op.ties == "heaps":
+        found, again = _heaped(b, found, k, k, infinite)
+        left = b("GatherElements", left, again, axis=1)
+    if op.block:
+        left = b("GatherElements", pushed, left, axis=1)
+    left = b("Where", b("Less", found, infinite), left, np.asarray(width))
+    if op.ties == "column":
+        left, order = _lowest(b, left, k)
+        found = b("GatherElements", found, order, axis=1)
+    _, order = _lowest(b, found, k)
+    left = b("GatherElements", left, order, axis=1)
+    return b("ScatterND", places, b("Unsqueeze", tied, np.array([1])), left)
 
 
-def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> str:
-    """The columns that stay in the heap, of rows that fill it (see hbc.ops.nearest): a Loop whose every round pushes the next
+def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> tuple[str, str]:
+    """The numbers that stay in the heap, in its array, and their columns (see hbc.ops.nearest): a Loop whose every round pushes the next
     number that enters, in all rows at once; no round where there are no rows."""
     depth = k.bit_length()
     empty = np.full((1, (1 << depth) - 1), -infinite)
@@ -76,7 +88,8 @@ def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> str:
     body = _push(inner, rows, depth, width, PROTO_DTYPES["f64" if infinite.dtype == np.float64 else "f32"])
     b._count = inner._count
     first = _several(b, "Loop", 3, "", some, heap, held, last, body=body)
-    return b("Slice", first[1], np.array([0]), np.array([k]), np.array([1]))
+    one, other = (b("Slice", result, np.array([0]), np.array([k]), np.array([1])) for result in first[:2])
+    return one, other
 
 
 def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.GraphProto:

@@ -184,6 +184,12 @@ def _reduced_extreme(b: Builder, op: t.Max | t.Min, node: Node) -> str:
     return b("Where", any_nan, _number(np.nan, node.type), extreme)
 
 
+@emits(t.CumSum)
+def _cumsum(b: Builder, op: t.CumSum, node: Node) -> str:
+    (x,) = b.inputs(node)
+    return b("CumSum", x, np.asarray(op.axis))
+
+
 @emits(t.ArgMax)
 def _argmax(b: Builder, op: t.ArgMax, node: Node) -> str:
     (x,) = b.inputs(node)

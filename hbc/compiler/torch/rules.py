@@ -166,6 +166,11 @@ def _min(op: t.Min, node: Node) -> Function:
     return lambda x: torch.amin(x, op.axis, op.keepdims)
 
 
+@runs(t.CumSum)
+def _cumsum(op: t.CumSum, node: Node) -> Function:
+    return lambda x: torch.cumsum(x, op.axis)
+
+
 @runs(t.ArgMax)
 def _argmax(op: t.ArgMax, node: Node) -> Function:
     # torch.argmax documents that it returns the first of equals; its comparison takes NaN for the largest, on CPU and GPU.

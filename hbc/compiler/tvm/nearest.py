@@ -121,8 +121,8 @@ class Heaps:
         self.put(base + at[0], value, place)
         T.buffer_store(self.roots, self.numbers[base], [lane])
 
-    def sort(self, lane: Expr, count: int) -> None:
-        """The first `count` places by number, then by column: insertion, since few of them matter."""
+    def sort(self, lane: Expr, count: int, stable: bool = False) -> None:
+        """The first `count` places by number, then by column, or (`stable`) as they stand: insertion, since few of them matter."""
         base = T.Bind(lane * self.stride)
         at, value, place = self.f.scratch(1, "i64"), self.f.scratch(1, self.dtype), self.f.scratch(1, "i64")
         with self.f.repeat(count - 1) as i:
@@ -132,11 +132,32 @@ class Heaps:
             with self.f.repeat(i + 1):
                 before = tirx.Max(at[0] - 1, base)
                 equal = tirx.And(tirx.EQ(self.numbers[before], value[0]), tirx.LT(place[0], self.places[before]))
-                earlier = tirx.Or(tirx.LT(value[0], self.numbers[before]), equal)
+                less = tirx.LT(value[0], self.numbers[before])
+                earlier = less if stable else tirx.Or(less, equal)
                 with T.If(tirx.And(tirx.LT(base, at[0]), earlier)), T.Then():
                     self.put(at[0], self.numbers[before], self.places[before])
                     T.buffer_store(at, at[0] - 1, [0])
             self.put(at[0], value[0], place[0])
+
+    def again(self, lane: Expr, capacity: int) -> None:
+        """Push what the heap holds, in the order of its array, into an empty one."""
+        numbers, places = self.f.scratch(capacity, self.dtype), self.f.scratch(capacity, "i64")
+        with self.f.repeat(capacity) as i:
+            T.buffer_store(numbers, self.numbers[lane * self.stride + i], [i])
+            T.buffer_store(places, self.places[lane * self.stride + i], [i])
+        self.clear(lane, capacity)
+        with self.f.repeat(capacity) as i, T.If(tirx.LT(numbers[i], self.roots[lane])), T.Then():
+            self.push(lane, numbers[i], places[i], capacity)
+
+    def any_equal(self, lane: Expr, count: int) -> Expr:
+        """1 if any two of `count` sorted numbers are equal, and finite; else 0."""
+        base, found = T.Bind(lane * self.stride), self.f.scratch(1, "i64")
+        T.buffer_store(found, ZERO, [0])
+        with self.f.repeat(count - 1) as i:
+            one, other = self.numbers[base + i], self.numbers[base + i + 1]
+            equal = tirx.And(tirx.EQ(one, other), tirx.LT(one, number(np.inf, self.dtype)))
+            T.buffer_store(found, tirx.Max(found[0], tirx.Cast("int64", equal)), [0])
+        return T.Bind(found[0])
 
 
 def smallest(f: Function, node: Node) -> None:
@@ -156,7 +177,9 @@ def smallest(f: Function, node: Node) -> None:
         with some, T.Then(), f.repeat(f.lanes) as lane, T.If(tirx.LT(candidate[lane], heaps.roots[lane])), T.Then():
             heaps.push(lane, candidate[lane], column, held)
     with f.each_row() as row:
-        if held > op.k:
+        if op.ties != "column":
+            _as_in_the_heap(f, node, heaps, row, held)
+        elif held > op.k:
             base = T.Bind(row.lane * heaps.stride)
             last = heaps.numbers[base]
             second = heaps.numbers[base + 1]
@@ -166,9 +189,23 @@ def smallest(f: Function, node: Node) -> None:
             heaps.put(base, number(np.inf, dtype), tirx.const(width, "int64"))
             with T.If(tirx.EQ(tied, tirx.const(1, "int64"))), T.Then():
                 _in_order(f, node, heaps, row)
-        heaps.sort(row.lane, held)
+        heaps.sort(row.lane, held, op.ties != "column")
         with f.repeat(op.k) as i:
             f.store(node, i, row, heaps.places[row.lane * heaps.stride + i])
+
+
+def _as_in_the_heap(f: Function, node: Node, heaps: Heaps, row: Row, held: int) -> None:
+    """The heap's array as it is in the end. With an order, rows without equal numbers need none."""
+    op = node.op
+    assert isinstance(op, Smallest)
+    if op.block:
+        heaps.sort(row.lane, held)
+        with T.If(tirx.EQ(heaps.any_equal(row.lane, held), tirx.const(1, "int64"))), T.Then():
+            _in_order(f, node, heaps, row)
+            if op.ties == "heaps":
+                heaps.again(row.lane, op.k)
+    elif op.ties == "heaps":
+        heaps.again(row.lane, op.k)
 
 
 def _in_order(f: Function, node: Node, heaps: Heaps, row: Row) -> None:

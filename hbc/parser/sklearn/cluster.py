@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts
-from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.sklearn.common import as_float, checked, labels, rejected
 from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
-from hbc.parser.sklearn.linear import float_type
 
 
 def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:
@@ -22,9 +21,12 @@ def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:
     return t.argmax(t.neg(t.where(t.less(0.0, squares), squares, 0.0)), 1)
 
 
-def _own_dtype(x: Node, centres: Array) -> Node:
-    """x as floats. Lloyd's kernel takes one dtype for rows and centres."""
-    return t.cast(x, float_type(NUMPY_DTYPES[x.type.dtype], centres.dtype))
+def _own_dtype(m: Any, x: Node, centres: Array) -> Node:
+    """x, rejected where its dtype is not that of the centres: Lloyd's kernel takes one for both."""
+    if NUMPY_DTYPES[x.type.dtype] == centres.dtype:
+        return x
+    x = rejected(m, x, f"its centres are {centres.dtype}, and the source's predict takes no other dtype: use astype")
+    return t.cast(x, dtype_name(centres.dtype))
 
 
 def _scores(x: Node, centres: Array) -> Node:
@@ -38,7 +40,7 @@ def _scores(x: Node, centres: Array) -> Node:
 def k_means(m: Any, x: Node) -> Result:
     centres = np.asarray(m.cluster_centers_)
     x = as_float(checked(m, x))
-    wide = _own_dtype(x, centres)
+    wide = _own_dtype(m, x, centres)
     return {
         "predict": t.cast(t.argmax(_scores(wide, centres), 1), "i32"),
         "transform": euclidean_distances(x, centres),
@@ -58,7 +60,7 @@ def bisecting_k_means(m: Any, x: Node) -> Result:
             inner.append(node)
             stack += [node.left, node.right]
     found: dict[int, Node] = {}
-    wide = _own_dtype(x, centres)
+    wide = _own_dtype(m, x, centres)
     if not inner:
         only = t.argmax(t.take(wide, np.array([0]), axis=1), 1)
         return {
@@ -95,6 +97,7 @@ def affinity_propagation(m: Any, x: Node) -> Result:
 @converts("sklearn.cluster.Birch")
 def birch(m: Any, x: Node) -> Result:
     """The label of the nearest subcluster's centre."""
+    computed_in_own_dtype(x, ANY_INTEGER)
     x = checked(m, x)
     centres = np.asarray(m.subcluster_centers_)
     nearest = nearest_centre(x, centres, np.asarray(m._subcluster_norms, np.float64))

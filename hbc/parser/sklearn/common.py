@@ -9,9 +9,9 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check
+from hbc.ops.checks import Check, CheckValues
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, public_name
+from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, narrow_integers_give_f32, public_name, read_from_frames
 
 
 def checked(
@@ -21,19 +21,56 @@ def checked(
     return Check(public_name(type(m)), allow_nan, allow_inf, limit, min_rows)(x)
 
 
+def rejected(m: Any, x: Node, reason: str) -> Node:
+    """x, of a dtype that the source rejects whatever the values."""
+    width, dtype = x.type.columns, NUMPY_DTYPES[x.type.dtype]
+    none = np.zeros(width, bool)
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), dtype),
+        counts=np.zeros(width, np.int64),
+        nan=none,
+        none=none,
+        columns=tuple(f"column {i} of {dtype} ({reason})" for i in range(width)),
+    )(x)
+
+
 def as_float(x: Node) -> Node:
-    """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64."""
+    """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64. float16 is rejected, in which (or in
+    float64) the source computes."""
+    computed_in_own_dtype(x, ANY_INTEGER)
     return x if x.type.is_float else t.cast(x, "f64")
 
 
+def float_of(x: Node) -> Node:
+    """`check_array(dtype=FLOAT_DTYPES)` as it is for frames too, of which it knows the dtypes of pandas' only."""
+    return as_float(read_from_frames(x))
+
+
 def own_float(x: Node) -> Node:
-    """As `as_float`, for estimators whose result has the dtype of X: float16 they would compute in float16, so it is rejected."""
+    """As `float_of`, for estimators whose result has the dtype of X: float16 they would compute in float16, so it is rejected."""
+    computed_in_own_dtype(x, ANY_INTEGER)
+    return float_of(x)
+
+
+def own_number(x: Node) -> Node:
+    """As `own_float`, for those that leave the dtype of a frame of any library as it is."""
     computed_in_own_dtype(x, ANY_INTEGER)
     return as_float(x)
 
 
+def narrow_as_parameters(x: Node, *dtypes: np.dtype[Any]) -> None:
+    """Note what numpy makes of narrow integers beside these parameters (`narrow_integers_give_f32`)."""
+    if x.type.dtype == "i64" and np.result_type(np.int16, *dtypes) == np.float32:
+        narrow_integers_give_f32(x)
+
+
 def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
     """x and parameters in numpy's common dtype, as `x @ parameter` computes."""
+    narrow_as_parameters(x, *(p.dtype for p in parameters))
     common = np.result_type(NUMPY_DTYPES[x.type.dtype], *(p.dtype for p in parameters))
     dtype: DType = dtype_name(common if common.kind == "f" else np.float64)
     return t.cast(x, dtype), [np.asarray(p, NUMPY_DTYPES[dtype]) for p in parameters]

@@ -21,7 +21,7 @@ from hbc.parser.registry import (
     describes,
     sparse_matrices_differ,
 )
-from hbc.parser.sklearn.common import checked, own_float
+from hbc.parser.sklearn.common import checked, own_float, own_number
 from hbc.parser.sklearn.preprocessing import standard_scaler
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
@@ -125,7 +125,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 def spline_transformer(m: Any, x: Node) -> Result:
     missing = m.handle_missing == "zeros"
     x = checked(m, x, allow_nan=missing, allow_inf=missing)
-    source, x = x.type.dtype, t.cast(own_float(x), "f64")
+    source, x = x.type.dtype, t.cast(own_number(x), "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
     degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])
     outputs = splines if m.include_bias else splines - 1

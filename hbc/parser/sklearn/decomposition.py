@@ -12,13 +12,14 @@ from hbc.ops import tensor as t
 from hbc.ops.features import Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import as_float, checked, own_float, promote
+from hbc.parser.sklearn.common import checked, float_of, narrow_as_parameters, own_float, promote
 from hbc.parser.sklearn.linear import affine, float_type
 from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
 
 
 def _product(x: Node, weights: Array) -> Node:
     """x · weights in numpy's common dtype."""
+    narrow_as_parameters(x, weights.dtype)
     dtype = float_type(NUMPY_DTYPES[x.type.dtype], weights.dtype)
     return t.matmul(t.cast(x, dtype), weights.astype(NUMPY_DTYPES[dtype]))
 
@@ -36,7 +37,7 @@ def _log_likelihood(centred: Node, precision: Array) -> Node:
 @converts("sklearn.decomposition.PCA", "sklearn.decomposition.IncrementalPCA")
 def pca(m: Any, x: Node) -> Result:
     """x · componentsᵀ - mean · componentsᵀ, over the standard deviations of the components where it whitens."""
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     dtype = NUMPY_DTYPES[float_type(NUMPY_DTYPES[x.type.dtype], m.components_.dtype)]
     offset = (m.mean_.reshape(1, -1) @ m.components_.T)[0]
     y = affine(x, m.components_.T, -offset.astype(dtype))
@@ -69,7 +70,7 @@ def truncated_svd(m: Any, x: Node) -> Result:
 @converts("sklearn.decomposition.FastICA")
 def fast_ica(m: Any, x: Node) -> Result:
     """(x - mean) · componentsᵀ; the mean is taken off in x's own dtype, and only where it whitens."""
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     if m.whiten:
         kept = x.type.dtype
         wide, (mean,) = promote(x, m.mean_)
@@ -137,7 +138,7 @@ def sparse_coder(m: Any, x: Node) -> Result:
 def random_projection(m: Any, x: Node) -> Result:
     """x · componentsᵀ; integers become float64 before."""
     components = m.components_.toarray() if hasattr(m.components_, "toarray") else m.components_
-    return _product(as_float(checked(m, x)), components.T)
+    return _product(float_of(checked(m, x)), components.T)
 
 
 # --- partial least squares -------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.features import Normalize
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.parser.frame import Refusal
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -181,6 +181,8 @@ class Search:
     block: int = 0
     by_sum: bool = True
     single: bool = False
+    ties: Literal["column", "heap", "heaps"] = "column"
+    """In what order the source lists equally near points; "column" where numpy's partition does it as the CPU has it."""
     keys: Node | None = field(default=None)
     """What decides, where it is not `reduced`: NaN and infinite distances count as the largest."""
     direct: tuple[Node, Array] | None = None
@@ -188,10 +190,12 @@ class Search:
     1e-16 x² or 0, as the order of the sums has it, and 1 / distance says 1e8 or infinity. The source's sums (a dot and a product by one
     library) agree for fewer than 32 features. So the distances that are returned are sums of squared differences."""
 
-    def nearest(self, k: int) -> Node:
-        """The columns of the k nearest points, by distance: i64[N, k]."""
+    def nearest(self, k: int, listed: bool = False) -> Node:
+        """The columns of the k nearest points, by distance: i64[N, k]. `listed`: equally near ones in the source's order, if there
+        is one; else by column."""
         keys = self.reduced if self.keys is None else self.keys
-        return Smallest(k)(keys) if self.order is None else Smallest(k, self.block)(keys, self.order)
+        ties = self.ties if listed and k <= INSERTION else "column"
+        return Smallest(k, ties=ties)(keys) if self.order is None else Smallest(k, self.block, ties)(keys, self.order)
 
     def look_up(self, table: Array, columns: Node) -> Node:
         """table[training point] for columns of `reduced`."""
@@ -235,9 +239,9 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
         if metric.alias in ("euclidean", "sqeuclidean"):
             squares = squared_expanded(x, data)
             squares = t.where(t.less(0.0, squares), squares, 0.0)  # NaN becomes 0 there
-            return Search(metric, data.shape[1], squares, count, LARGEST, direct=_wide(x, data))
+            return Search(metric, data.shape[1], squares, count, LARGEST, ties="heaps", direct=_wide(x, data))
         reduced = metric.term(data.dtype, data)(x)
-        return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32")
+        return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32", ties="heaps")
     if ordered and metric.name == "hamming":
         raise Refusal(
             "it searches by brute force under the metric hamming, where many points are equally near, and which of them are the "
@@ -291,7 +295,7 @@ def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = Tr
         reduced = t.where(
             t.constant(inside.reshape(1, -1)), reduced, np.inf
         )  # of the others, infinite points are infinitely far
-    return Search(metric, data.shape[1], reduced, points, np.inf, order, 0 if order is None else block)
+    return Search(metric, data.shape[1], reduced, points, np.inf, order, 0 if order is None else block, ties="heap")
 
 
 def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) -> Node:

@@ -18,7 +18,7 @@ from hbc.ops.tree import Tree, join
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Result, child, converts, public_name
 from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single
+from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single, staged
 
 TREES = {
     f"sklearn.tree.{name}"
@@ -153,7 +153,8 @@ def adaboost_classifier(m: Any, x: Node) -> Result:
         pairs = zip(m.estimators_, weights, strict=True)
         trees = [read_tree(e.tree_, _votes(m, e.classes_[e.tree_.value[:, 0].argmax(axis=1)], w)) for e, w in pairs]
         first = m.estimators_[0]
-        votes = join(trees, np.zeros(classes))(single(first, x, allow_nan=accepts_nan(first)))
+        ensemble, single_x = join(trees, np.zeros(classes)), single(first, x, allow_nan=accepts_nan(first))
+        votes, stages = ensemble(single_x), staged(ensemble, single_x)
     else:
         members = [child(e, x, f"estimators_[{i}]") for i, e in enumerate(m.estimators_)]
         parts = []
@@ -161,22 +162,30 @@ def adaboost_classifier(m: Any, x: Node) -> Result:
             known, index = _class_index(member["predict"][0])
             parts.append(t.take(_votes(m, known, weight), index, axis=0))
         votes = _sum(parts)
+        stages = t.cumsum(t.concat([t.reshape(part, N, 1, classes) for part in parts]), 1)
     votes = t.div(votes, float(m.estimator_weights_.sum()))
-    if classes == 2:
-        before, after = (t.take(votes, np.array([k]), axis=1) for k in (0, 1))
-        column = t.add(t.neg(before), after)
-        decision = t.reshape(column, N)
-        index = t.cast(t.less(0.0, decision), "i64")
-        proba = Softmax()(t.div(t.concat([t.neg(column), column]), 2.0))
-    else:
-        decision, index = votes, t.argmax(votes, 1)
-        proba = Softmax()(t.div(votes, float(classes - 1)))
+    stages = t.div(stages, np.cumsum(weights)[None, :, None])
+    last, each = _boosted_classes(m, votes), _boosted_classes(m, stages)
     return {
-        "predict": labels(m.classes_, index),
-        "decision_function": decision,
-        "predict_proba": proba,
-        "predict_log_proba": t.log(proba),
+        **last,
+        "predict_log_proba": t.log(last["predict_proba"]),
+        **{f"staged_{method}": output for method, output in each.items()},
     }
+
+
+def _boosted_classes(m: Any, votes: Node) -> dict[str, Node]:
+    """An AdaBoostClassifier's methods from the weighted mean of its votes, f64[N, …, classes]."""
+    axis, classes = len(votes.type.shape) - 1, int(m.n_classes_)
+    if classes == 2:
+        before, after = (t.take(votes, np.array([k]), axis=axis) for k in (0, 1))
+        column = t.add(t.neg(before), after)
+        decision = t.reshape(column, *votes.type.shape[:-1])
+        index = t.cast(t.less(0.0, decision), "i64")
+        proba = Softmax()(t.div(t.concat([t.neg(column), column], axis), 2.0))
+    else:
+        decision, index = votes, t.argmax(votes, axis)
+        proba = Softmax()(t.div(votes, float(classes - 1)))
+    return {"predict": labels(m.classes_, index), "decision_function": decision, "predict_proba": proba}
 
 
 def _votes(m: Any, predicted: Array, weight: float) -> Array:
@@ -203,7 +212,11 @@ def adaboost_regressor(m: Any, x: Node) -> Result:
         members = [child(e, x, f"estimators_[{i}]")["predict"][0] for i, e in enumerate(m.estimators_)]
         common: DType = "f32" if {member.type.dtype for member in members} == {"f32"} else "f64"
         predictions = t.concat([t.cast(t.reshape(member, N, 1), common) for member in members])
-    return {"predict": WeightedMedian(np.asarray(m.estimator_weights_[: len(m.estimators_)], np.float64))(predictions)}
+    weights = np.asarray(m.estimator_weights_[: len(m.estimators_)], np.float64)
+    return {
+        "predict": WeightedMedian(weights)(predictions),
+        "staged_predict": WeightedMedian(weights, staged=True)(predictions),
+    }
 
 
 @converts("sklearn.ensemble.RandomTreesEmbedding")

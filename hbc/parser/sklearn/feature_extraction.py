@@ -12,7 +12,7 @@ from hbc.ops.tensor import Cast
 from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, Weigh, pack
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
-from hbc.parser.sklearn.common import as_float, checked
+from hbc.parser.sklearn.common import as_float, checked, float_of
 from hbc.parser.sklearn.encoders import output_dtype
 
 COUNT, TFIDF, HASHING = (
@@ -113,7 +113,7 @@ def tfidf_transformer(m: Any, x: Node) -> Result:
 
 def _weighted(m: Any, x: Node) -> Node:
     """TfidfTransformer.transform; it looks for NaN and ±inf when it has the weights, too (`normalize`)."""
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     source = x.inputs[0] if isinstance(x.op, Cast) else x
     if not gives_rows(x) and all(place is not None for place in untouched(source)):
         x = Entries()(x)

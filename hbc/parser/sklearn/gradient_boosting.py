@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.registry import Result, child, columns_by_name, converts, public_name, transform_child
 from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single
+from hbc.parser.sklearn.tree import accepts_nan, leaves, read_tree, single, staged
 
 # --- losses ----------------------------------------------------------------------------------------------------------
 
@@ -55,13 +56,15 @@ def _function(table: dict[str, Callable[[Node], Node]], m: Any) -> Callable[[Nod
 
 
 def _probabilities(m: Any, raw: Node) -> Node:
-    """BaseLoss.predict_proba of raw predictions f64[N, 1] or f64[N, K]."""
+    """BaseLoss.predict_proba of raw predictions f64[N, …, 1] or f64[N, …, K]."""
     positive = _function(INVERSE, m)(raw)
-    return t.concat([t.sub(1.0, positive), positive]) if raw.type.columns == 1 else positive
+    axis = len(raw.type.shape) - 1
+    return t.concat([t.sub(1.0, positive), positive], axis) if raw.type.shape[-1] == 1 else positive
 
 
 def _squeezed(raw: Node) -> Node:
-    return t.reshape(raw, N) if raw.type.columns == 1 else raw
+    """Without the last axis, where it has one place."""
+    return t.reshape(raw, *raw.type.shape[:-1]) if raw.type.shape[-1] == 1 else raw
 
 
 # --- GradientBoosting ------------------------------------------------------------------------------------------------
@@ -110,43 +113,65 @@ def _init(m: Any, x: Node, classifier: bool) -> Node:
     return link(t.minimum(t.maximum(proba, eps), 1 - eps))
 
 
-def _gradient_boosting(m: Any, x: Node, classifier: bool) -> tuple[Node, Node]:
-    """Raw predictions, and the leaves f64[N, rounds, K] as `apply` gives them."""
+@dataclass(frozen=True)
+class _Raw:
+    """Raw predictions f64[N, K], those after every stage f64[N, S, K], and the leaves f64[N, S, K] as `apply` gives them."""
+
+    last: Node
+    staged: Node
+    applied: Node
+
+
+def _gradient_boosting(m: Any, x: Node, classifier: bool) -> _Raw:
     single_x = single(m, x, allow_nan=False)
     ensemble = _boosted(m)
     raw = ensemble(single_x)
-    if not _has_constant_init(m):
-        raw = t.add(_init(m, single_x, classifier), raw)
+    init = None if _has_constant_init(m) else _init(m, single_x, classifier)
     # Its predictions reject NaN, but `apply` asks the first tree, which accepts it.
     applied = leaves(ensemble, single(m, x, allow_nan=accepts_nan(m.estimators_[0, 0])))
-    return raw, t.cast(applied, "f64")
+    return _Raw(
+        last=raw if init is None else t.add(init, raw),
+        staged=staged(ensemble, single_x, init),
+        applied=t.reshape(t.cast(applied, "f64"), N, *m.estimators_.shape),
+    )
 
 
 @converts("sklearn.ensemble.GradientBoostingClassifier")
 def gradient_boosting_classifier(m: Any, x: Node) -> Result:
-    raw, applied = _gradient_boosting(m, x, classifier=True)
-    decision, proba = _squeezed(raw), _probabilities(m, raw)
-    index = t.cast(t.less_equal(0.0, decision), "i64") if raw.type.columns == 1 else t.argmax(raw, 1)
+    """(The source's staged_predict of a single row yields numbers for two classes; here they are arrays of one, as for other rows.)"""
+    raw = _gradient_boosting(m, x, classifier=True)
+    decision, proba = _squeezed(raw.last), _probabilities(m, raw.last)
     return {
-        "predict": labels(m.classes_, index),
+        "predict": labels(m.classes_, _class_index(raw.last)),
         "decision_function": decision,
         "predict_proba": proba,
         "predict_log_proba": t.log(proba),
-        "apply": t.reshape(applied, N, *m.estimators_.shape),
+        "apply": raw.applied,
+        "staged_predict": labels(m.classes_, _class_index(raw.staged)),
+        "staged_decision_function": raw.staged,
+        "staged_predict_proba": _probabilities(m, raw.staged),
     }
+
+
+def _class_index(raw: Node) -> Node:
+    if raw.type.shape[-1] == 1:
+        return t.cast(t.less_equal(0.0, _squeezed(raw)), "i64")
+    return t.argmax(raw, len(raw.type.shape) - 1)
 
 
 @converts("sklearn.ensemble.GradientBoostingRegressor")
 def gradient_boosting_regressor(m: Any, x: Node) -> Result:
-    raw, applied = _gradient_boosting(m, x, classifier=False)
-    return {"predict": t.reshape(raw, N), "apply": applied}
+    raw = _gradient_boosting(m, x, classifier=False)
+    applied = t.reshape(raw.applied, N, m.estimators_.size)
+    return {"predict": _squeezed(raw.last), "apply": applied, "staged_predict": _squeezed(raw.staged)}
 
 
 # --- HistGradientBoosting --------------------------------------------------------------------------------------------
 
 
-def _histogram_raw(m: Any, x: Node | Frame) -> Node:
-    """_raw_predict: f64[N, K]. Every column is float64, categorical ones encoded as 0, 1, … or NaN and placed first."""
+def _histogram_raw(m: Any, x: Node | Frame) -> tuple[Node, Node]:
+    """_raw_predict: f64[N, K]; and what _staged_raw_predict yields, f64[N, S, K]. Every column is float64, categorical ones
+    encoded as 0, 1, … or NaN and placed first."""
     x = _numbers(m, as_matrix(x)) if m.is_categorical_ is None else _encoded(m, as_frame(x))
     predictors = [predictor for stage in m._predictors for predictor in stage]
     planes = _Planes(m, x.type.columns)
@@ -154,7 +179,8 @@ def _histogram_raw(m: Any, x: Node | Frame) -> Node:
     if planes.keys:
         x = t.concat([x, planes.operator()(x)])
     base = np.asarray(m._baseline_prediction).ravel()
-    return join(trees, base, np.tile(np.arange(len(base)), len(m._predictors)))(x)
+    ensemble = join(trees, base, np.tile(np.arange(len(base)), len(m._predictors)))
+    return ensemble(x), staged(ensemble, x)
 
 
 def _encoded(m: Any, frame: Frame) -> Node:
@@ -230,16 +256,19 @@ def _members(bitset: Array) -> Array:
 
 @converts("sklearn.ensemble.HistGradientBoostingRegressor", frame=True)
 def histogram_regressor(m: Any, x: Node | Frame) -> Result:
-    return {"predict": _function(INVERSE, m)(t.reshape(_histogram_raw(m, x), N))}
+    inverse = _function(INVERSE, m)
+    last, stages = _histogram_raw(m, x)
+    return {"predict": inverse(_squeezed(last)), "staged_predict": inverse(_squeezed(stages))}
 
 
 @converts("sklearn.ensemble.HistGradientBoostingClassifier", frame=True)
 def histogram_classifier(m: Any, x: Node | Frame) -> Result:
-    raw = _histogram_raw(m, x)
-    decision = _squeezed(raw)
-    index = t.cast(t.less(0.0, decision), "i64") if raw.type.columns == 1 else t.argmax(raw, 1)
-    return {
-        "predict": labels(m.classes_, index),
-        "decision_function": decision,
-        "predict_proba": _probabilities(m, raw),
-    }
+    result = {}
+    for prefix, raw in zip(("", "staged_"), _histogram_raw(m, x), strict=True):
+        decision = _squeezed(raw)
+        one = raw.type.shape[-1] == 1
+        index = t.cast(t.less(0.0, decision), "i64") if one else t.argmax(raw, len(raw.type.shape) - 1)
+        result[f"{prefix}predict"] = labels(m.classes_, index)
+        result[f"{prefix}decision_function"] = decision
+        result[f"{prefix}predict_proba"] = _probabilities(m, raw)
+    return result

@@ -14,8 +14,8 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, select_columns
-from hbc.parser.registry import Result, child, converts, public_name, transform_child
-from hbc.parser.sklearn.common import as_float, checked, own_float
+from hbc.parser.registry import Result, child, computed_in_own_dtype, converts, public_name, transform_child
+from hbc.parser.sklearn.common import as_float, checked, own_float, rejected
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,12 @@ def _no_nan(m: Any, x: Node) -> Node:
     )(x)
 
 
+def _bits(fill: Array) -> int:
+    """The width of integers that hold what is filled in (bool is rejected by the source)."""
+    fits = [bits for bits in (8, 16, 32) if ((fill >= 0) & (fill < 1 << (bits - 1))).all()]
+    return fits[0] if fits else 64
+
+
 @converts("sklearn.impute.SimpleImputer", frame=True)
 def simple_imputer(m: Any, x: Node | Frame) -> Result:
     missing = Missing(m.missing_values)
@@ -80,12 +86,14 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         return _impute_strings(m, as_frame(x), missing, statistics, kept)
     if m.strategy not in ("most_frequent", "constant"):
         x = own_float(as_matrix(x))
+    else:
+        computed_in_own_dtype(x, _bits(statistics[kept]))
     x = as_matrix(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
     x = checked(m, x, allow_nan=nan)
     if m.strategy == "constant" and not np.can_cast(m._fill_dtype, dtype, casting="same_kind"):
-        x = _rejected(m, x)
+        x = rejected(m, x, f"this imputer was fitted on {m._fill_dtype}")
     mask = missing.mask(x)
     y = select_columns(x, kept.tolist())
     with np.errstate(invalid="ignore"):
@@ -98,24 +106,6 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         return y
     features = m.indicator_.features_
     return t.concat([y, t.cast(select_columns(mask, list(features)), x.type.dtype)]) if len(features) else y
-
-
-def _rejected(m: Any, x: Node) -> Node:
-    """x, of a dtype that the source rejects whatever the values: integers, where a float would be filled in."""
-    width, dtype = x.type.columns, NUMPY_DTYPES[x.type.dtype]
-    none = np.zeros(width, bool)
-    names = tuple(f"column {i} of {dtype} (this imputer was fitted on {m._fill_dtype})" for i in range(width))
-    return CheckValues(
-        public_name(type(m)),
-        allow_nan=True,
-        allow_inf=True,
-        min_rows=0,
-        values=np.zeros((width, 0), dtype),
-        counts=np.zeros(width, np.int64),
-        nan=none,
-        none=none,
-        columns=names,
-    )(x)
 
 
 def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, kept: Array) -> Node:
@@ -214,6 +204,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
             y = checked(m, y, allow_nan=True, allow_inf=True)
             y = y if missing.nan else _no_nan(m, y)
         else:
+            computed_in_own_dtype(y, 8)  # bool is rejected
             y = checked(m, y, allow_nan=missing.nan)
         mask = missing.mask(y)
         if error_on_new:

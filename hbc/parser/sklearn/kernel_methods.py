@@ -12,7 +12,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, computed_in_own_dtype, converts, public_name, sparse_matrices_differ
-from hbc.parser.sklearn.common import as_float, checked, labels, promote
+from hbc.parser.sklearn.common import as_float, checked, float_of, labels, promote
 from hbc.parser.sklearn.distances import search
 from hbc.parser.sklearn.kernels import named, pairwise_kernel
 from hbc.parser.sklearn.linear import affine
@@ -60,7 +60,7 @@ def _centred(m: Any, kernel: Node) -> Node:
 
 @converts("sklearn.preprocessing.KernelCenterer")
 def kernel_centerer(m: Any, x: Node) -> Result:
-    return _centred(m, as_float(checked(m, x)))
+    return _centred(m, float_of(checked(m, x)))
 
 
 @converts("sklearn.decomposition.KernelPCA")
@@ -119,7 +119,7 @@ def rbf_sampler(m: Any, x: Node) -> Result:
 @converts("sklearn.kernel_approximation.SkewedChi2Sampler")
 def skewed_chi2_sampler(m: Any, x: Node) -> Result:
     """cos(ln(x + skewedness) · weights + offset) · √2 / √n_components"""
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True, least=-float(m.skewedness), exclusive=True)(x)
     shifted = t.log(_in_place(t.Add, x, np.asarray(m.skewedness, NUMPY_DTYPES[x.type.dtype])))
     return _cosines(shifted, m.random_weights_, m.random_offset_, np.sqrt(2.0) / np.sqrt(m.n_components))

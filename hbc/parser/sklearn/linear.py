@@ -12,7 +12,7 @@ from hbc.ops import tensor as t
 from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, child, converts
-from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.sklearn.common import as_float, checked, labels, narrow_as_parameters
 
 
 def float_type(*types: Any) -> DType:
@@ -24,6 +24,7 @@ def float_type(*types: Any) -> DType:
 def affine(x: Node, weights: Array, intercept: Any) -> Node:
     """x[N, F] · weights[F, K] + intercept, the product in its own dtype, as numpy computes it. A Python number as the intercept
     takes the product's dtype, anything of numpy's may widen it (NEP 50)."""
+    narrow_as_parameters(x, weights.dtype)
     common = float_type(NUMPY_DTYPES[x.type.dtype], weights.dtype)
     dtype = NUMPY_DTYPES[common]
     bias = np.asarray(intercept)

@@ -12,7 +12,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.linear import LogSoftmax
 from hbc.ops.linear import log_sum_exp as log_sum_exp  # mixtures have it from here
-from hbc.parser.registry import Result, computed_in_own_dtype, converts, public_name
+from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.common import checked, labels, promote
 from hbc.parser.sklearn.linear import affine, float_type
 
@@ -31,8 +31,6 @@ def _outputs(m: Any, joint: Node) -> Result:
 @converts("sklearn.naive_bayes.GaussianNB")
 def gaussian_nb(m: Any, x: Node) -> Result:
     """joint[n, c] = ln prior[c] - ½ Σ_f ln 2π var[c, f] - ½ Σ_f (x[n, f] - theta[c, f])² / var[c, f]"""
-    if np.result_type(m.theta_, m.var_) == np.float32:
-        computed_in_own_dtype(x, 32)  # fewer bits than float32 has are computed with in float32, others in float64
     x, (theta, variance) = promote(checked(m, x), m.theta_, m.var_)
     difference = t.sub(t.reshape(x, "N", 1, x.type.columns), theta[None])
     squares = t.sum_(t.div(t.mul(difference, difference), variance[None]), axis=2)

@@ -10,6 +10,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
+from hbc.ops.nearest import Present, Scatter
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.common import checked, labels, promote
@@ -26,17 +27,18 @@ def _searched(m: Any, x: Node, ordered: bool = True, distances: bool = False) ->
     return search(m, checked(m, x, allow_nan=m.metric == "nan_euclidean", limit=limit), ordered)
 
 
-def _places(m: Any, found: Search, k: int) -> Node:
+def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
     if k > m.n_samples_fit_:
         raise Refusal(
             f"it asks for {k} neighbours of {m.n_samples_fit_} samples: the source raises an error.", "Fit it on more."
         )
-    return found.nearest(k)
+    return found.nearest(k, listed)
 
 
-def _kneighbors(m: Any, found: Search, columns: Node) -> tuple[Node, ...]:
-    """The distances to the k nearest and their numbers. Equally distant ones come by their place in the training data, or in the
-    tree; in the source as a quicksort has left them."""
+def _kneighbors(m: Any, found: Search, k: int) -> tuple[Node, ...]:
+    """The distances to the k nearest and their numbers. Of more than 15, equally distant ones come by their place in the training
+    data, or in the tree; in the source as a quicksort has left them."""
+    columns = _places(m, found, k, listed=True)
     return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
 
 
@@ -112,7 +114,7 @@ def k_neighbors_classifier(m: Any, x: Node) -> Result:
     return {
         "predict": _labelled(m, outputs, indices),
         "predict_proba": tuple(probabilities) if m.outputs_2d_ else probabilities[0],
-        "kneighbors": _kneighbors(m, found, columns),
+        "kneighbors": _kneighbors(m, found, m.n_neighbors),
     }
 
 
@@ -134,31 +136,24 @@ def k_neighbors_regressor(m: Any, x: Node) -> Result:
         product = t.mul(t.cast(near, common), t.reshape(t.cast(weights, common), "N", m.n_neighbors, 1))
         total = t.cast(t.sum_(weights, 1, keepdims=True), "f64")
         y = t.div(t.cast(t.sum_(product, 1, ordered=True), "f64"), total)
-    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y, "kneighbors": _kneighbors(m, found, columns)}
+    return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y, "kneighbors": _kneighbors(m, found, m.n_neighbors)}
 
 
 @converts("sklearn.neighbors.NearestNeighbors")
 def nearest_neighbors(m: Any, x: Node) -> Result:
     found = _searched(m, x)
-    return {"kneighbors": _kneighbors(m, found, _places(m, found, m.n_neighbors))}
+    return {"kneighbors": _kneighbors(m, found, m.n_neighbors)}
 
 
 @converts("sklearn.neighbors.KNeighborsTransformer")
 def k_neighbors_transformer(m: Any, x: Node) -> Result:
     """y[N, M] = the distance (or 1, mode="connectivity") to the k nearest training points (in mode "distance" one more), 0
-    elsewhere; a dense matrix, where the source gives a sparse one."""
+    elsewhere."""
     found = _searched(m, x)
-    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"))
-    nearest = _kneighbors(m, found, found.nearest(m.n_neighbors))
+    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"), listed=True)
     numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
-    values = t.cast(found.distances(columns), "f64") if m.mode == "distance" else None
-    y = None
-    for i in range(numbers.type.columns):
-        here = t.equal(t.take(numbers, np.array([i]), axis=1), np.arange(m.n_samples_fit_)[None])
-        value = t.where(here, t.constant(1.0) if values is None else t.take(values, np.array([i]), axis=1), 0.0)
-        y = value if y is None else t.add(y, value)  # a point found twice (where distances overflow) counts twice
-    assert y is not None
-    return {"transform": y, "kneighbors": nearest}
+    values = t.cast(found.distances(columns) if m.mode == "distance" else t.equal(numbers, numbers), "f64")
+    return {"transform": Scatter(m.n_samples_fit_)(numbers, values), "kneighbors": _kneighbors(m, found, m.n_neighbors)}
 
 
 @converts("sklearn.neighbors.LocalOutlierFactor")
@@ -188,7 +183,7 @@ def local_outlier_factor(m: Any, x: Node) -> Result:
     predicted = t.where(t.less(decision, 0.0), t.constant(-1), t.cast(t.logical_or(inlier, t.logical_not(inlier)), "i64"))
     outputs: dict[str, Node | tuple[Node, ...]] = {"predict": predicted, "decision_function": decision, "score_samples": score}
     if m.n_neighbors <= m.n_samples_fit_:  # otherwise the source's own raises an error
-        outputs["kneighbors"] = _kneighbors(m, found, found.nearest(m.n_neighbors))
+        outputs["kneighbors"] = _kneighbors(m, found, m.n_neighbors)
     return outputs
 
 
@@ -292,13 +287,10 @@ def radius_neighbors_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsTransformer")
 def radius_neighbors_transformer(m: Any, x: Node) -> Result:
-    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere; a dense matrix,
-    where the source gives a sparse one."""
+    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere."""
     found = _searched(m, x, ordered=False)
-    near = found.within(m.radius)
-    if m.mode == "connectivity":
-        return t.cast(near, "f64")
-    return t.where(near, t.cast(found.all_distances(), "f64"), 0.0)
+    values = t.constant(1.0) if m.mode == "connectivity" else t.cast(found.all_distances(), "f64")
+    return Present()(t.where(found.within(m.radius), values, -1.0))
 
 
 # --- others ----------------------------------------------------------------------------------------------------------

@@ -25,13 +25,15 @@ from hbc.parser.registry import (
     columns_in_order,
     converts,
     describes,
+    given_as_polars,
     items_of,
     note_unconvertible,
     public_name,
     returns_without_rows,
     takes_items,
-    transform_child,
+    transformed_child,
 )
+from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.common import hstack
 
 PIPELINE, UNION, COLUMNS = (
@@ -69,13 +71,15 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     for i, (place, _, step) in enumerate(steps[:-1]):
         if not is_identity(step):
             try:
-                x = transform_child(step, x, place)
+                x = transformed_child(step, x, place)
+                if hands_on(step) == "polars":
+                    given_as_polars(x)
             except UnsupportedOperatorError:
                 _survey(steps[i + 1 :])
                 raise
     place, _, last = steps[-1]
     if last is None or last == "passthrough":
-        return as_matrix(x)
+        return x if isinstance(x, Frame) and len(set(x.dtypes)) > 1 and len(steps) > 1 else as_matrix(x)
     return own_methods(m, child(last, x, place))
 
 
@@ -108,7 +112,7 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
         if not (isinstance(member, str) and member == "drop")
     ]
     given_to_all([member for _, _, member, _ in jobs], x)
-    return _stacked(jobs, m.transformer_weights)
+    return _stacked(m, jobs)
 
 
 def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
@@ -187,16 +191,23 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
         indices = list(m._transformer_to_input_indices[name])
         if indices and not (isinstance(member, str) and member == "drop"):
             jobs.append((place, name, member, frame.select(indices)))
-    return _stacked(jobs, m.transformer_weights)
+    return _stacked(m, jobs)
 
 
-def _stacked(jobs: Sequence[tuple[str, str, Any, Node | Frame]], weights: dict[str, float] | None) -> Node:
-    """The transformed blocks side by side, each times its weight, in their common dtype (numpy.hstack)."""
-    blocks = []
+def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node | Frame:
+    """The transformed blocks side by side, each times its weight: in their common dtype (numpy.hstack), or each in its own where the
+    source makes frames."""
+    apart, weights = keeps_parts_apart(m), m.transformer_weights or {}
+    blocks: list[Node | Frame] = []
     failure: UnsupportedOperatorError | None = None
     for i, (place, name, member, x) in enumerate(jobs):
         try:
-            block = as_matrix_or_strings(x) if is_identity(member) else transform_child(member, x, place)
+            if not is_identity(member):
+                block = transformed_child(member, x, place)
+            elif apart:
+                block = as_frame(x)
+            else:
+                block = as_matrix_or_strings(x)
         except UnsupportedOperatorError as error:
             failure = failure or error  # look at the other blocks first: one error names every culprit
             continue
@@ -205,12 +216,14 @@ def _stacked(jobs: Sequence[tuple[str, str, Any, Node | Frame]], weights: dict[s
                 raise
             _survey((place, name, member) for place, name, member, _ in jobs[i + 1 :])
             raise failure from refusal
-        blocks.append(_weighted(block, (weights or {}).get(name)))
+        blocks.append(block if weights.get(name) is None else _weighted(as_matrix(block), weights[name]))
     if failure is not None:
         raise failure
     if not blocks:
         raise Refusal("every transformer is dropped or has no columns, so it gives none.", "Remove it from the pipeline.")
-    return hstack(blocks)
+    if apart:
+        return Frame(tuple(column for block in blocks for column in as_frame(block).columns))
+    return hstack([as_matrix(block) for block in blocks])
 
 
 def as_matrix_or_strings(x: Node | Frame) -> Node:
@@ -222,8 +235,6 @@ def as_matrix_or_strings(x: Node | Frame) -> Node:
 
 def _weighted(block: Node, weight: Any) -> Node:
     """block · weight, where a Python number takes the block's dtype if it can (NEP 50), and a numpy scalar keeps its own."""
-    if weight is None:
-        return block
     if block.type.dtype == "str":
         raise Refusal("transformer_weights multiply a column of strings.")
     dtype = dtype_name(np.result_type(NUMPY_DTYPES[block.type.dtype], weight))

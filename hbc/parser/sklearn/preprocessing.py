@@ -12,8 +12,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
-from hbc.parser.registry import Result, converts, sparse_values_round_otherwise
-from hbc.parser.sklearn.common import as_float, checked, own_float
+from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts, in_dtype_of, sparse_values_round_otherwise
+from hbc.parser.sklearn.common import checked, float_of, own_float, own_number
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
@@ -69,7 +69,7 @@ def max_abs_scaler(m: Any, x: Node) -> Result:
 def normalizer(m: Any, x: Node) -> Result:
     if may_be_sparse(x):
         sparse_values_round_otherwise()
-    return Normalize(m.norm)(own_float(checked(m, x)))
+    return Normalize(m.norm)(own_number(checked(m, x)))
 
 
 @converts("sklearn.preprocessing.Binarizer")
@@ -78,7 +78,8 @@ def binarizer(m: Any, x: Node) -> Result:
     kinds = [NUMPY_DTYPES[x.type.dtype], np.asarray(m.threshold).dtype if hasattr(m.threshold, "dtype") else None]
     floats = [kind for kind in kinds if kind is not None and kind.kind == "f"]
     compared = dtype_name(np.result_type(*floats)) if floats else "f64"
-    return Binarize(float(m.threshold), compared)(checked(m, x))
+    computed_in_own_dtype(x, ANY_INTEGER)
+    return in_dtype_of(x, Binarize(float(m.threshold), compared)(checked(m, x)))
 
 
 @converts("sklearn.preprocessing.KBinsDiscretizer")
@@ -86,7 +87,7 @@ def k_bins_discretizer(m: Any, x: Node) -> Result:
     if m.dtype is not None and np.dtype(m.dtype) == np.float32 and x.type.dtype == "f64":
         x = t.cast(checked(m, x, limit=FLOAT32_LIMIT), "f32")
     else:
-        x = as_float(checked(m, x))
+        x = float_of(checked(m, x))
         x = x if m.dtype is None else t.cast(x, dtype_name(m.dtype))
     dtype = NUMPY_DTYPES[x.type.dtype]
     inner = [_left_edges(np.asarray(edges[1:-1]), dtype) for edges in m.bin_edges_]

@@ -60,6 +60,25 @@ def leaves(ensemble: TreeEnsemble, x: Node) -> Node:
     return replace(ensemble, output="leaf")(x)
 
 
+def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
+    """f64[N, S, K]: init, or the ensemble's base, and the sums after each round of trees, added in their order. K trees make a
+    round where a tree has one value, and one tree where its leaves are vectors."""
+    outputs = ensemble.n_outputs
+    values = ensemble.values.astype(np.float64)
+    first = outputs // values.shape[1]
+    if init is None:
+        values[: ensemble.leaf_counts[:first].sum()] += np.repeat(
+            ensemble.base.reshape(first, -1), ensemble.leaf_counts[:first], axis=0
+        )
+    reached = leaves(replace(ensemble, leaf_ids=np.arange(len(values))), x)
+    rounds = ensemble.n_trees // first
+    terms = t.reshape(t.take(values, reached, axis=0), N, rounds, outputs)
+    if init is None:
+        return t.cumsum(terms, 1)
+    sums = t.cumsum(t.concat([t.reshape(init, N, 1, outputs), terms]), 1)
+    return t.take(sums, np.arange(1, rounds + 1), axis=1)
+
+
 def _ensemble(trees: Sequence[Any]) -> TreeEnsemble:
     """The sum of the trees' own values, [outputs × classes] in a row."""
     read = [read_tree(tree, tree.value.reshape(tree.node_count, -1)) for tree in trees]

@@ -1,0 +1,66 @@
+"""The least time a row of a tree ensemble, from what the processor's ports allow to the kernel that hbc runs it by: the other half of
+"how fast is it", beside the peers. A limit is of the trees alone; encoding the input and adding the leaves come on top."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import timeit
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hbc
+from benchmarks.trees import Prepared
+
+COMPARES = {25: 2.0, 26: 1.45}
+"""Cycles of a split for 64 rows, by the family in /proc/cpuinfo: two compares of 64 bytes and a masked move (../shared/docs/tree-kernels.md
+§2). AMD Zen 4 (25) compares 64 bytes a cycle, in two halves; on Zen 5 (26) 1.45 cycles were measured in assembly."""
+STEP = 1.0
+"""Cycles of a step of a walk: six instructions, six a cycle (§4). No cache missed."""
+ROWS = 256  # whose paths are counted
+
+
+def limit(prepared: Prepared) -> dict[str, Any] | None:
+    """{kernel, work, cycles, ghz, us}: µs a row. None where the model has no trees of its own or the processor is not known."""
+    model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
+    compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
+    strategies = re.findall(r"leaves at most: (scan|walk)", compiled.explain())
+    trees = [node.op for node in compiled.graph.nodes if type(node.op).__name__ == "TreeEnsemble" and node.op.output == "sum"]
+    family = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
+    cycles = COMPARES.get(int(family[1])) if family else None
+    if len(trees) != 1 or not strategies or cycles is None:
+        return None
+    ghz = frequency()
+    if strategies[0] == "scan":
+        work = int((trees[0].feature >= 0).sum())
+        return {"kernel": "scan", "work": work, "cycles": cycles, "ghz": ghz, "us": work * cycles / 64 / ghz / 1e3}
+    steps = path_lengths(trees[0], np.load(prepared.rows)[:ROWS].astype(trees[0].threshold.dtype))
+    return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
+
+
+def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:
+    """The splits that a row passes in all trees, on average."""
+    at = np.broadcast_to(op.roots, (len(x), op.n_trees)).copy()
+    passed = 0
+    while (inner := op.feature[at] >= 0).any():
+        passed += int(inner.sum())
+        value = np.take_along_axis(x, np.maximum(op.feature[at], 0), axis=1)
+        left = (value <= op.threshold[at]) | (np.isnan(value) & op.missing_left[at])
+        at = np.where(inner, np.where(left, op.left[at], op.right[at]), at)
+    return passed / len(x)
+
+
+def frequency() -> float:
+    """GHz: a product of many numbers is a chain of multiplications of 3 cycles each."""
+    numbers = np.ones(20_000)
+    seconds = min(timeit.repeat(lambda: np.multiply.reduce(numbers), number=1, repeat=300))
+    return round(3 * len(numbers) / seconds / 1e9, 2)
+
+
+def _processor() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
