@@ -410,6 +410,17 @@ def test_inputs_that_a_method_does_not_read() -> None:
 # --- targets
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 8])
+def test_rows_of_a_few_columns(columns: int, dtype: DType) -> None:
+    x = given(dtype, columns)
+    chosen = t.take(x, np.array([columns - 1, 0]), axis=1)
+    for y in (t.add(x, x), chosen, t.reshape(t.sum_(x, 1), "N")):
+        graph, executable = compiled(y, inputs=(x,))
+        for n in BATCHES:
+            agrees(graph, executable, np.random.default_rng(0).integers(-99, 99, (n, columns)).astype(NUMPY_DTYPES[dtype]))
+
+
 @pytest.mark.parametrize("gaps", [0.0, 0.01, 0.5])
 def test_what_replaces_missing_values_is_computed_where_there_are_any(gaps: float) -> None:
     x = given("f64", 3)
