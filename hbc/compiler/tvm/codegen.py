@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
-from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Plan, elements
+from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Never, Plan, elements
 from hbc.compiler.tvm.tables import ModelData, Tables
 from hbc.compiler.tvm.tables import aligned as aligned
 from hbc.compiler.tvm.vectors import store, vector
@@ -225,6 +225,8 @@ class Function:
         op = node.op
         if isinstance(op, Input):
             return self.arguments[node][(self.base + row.block, *index)]
+        if isinstance(op, Never):
+            return tirx.const(False, "bool")
         if isinstance(op, tensor.Reshape):
             source = node.inputs[0]
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)

@@ -10,8 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from hbc.ir.graph import Constant, Input, Node, topological
-from hbc.ir.types import Array, TensorType
+from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
+from hbc.ir.rewrite import rewrite
+from hbc.ir.types import Array, Dim, TensorType
 from hbc.ops import columns, tensor
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
@@ -51,6 +52,23 @@ Types = dict[Node, TensorType]
 def elements(kind: TensorType) -> int:
     """Elements per row of a batched value; all elements of a constant."""
     return int(np.prod([dim for dim in kind.shape if dim != "N"], dtype=np.int64))
+
+
+@operator
+class Never(Operator):
+    """y = false for every row, where `x < x` is: that is how graphs make rows of constants, and the kernel need not read x for it."""
+
+    shape: tuple[Dim, ...]
+
+    level = "tensor"
+
+    def infer(self) -> TensorType:
+        return TensorType("bool", self.shape)
+
+
+def without_reading(node: Node) -> Node | None:
+    """`x < x` → `Never`"""
+    return Never(node.type.shape)() if isinstance(node.op, tensor.Less) and node.inputs[0] is node.inputs[1] else None
 
 
 @dataclass(frozen=True)
@@ -105,6 +123,8 @@ class Plan:
 
 def make_plan(outputs: Sequence[Node]) -> Plan:
     """Decide for every node that the outputs need."""
+    if any(without_reading(node) for node in topological(outputs)):
+        outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
@@ -173,7 +193,7 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return True
     if is_view(node):
         return False
-    if not isinstance(op, (*ELEMENTWISE, Input)) or isinstance(op, COSTLY):
+    if not isinstance(op, (*ELEMENTWISE, Input, Never)) or isinstance(op, COSTLY):
         return True
     users = readers[node]
     if len(users) > 1:
