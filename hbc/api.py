@@ -32,6 +32,7 @@ from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFitte
 from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
@@ -249,7 +250,10 @@ class Builder:
 def _makes_rows_of_much(graph: Graph) -> bool:
     """Whether the host makes Rows of text, or of arrays that are large themselves."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
-    return any(source.type.dtype == "str" or source.type.columns > 256 for source in sources)
+    return any(
+        source.type.dtype == "str" or source.type.columns * NUMPY_DTYPES[source.type.dtype].itemsize > 1024
+        for source in sources
+    )
 
 
 def _as_arrays(node: Node) -> Node | None:
