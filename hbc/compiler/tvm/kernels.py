@@ -58,7 +58,9 @@ def compute(f: Function, node: Node) -> None:
         with f.whole_vector():
             transpose.take_in(f, node, size)
         _row_by_row(f, node, partial=True)
-    elif isinstance(node.op, (Input, *LIBRARY)):
+    elif isinstance(node.op, (Input, *LIBRARY)) and not (
+        isinstance(node.op, tensor.Pow) and f.dialect.llvm and f.dialect.fused
+    ):
         # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
         _row_by_row(f, node)
     else:
