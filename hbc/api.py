@@ -33,6 +33,7 @@ from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
 from hbc.ir.types import NUMPY_DTYPES
+from hbc.ops.sound import require_sound
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
 from hbc.optimizer.pipeline import optimize
@@ -275,13 +276,23 @@ def _read(file: Any, name: str) -> artifact.Contents:
     for module in pkgutil.iter_modules(hbc.ops.__path__):
         importlib.import_module(f"hbc.ops.{module.name}")  # graphs are read back by the names of operators
     try:
-        return artifact.read(file, name)
+        return _sound(artifact.read(file, name), name)
     except ArtifactError:
         if not registry.load_plugins():  # an operator of a third party, perhaps
             raise
         if hasattr(file, "seek"):
             file.seek(0)
-        return artifact.read(file, name)
+        return _sound(artifact.read(file, name), name)
+
+
+def _sound(contents: artifact.Contents, name: str) -> artifact.Contents:
+    try:
+        for graph in contents.graphs.values():
+            require_sound(graph)
+    except (ValueError, IndexError) as error:
+        expected = "what CompiledModel.save wrote"
+        raise ArtifactError(path=name, found=f"a damaged model ({error})", expected=expected) from error
+    return contents
 
 
 def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,22 @@ from lightgbm import LGBMRegressor
 from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, SparsePCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder
+from sklearn.preprocessing import Binarizer, FunctionTransformer, MaxAbsScaler, OneHotEncoder, PolynomialFeatures
+from sklearn.tree import DecisionTreeRegressor
 
 import hbc
+from hbc.ir.rewrite import rewrite
+from hbc.ops.tree import TreeEnsemble
+from hbc.runtime import artifact
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -110,3 +119,82 @@ def test_dtypes_that_the_source_rejects(model: Any, data: Any) -> None:
         getattr(model, method)(data)
     with pytest.raises(hbc.InvalidInputError):
         getattr(hbc.convert(model, "numpy"), method)(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": 10**6},
+        {"right": -5},
+        {"left": 0},  # back to the root
+        {"roots": 10**6},
+        {"feature": -7},
+        {"target": 3},
+        {"leaf_ids": None},
+    ],
+    ids=lambda change: " ".join(change),
+)
+def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[str, int | None], tmp_path: Any) -> None:
+    ((name, number),) = change.items()
+    model = hbc.convert(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, Y), "numpy")
+
+    def damaged(node: Any) -> Any:
+        if (
+            not isinstance(node.op, TreeEnsemble)
+            or number == getattr(node.op, name)[0]
+            or len(node.op.leaf_ids) < len(node.op.values)
+        ):
+            return None
+        array = getattr(node.op, name).copy()
+        array[0] = 0 if number is None else number
+        return replace(node.op, **{name: array[1:] if number is None else array})(*node.inputs)
+
+    model.save(tmp_path / "model.hbc")
+    contents = artifact.read(tmp_path / "model.hbc")
+    file = io.BytesIO()
+    graphs = {kinds: rewrite(graph, damaged) for kinds, graph in contents.graphs.items()}
+    artifact.write(file, replace(contents, graphs=graphs))
+    (tmp_path / "damaged.hbc").write_bytes(file.getvalue())
+    hbc.load(tmp_path / "model.hbc").predict(X)
+    with pytest.raises(hbc.ArtifactError):
+        hbc.load(tmp_path / "damaged.hbc")
+
+
+def test_sparse_matrices_that_the_source_reads_otherwise() -> None:
+    """A tree of neighbours rejects them, and so does a Binarizer below 0; products of a graph's columns go into others there."""
+    for model in (KNeighborsRegressor(algorithm="kd_tree").fit(X, Y), Binarizer(threshold=-1.0)):
+        method = "predict" if hasattr(model, "predict") else "transform"
+        with pytest.raises(ValueError, match="sparse"):
+            getattr(model, method)(sparse.csr_array(X))
+        with pytest.raises(hbc.InvalidInputError, match="sparse"):
+            getattr(hbc.convert(model, "numpy", X), method)(sparse.csr_array(X))
+    graph = make_pipeline(RadiusNeighborsTransformer(radius=1.5), PolynomialFeatures()).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="graph of neighbours"):
+        hbc.convert(graph, "numpy")
+
+
+def test_the_square_of_a_sparse_matrix_is_a_product_of_matrices() -> None:
+    square, root = FunctionTransformer(np.square).fit(X), FunctionTransformer(np.log1p).fit(X)
+    data = sparse.csr_matrix(np.abs(X[:4]))
+    assert not np.allclose(square.transform(data).toarray(), data.toarray() ** 2)
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):
+        hbc.convert(square, "numpy", X).transform(data)
+    found = hbc.convert(root, "numpy", X).transform(data)
+    np.testing.assert_array_equal(found.toarray() if sparse.issparse(found) else found, root.transform(data).toarray())
+
+
+def test_a_column_transformer_of_an_identity_knows_whether_it_is_sparse() -> None:
+    """The identity's output is its input: to ask who made it led in a circle."""
+    columns = ColumnTransformer([("same", FunctionTransformer(), [0, 1])], remainder="passthrough")
+    model = make_pipeline(columns, MaxAbsScaler(), LogisticRegression()).fit(X, Y)
+    np.testing.assert_allclose(hbc.convert(model, "numpy", X).predict_proba(X), model.predict_proba(X))
+
+
+def test_what_is_computed_in_the_dtype_of_the_input_has_it_still() -> None:
+    """A mixture squares what a Binarizer of int8 gives in int8."""
+    ones = X.round()
+    model = make_pipeline(Binarizer(), GaussianMixture(2, random_state=0)).fit(ones)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.predict(ones), model.predict(ones))
+    with pytest.raises(hbc.InvalidInputError, match="int8"):
+        compiled.predict(ones.astype(np.int8))

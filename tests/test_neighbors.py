@@ -96,6 +96,16 @@ def test_a_row_without_neighbours_is_rejected_where_the_source_rejects_it() -> N
         compiled.predict(far)
 
 
+@pytest.mark.filterwarnings("ignore:One or more samples", "ignore:invalid value")
+def test_a_row_without_neighbours_is_nan_among_floats_and_rejected_among_integers() -> None:
+    X, y = _whole_numbers(40, 2), RNG.integers(0, 9, 40)
+    far = np.full((1, 2), 50.0)
+    model = RadiusNeighborsRegressor(1.0).fit(X, y.astype(float))
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(far), model.predict(far))
+    with pytest.raises(hbc.InvalidInputError):
+        hbc.convert(model.fit(X, y), "numpy").predict(far)
+
+
 @pytest.mark.filterwarnings("ignore:Outlier label")
 def test_the_outlier_label_is_a_number_of_a_class_in_one_of_the_sources_ways() -> None:
     """Brute force, uniform weights, a metric other than Euclidean: label 1 is there the second class, whatever that is called."""

@@ -115,6 +115,7 @@ def test_columns_keep_their_dtypes(library: str, remainder: str, tmp_path: Path)
     frame = MIXED if library == "pandas" else pl.from_pandas(MIXED)
     model = mixed(remainder=remainder).set_output(transform=library).fit(frame)
     compiled = hbc.convert(model, "numpy")
+    assert f"transform gives a frame of {library}" in compiled.explain()
     assert_same(compiled.transform(frame), model.transform(frame))
     turned = frame[list(frame.columns)[::-1]]
     assert_same(compiled.transform(turned), model.transform(turned))

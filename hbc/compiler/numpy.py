@@ -14,6 +14,7 @@ from hbc.ir.types import Array
 @dataclass(frozen=True)
 class NumpyExecutable:
     graph: Graph
+    takes_texts = True
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return self.graph.evaluate(*arrays, methods=[method])[method]

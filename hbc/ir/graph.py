@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 import numpy as np
 
 from hbc.ir.rows import Rows
+from hbc.ir.texts import Texts, dense
 from hbc.ir.types import Array, Dim, DType, TensorType, type_of
 
 OPERATORS: dict[str, type[Operator]] = {}
@@ -29,6 +30,7 @@ class Operator:
     `jumps` says that the last bit of the input can decide (a branch, a bin, a category).
     `rows` is for matrices that are mostly zeros (hbc.ir.rows), which stay on the host: an operator that "makes" them has `rows_of`,
     one that "keeps" its operands' form has `of_rows`, and so has one that "takes" such a first operand and gives an array.
+    `of_texts` is what `evaluate` gives where operands are Texts (hbc.ir.texts), if it is not to be computed for every row.
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
@@ -37,6 +39,7 @@ class Operator:
     keeps_values: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
     rows: ClassVar[Literal["", "makes", "keeps", "takes"]] = ""
+    of_texts: ClassVar[Any] = None
 
     @property
     def creates_missing(self) -> bool:
@@ -237,10 +240,14 @@ class Graph:
 
 
 def _dense(value: Array | Rows) -> Array:
-    return value.dense() if isinstance(value, Rows) else value
+    return value.dense() if isinstance(value, (Rows, Texts)) else value
 
 
 def _evaluated(node: Node, operands: list[Array | Rows]) -> Array | Rows:
+    if any(isinstance(operand, Texts) for operand in operands):
+        if node.op.of_texts is not None:
+            return node.op.of_texts(*operands)  # type: ignore[no-any-return]
+        operands = [dense(operand) for operand in operands]
     if node.op.rows == "makes":
         return node.op.rows_of(*map(_dense, operands))
     if gives_rows(node) or takes_rows(node):

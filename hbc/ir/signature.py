@@ -8,8 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from hbc.errors import InvalidInputError
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
+from hbc.ir.texts import Texts
 from hbc.ir.types import Array, DType
 
 
@@ -28,6 +30,7 @@ class InputSpec:
     `frames_as_f64`: the columns whose float32 it takes for float64 where the frame is not of pandas.
     `narrow_as_f32`: bool and integers of 8 and 16 bits give what they give as float32. `float_entries`: sparse matrices must be floats.
     `own_dtype`: what `transform` returns of an array has its dtype.
+    `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
     `items`: "documents" (strings), "dicts" or "lists" for models that take a sequence of these instead of a matrix.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
@@ -46,6 +49,7 @@ class InputSpec:
     integer_bits: tuple[int, ...] = ()
     none_apart: tuple[int, ...] = ()
     frames_as_f64: tuple[int, ...] = ()
+    dates: tuple[tuple[int, ...], ...] = ()
     items: str = ""
     narrow_as_f32: bool = False
     float_entries: bool = False
@@ -145,6 +149,10 @@ class Guard:
         step = rows if self.whole else GUARDED_ROWS
         for start in range(0, rows, step):
             (value,) = self.graph.evaluate_rows(*(array[start : start + step] for array in arrays))["value"]
+            if isinstance(value, Texts):
+                if not self.whole and _passes(self.require, value.distinct()):
+                    continue
+                value = value.dense()
             self.require(value.values() if isinstance(value, Rows) else value)
 
     def harmless(self, arrays: Sequence[Array]) -> bool:
@@ -158,6 +166,14 @@ class Guard:
                 return True
             return not ((array > self.safe).any() or (array < -self.safe).any())
         return array.dtype.kind not in "iu" or self.safe >= 2.0**63
+
+
+def _passes(require: Callable[[Array], None], x: Array) -> bool:
+    try:
+        require(x)
+    except InvalidInputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

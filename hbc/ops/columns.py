@@ -8,6 +8,7 @@ import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
+from hbc.ir.texts import Texts
 from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor as t
 
@@ -31,6 +32,9 @@ class SelectColumns(Operator):
 
     def of_rows(self, x: Rows) -> Rows:
         return x.select(self.indices)
+
+    def of_texts(self, x: Texts) -> Texts:
+        return x.select(self.indices.tolist())
 
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)
@@ -102,6 +106,9 @@ class Categorize(Operator):
         place = np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)
         found = np.where(ordered[place] == column, order[place], self.unknown)
         return np.where(np.isnan(column), self.nan, found).astype(np.int64)[:, None]
+
+    def of_texts(self, x: Texts) -> Array:
+        return x.looked_up(self.evaluate(x.distinct()))
 
     @property
     def _codes(self) -> dict[str | None, int]:

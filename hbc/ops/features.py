@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
@@ -308,6 +309,10 @@ class MissingText(Operator):
             missing |= np.equal(x, self.value).astype(bool)
         return missing
 
+    def of_texts(self, x: Texts) -> Array:
+        missing = self.evaluate(x.distinct())
+        return np.stack([x.looked_up(column, j) for j, column in enumerate(missing.T)], axis=1)
+
 
 @operator
 class ImputeText(Operator):
@@ -322,6 +327,15 @@ class ImputeText(Operator):
 
     def evaluate(self, missing: Array, x: Array) -> Array:
         return np.where(missing, self.fill.astype(object), x)
+
+    def of_texts(self, missing: Array, x: Texts) -> Texts:
+        values = tuple(
+            np.append(known, np.array([fill], object)) for known, fill in zip(x.values, self.fill.tolist(), strict=True)
+        )
+        codes = [
+            np.where(missing[:, j], len(known), codes) for j, (codes, known) in enumerate(zip(x.codes, x.values, strict=True))
+        ]
+        return Texts(tuple(codes), values)
 
 
 # --- categories ------------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
+from hbc.optimizer.absorb import CategoriesIntoTrees
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.place import PlaceFunctions
+from hbc.optimizer.select import PushSelection
 from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
 
@@ -40,9 +42,11 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     notes: list[str] = []
     passes: tuple[Pass, ...] = (
         RemoveChecks(),  # first: checks stand between operators that later passes match together
+        PushSelection(),  # before MergeColumns, which joins what it selects
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice
+        CategoriesIntoTrees(compiler, notes),  # after the choice: a scan tests sets as fast as numbers, a walk does not
         Lower(compiler),
         FoldConstants(),  # last: lowering makes constants out of parameters
     )

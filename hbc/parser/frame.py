@@ -14,6 +14,7 @@ from hbc.ir.types import NUMPY_DTYPES, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
+from hbc.ops.features import Binarize
 
 
 class Refusal(Exception):
@@ -139,6 +140,27 @@ def untouched(x: Node | Frame) -> list[tuple[Node, int] | None]:
         case t.Concat():
             return [column for source in x.inputs for column in untouched(source)]
     return [None] * (x.type.columns if len(x.type.shape) == 2 else 1)
+
+
+OF_OWN_DTYPE = (t.Unary, t.Binary, t.Where, t.Concat, Check, SelectColumns, Binarize)
+"""Operators that give what has the dtype of the model's input again, such as abs(x)."""
+
+
+def dtype_givers(x: Node | Frame) -> list[tuple[Node, int]]:
+    """The columns of the model's input that give x its dtype: those that stand in it, and those it is computed from in their dtype."""
+    found = [place for place in untouched(x) if place is not None]
+    waiting = [column.node for column in x.columns] if isinstance(x, Frame) else [x]
+    seen: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        places = untouched(node)
+        if node in seen or None not in places or not isinstance(node.op, OF_OWN_DTYPE):
+            continue
+        seen.add(node)
+        alike = [source for source in node.inputs if source.type.dtype == node.type.dtype and len(source.type.shape) == 2]
+        found += [place for source in alike for place in untouched(source) if place is not None]
+        waiting += alike
+    return found
 
 
 def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node | Frame]:

@@ -409,4 +409,5 @@ def lgbm_classifier(m: Any, x: Node | Frame) -> Result:
     proba = result.output
     if proba.type.columns == 1:
         proba = t.concat([t.sub(1.0, proba), proba])
-    return {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba, **outputs}
+    index = t.argmax(proba, 1) if len(m.classes_) > 1 else t.minimum(t.argmax(proba, 1), 0)
+    return {"predict": labels(m.classes_, index), "predict_proba": proba, **outputs}

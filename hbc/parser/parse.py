@@ -18,7 +18,7 @@ from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
-from hbc.parser.frame import Frame, StringsNeeded, source_frame, untouched
+from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, untouched
 from hbc.parser.set_output import ADVICE, computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_format
 
@@ -171,6 +171,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         )
         apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
+        groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
+        spec = replace(spec, dates=tuple(sorted({*spec.dates, *filter(None, groups)})))
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)
         spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
         outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
@@ -188,7 +190,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
 
 
 def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
-    """The largest number that converters gave to values in which an input column stands untouched; 0 for other columns."""
+    """The largest number that converters gave to values that have their dtype from an input column; 0 for other columns."""
     origin = {
         (node, i): column
         for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)
@@ -196,8 +198,8 @@ def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node]
     }
     bits = [0] * len(kinds)
     for x, least in needs:
-        for place in untouched(x):
-            column = None if place is None else origin.get(place)
+        for place in dtype_givers(x):
+            column = origin.get(place)
             if column is not None:
                 bits[column] = max(bits[column], least)
     return bits
@@ -246,7 +248,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     ):
         # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
-        dtypes = {"predict": classes.dtype.str} if labelled else {}
+        dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)

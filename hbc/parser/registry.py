@@ -390,7 +390,9 @@ def transformed_child(model: Any, x: Node | Frame, place: str) -> Node | Frame:
     if frame is not None:
         return frame
     (node,) = nodes
-    _context.get().makers.setdefault(node, (model, x))
+    given = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
+    if node not in given:  # which others have made
+        _context.get().makers.setdefault(node, (model, x))
     return node
 
 

@@ -143,7 +143,7 @@ def _names(m: Any) -> tuple[str, ...]:
 def _function(m: Any, x: Value) -> Value:
     """A FunctionTransformer gives its function the frame itself."""
     library = library_of(m)
-    if m.func is not None and x.library:
+    if m.func is not None and x.library and (library or x.asked or x.library != "input"):
         if not (isinstance(m.func, np.ufunc) and not m.kw_args and m.func(np.int64(1)).dtype.kind == "f"):
             raise Refusal("a FunctionTransformer computes with frames, whose columns may each have another dtype afterwards.")
         if -1 in x.origins and x.mixed:

@@ -30,6 +30,17 @@ def is_sparse(x: Node | Frame) -> bool:
     return False
 
 
+def of_a_graph(x: Node | Frame) -> bool:
+    """Whether x is a graph of neighbours, whose entries are in the order of distance (or keeps their places)."""
+    if isinstance(x, Frame):
+        return any(of_a_graph(column.node) for column in x.columns)
+    made = maker(x)
+    if made is not None and public_name(type(made[0])) in GRAPHS:
+        return True
+    keeps = made is not None and gives_sparse(made[0], True)
+    return (keeps or x.op.columnwise or isinstance(x.op, (Check, Concat))) and any(of_a_graph(source) for source in x.inputs)
+
+
 def gives_sparse(m: Any, sparse: bool) -> bool:
     """Whether `m.transform` of a sparse or a dense matrix is sparse."""
     if m is None or isinstance(m, str):
@@ -46,6 +57,8 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
         return bool(m.sparse_output_)
     if hasattr(m, "best_estimator_") or name == "sklearn.frozen.FrozenEstimator":
         return gives_sparse(getattr(m, "best_estimator_", None) or m.estimator, sparse)
+    if name.startswith("sklearn.ensemble.Stacking"):
+        return sparse and bool(m.passthrough)
     for option in ("sparse_output", "sparse"):
         if isinstance(getattr(m, option, None), bool):
             return bool(getattr(m, option))

@@ -9,7 +9,6 @@ UNSUPPORTED: dict[str, str] = {
     "sklearn.decomposition.LatentDirichletAllocation": (
         "each document is iterated until it converges, by the digamma function, which no backend has."
     ),
-    "sklearn.manifold.Isomap": "the shortest paths from a new point through its neighbours have no operator yet.",
     "sklearn.preprocessing.MultiLabelBinarizer": "its input is a sequence of sets of labels, which is no matrix and no frame.",
     "sklearn.feature_extraction.image.PatchExtractor": (
         "it cuts images [N, height, width] into patches, so that its rows are not those of its input."

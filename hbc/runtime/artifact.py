@@ -73,9 +73,7 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):
             raise ValueError("results without rows that have some")
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in document["input"].items()
-        }
+        fields: dict[str, Any] = {key: _tuples(value) for key, value in document["input"].items()}
         spec = InputSpec(**fields)
         if not all(name.isidentifier() and name.endswith("_") and not name.startswith("_") for name in attributes):
             raise ValueError(f"the attributes {', '.join(attributes)}")
@@ -120,8 +118,13 @@ def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
     return graph
 
 
+def _tuples(value: Any) -> Any:
+    """Lists of any depth as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
 def _frame(document: Mapping[str, Any]) -> FrameOutput:
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in document.items()}
+    fields: dict[str, Any] = {key: _tuples(value) for key, value in document.items()}
     output = FrameOutput(**fields)
     if output.library not in FRAME_LIBRARIES or not all(isinstance(name, str) for name in output.names):
         raise ValueError(f"a frame of {output.library}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,30 @@ class Table:
         values = np.asarray(self._frame.to_numpy())
         return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
 
+    @cached_property
+    def _few(self) -> list[Array | None]:
+        """The columns of a few rows, read row by row, where nothing is missing; None for others. Column by column a row of 50 takes
+        0.6 ms, and this way 0.1."""
+        if self.rows > FEW_ROWS or not self._frame.implementation.is_polars():
+            return [None] * len(self.names)
+        columns = zip(*self._frame.rows(), strict=True) if self.rows else [()] * len(self.names)
+        return [
+            None if dtype is None or None in values else np.array(values, dtype)
+            for values, dtype in zip(columns, map(_numpy_dtype, self._frame.schema.values()), strict=True)
+        ]
+
+    def coded(self, index: int) -> tuple[Array, Array] | None:
+        """A column of strings as codes and values (Texts), where its library hands it over in Arrow's form; None for others.
+        To encode 20,000 strings takes 0.7 ms, and to make objects of them 0.8 and to look these up 2."""
+        return _coded(self._series(index)) if self.rows >= WORTH_CODES else None
+
+    def _series(self, index: int) -> Any:
+        return self._frame.get_column(self.names[index])
+
     def column(self, index: int) -> Array:
         """One column: numbers in their own dtype (float64 where some are missing), or objects."""
-        return _values(self._frame.get_column(self.names[index]), f"X, column {self.names[index]!r}")
+        few = self._few[index]
+        return _values(self._series(index), f"X, column {self.names[index]!r}") if few is None else few
 
 
 class PandasTable(Table):
@@ -65,13 +87,78 @@ class PandasTable(Table):
         plain = len(dtypes) == 1 and all(isinstance(dtype, np.dtype) and dtype.kind in "fiu" for dtype in dtypes)
         return np.asarray(self._frame.to_numpy()) if plain else None
 
-    def column(self, index: int) -> Array:
+    @cached_property
+    def _few(self) -> list[Array | None]:
+        dtypes = self._frame.dtypes.tolist()
+        if self.rows > FEW_ROWS or not all(_is_plain(dtype) for dtype in dtypes):
+            return [None] * len(dtypes)
+        columns = self._frame.to_numpy(object).T
+        return [
+            values.astype(dtype) if isinstance(dtype, np.dtype) else values
+            for values, dtype in zip(columns, dtypes, strict=True)
+        ]
+
+    def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw
 
+        return nw.from_native(self._frame[self.names[index]], series_only=True)
+
+    def column(self, index: int) -> Array:
+        few = self._few[index]
+        if few is not None:
+            return few
         series = self._frame[self.names[index]]
         if isinstance(series.dtype, np.dtype) or type(series.dtype).__name__ == "StringDtype":
             return np.asarray(series.to_numpy())
-        return _values(nw.from_native(series, series_only=True), f"X, column {self.names[index]!r}")
+        return _values(self._series(index), f"X, column {self.names[index]!r}")
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether a pandas column of the dtype is the same by way of Python objects."""
+    return dtype.kind in "fiubO" if isinstance(dtype, np.dtype) else type(dtype).__name__ == "StringDtype"
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """The dtype that a polars column without missing values has in numpy; None where that is not said here."""
+    return NUMPY.get(str(dtype))
+
+
+NUMPY = {f"{kind}{bits}": f"{kind.lower()}{bits}" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)}
+NUMPY |= {"Float32": "float32", "Float64": "float64", "Boolean": "bool", "String": "object"}
+
+FEW_ROWS = 64
+"""Rows up to which a frame is read row by row: at 64 rows of polars, and 256 of pandas, both ways take the same time."""
+WORTH_CODES = 2048
+"""Rows from which on it takes less time to encode a column of 1,000 different strings than to look at them one by one."""
+
+
+def _coded(series: Any) -> tuple[Array, Array] | None:
+    import narwhals.stable.v2 as nw
+
+    kind = series.implementation
+    if series.dtype not in (nw.String, nw.Categorical, nw.Enum) or (kind.is_pyarrow() and series.dtype != nw.String):
+        return None
+    missing: Any = None
+    if kind.is_pandas_like():
+        native = series.to_native().dtype
+        if type(native).__name__ not in ("StringDtype", "CategoricalDtype"):
+            return None  # objects may be None, NaN or pandas.NA, which are not the same to scikit-learn
+        missing = native.na_value
+    try:
+        column = series.to_arrow()
+        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        column = column.dictionary_encode()
+        if str(column.dictionary.type) not in ("string", "large_string") or column.dictionary.null_count:
+            return None
+        codes, known = column.indices, column.dictionary.to_numpy(zero_copy_only=False)
+    except (ImportError, AttributeError, ValueError, TypeError, NotImplementedError):  # without pyarrow, or what it cannot do
+        return None
+    values = np.empty(len(known) + 1, object)
+    values[:-1], values[-1] = known, missing
+    if codes.null_count:
+        codes = codes.cast("int64").fill_null(len(known))
+        return np.asarray(codes.to_numpy(zero_copy_only=False)), values
+    return np.asarray(codes.to_numpy(zero_copy_only=False)), values[:-1]
 
 
 def _values(series: Any, where: str) -> Array:

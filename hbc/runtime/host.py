@@ -11,6 +11,7 @@ import numpy as np
 from hbc.compiler.base import Direct, DirectExecutable, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
+from hbc.ir.texts import dense
 from hbc.ir.types import Array
 
 ROWS_AT_ONCE = 4096
@@ -52,6 +53,8 @@ class HostedExecutable:
     in_blocks: bool = False
     """Whether the host makes Rows of text or of large arrays: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
 
+    takes_texts = True
+
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
 
@@ -69,7 +72,7 @@ class HostedExecutable:
             device = self.device
             results = joined([list(device.run(method, block)) for block in _dense_blocks(entering)])
         after = self.after.get(method)
-        return results if after is None else after.evaluate_rows(*results, *arrays)[method]  # type: ignore[arg-type]
+        return results if after is None else [dense(value) for value in after.evaluate_rows(*results, *arrays)[method]]  # type: ignore[arg-type]
 
     def direct(self, method: str, bound: float | None) -> Direct | None:
         """See hbc.compiler.base.DirectExecutable: where the host has nothing to do but to name classes. (By `run` a row took 18 µs

@@ -12,6 +12,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import NA, InputSpec, Kinds, Sample, input_layout
+from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.frames import Table, read_frame
 from hbc.runtime.items import read_items
@@ -215,19 +216,41 @@ class Intake:
                 wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
                 return self._from_numbers(block.astype(np.float64) if wide else block)
         columns: dict[int, Array] = {}
-        for i in self.texts:
+        dates: dict[int, Array] = {}
+        texts = self._texts(table, place)
+        for i in self.texts if texts is None else ():
             columns[i] = strings(table.column(place[i]), self._where(i))
         for i in self.numbers:
             values = table.column(place[i])
+            if values.dtype.kind in "mM":
+                dates[i] = values
             if values.dtype.kind not in "fiub":
-                values = self._floats(i, values)
+                values = values.astype(np.float64) if values.dtype.kind in "mM" else self._floats(i, values)
             if i in self._own_dtype:
                 self._require_width(i, values.dtype)
             if values.dtype == np.float32 and not table.pandas and i in self.spec.frames_as_f64:
                 values = values.astype(np.float64)
             columns[i] = values
+        self._require_dates(dates)
         kinds = self._choose({i: columns[i].dtype for i in self.numbers})
-        return kinds, self._assembled(kinds, columns, table.rows)
+        return kinds, self._assembled(kinds, columns, table.rows, texts)
+
+    def _require_dates(self, dates: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for dates that the source does not take for numbers."""
+        for i, values in dates.items():
+            groups = [group for group in self.spec.dates if i in group]
+            if not groups or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group):
+                _reject_dtype(values.dtype, self._where(i))
+
+    def _texts(self, table: Table, place: Sequence[int]) -> Texts | None:
+        """The columns of strings as codes, where all of them come so."""
+        found = []
+        for i in self.texts:
+            coded = table.coded(place[i])
+            if coded is None:
+                return None
+            found.append((coded[0], strings(coded[1], self._where(i))))
+        return Texts(tuple(codes for codes, _ in found), tuple(values for _, values in found)) if found else None
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
@@ -295,9 +318,12 @@ class Intake:
 
     # --- both ----------------------------------------------------------------------------------------------------------
 
-    def _assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int) -> list[Array]:
-        arrays = []
+    def _assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: Texts | None = None) -> list[Any]:
+        arrays: list[Any] = []
         for dtype, _, group in self._layouts[kinds]:
+            if texts is not None and dtype.kind == "O":
+                arrays.append(texts.select([self.texts.index(i) for i in group]))
+                continue
             if self.spec.ndim == 1:
                 arrays.append(np.ascontiguousarray(_converted(columns[group[0]], dtype)))
                 continue

@@ -10,6 +10,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
@@ -51,6 +52,10 @@ class Gate:
             # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
             if bound is None or (array.dtype != object and np.vdot(array, array) <= bound):
                 continue
+            if isinstance(array, Texts):
+                if not _missing_strings(array.distinct(), limits).any():
+                    continue
+                array = array.dense()
             self._inspect(array if array.ndim == 2 else array[:, None], limits, columns)
         # What is harmless to the strictest is to all: one look at the input, however many there are.
         harmless = self.strictest is not None and self.strictest.harmless(arrays)

@@ -23,6 +23,7 @@ from hbc.ir.graph import Graph, gives_rows
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
+from hbc.ir.texts import dense
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report, sparse
 from hbc.runtime.frames import make_frame
@@ -125,11 +126,13 @@ class Variant:
 class Ready:
     """A variant that can be called."""
 
-    __slots__ = ("_direct", "executable", "gate", "gates", "run")
+    __slots__ = ("_direct", "executable", "gate", "gates", "run", "takes_texts")
 
     def __init__(self, executable: Executable, gate: Gate, gates: Mapping[str, Gate]) -> None:
         self.executable = executable
         self.run = executable.run
+        self.takes_texts = getattr(executable, "takes_texts", False)
+        """Whether it computes with Texts; otherwise it is given arrays of strings."""
         self.gate = gate
         self.gates = gates
         self._direct: dict[str, Direct | None] = {}
@@ -270,6 +273,8 @@ class CompiledModel:
         kinds, arrays = self._intake(X)
         variant = self.variants[kinds]
         ready = variant.ready
+        if not ready.takes_texts:
+            arrays = [dense(array) for array in arrays]
         ready.gate_of(method)(arrays)
         (node,) = variant.plan.graph.outputs[method]
         run: Any = getattr(ready.executable, "run_rows", ready.run)
@@ -308,6 +313,8 @@ class CompiledModel:
 
     def _compute(self, method: str, variant: Variant, arrays: Sequence[Array]) -> Any:
         ready = variant.ready
+        if not ready.takes_texts:
+            arrays = [dense(array) for array in arrays]
         ready.gate_of(method)(arrays)
         self._shorten(method, variant, ready)
         return self._returned(method, ready.run(method, arrays), arrays)
@@ -342,7 +349,9 @@ class CompiledModel:
                 for array in arrays:  # a generator under any() would take 0.3 µs, as long as all the rest of this function
                     if result is array:
                         result = result.copy()
-            elif not result.flags.writeable or any(np.may_share_memory(result, array) for array in arrays):
+            elif not result.flags.writeable or any(
+                isinstance(array, ndarray) and np.may_share_memory(result, array) for array in arrays
+            ):
                 result = result.copy()
             owned.append(result)
         return owned[0] if len(owned) == 1 else owned

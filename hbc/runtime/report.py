@@ -23,7 +23,8 @@ def explain(model: CompiledModel) -> str:
     options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
     lines = [
         f"{model.info.source}, compiled for {model.backend} on {model.device}" + (f" ({options})" if options else ""),
-        f"methods: {', '.join(model.methods)}",
+        f"methods: {', '.join(model.methods)}"
+        + "".join(f"; {method} gives a frame of {output.library}" for method, output in model.info.frames.items()),
         f"input: {_input(model.spec)}",
         *_rejected(plan.limits, variant.kinds, model.spec),
         "",

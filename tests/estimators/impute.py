@@ -128,7 +128,10 @@ ITERATIVE = [
     Case("IterativeImputer for -1", lambda: _iterative(CODED, missing_values=-1, estimator=LinearRegression())),
     Case("IterativeImputer of integers", lambda: _iterative(INTEGERS, missing_values=-1)),
     Case("IterativeImputer without rounds", lambda: _iterative(max_iter=0)),
-    Case("IterativeImputer by a forest", lambda: _iterative(estimator=RandomForestRegressor(3, max_depth=3, random_state=0))),
+    Case(
+        "IterativeImputer by a forest",
+        lambda: _iterative(GAPS[:, :2], estimator=RandomForestRegressor(2, max_depth=3, random_state=0)),
+    ),
     Case("IterativeImputer before LogisticRegression", _labelled),
 ]
 

@@ -191,7 +191,7 @@ DUMMIES = [
 
 
 def _calibrated(estimator=None, **options):
-    return CalibratedClassifierCV(estimator, cv=3, **options)
+    return CalibratedClassifierCV(estimator, cv=2, **options)
 
 
 def _prefit(estimator, names=None, **options):

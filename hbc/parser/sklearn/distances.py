@@ -20,6 +20,8 @@ from hbc.ops import tensor as t
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.parser.frame import Refusal
+from hbc.parser.registry import sparse_matrices_differ
+from hbc.parser.sparsity import may_be_sparse
 
 LARGEST = float(np.finfo(np.float64).max)
 SUPPORTED = "euclidean, manhattan, chebyshev, minkowski, seuclidean, canberra, hamming, cosine and nan_euclidean"
@@ -229,6 +231,8 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
     data = m._fit_X
     if hasattr(data, "toarray"):
         raise Refusal("it was fitted on a sparse matrix.", "Fit it on a dense array: X.toarray().")
+    if may_be_sparse(x):
+        sparse_matrices_differ()  # trees reject them, and so do some metrics
     data = np.asarray(data)
     metric = metric_of(m.effective_metric_, m.effective_metric_params_)
     if m._fit_method in ("kd_tree", "ball_tree"):

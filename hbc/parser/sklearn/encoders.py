@@ -26,6 +26,7 @@ from hbc.parser.registry import (
     Described,
     Result,
     WithoutRows,
+    computed_in_own_dtype,
     converts,
     describes,
     none_is_not_nan,
@@ -112,6 +113,8 @@ class Encoder:
         for (kind, common), columns in kinds.items():
             if kind != "str":
                 none_is_not_nan(frame.select([i for i in columns if self.categories[i].nan >= 0]))
+                if getattr(self.m, "handle_unknown", "ignore") != "error":
+                    computed_in_own_dtype(frame.select([i for i in columns if _loses_bool(self.categories[i])]), 8)
             x = frame.select(columns).matrix(strings=True)
             x = checked(self.m, x, allow_nan=True, allow_inf=kind == "str")
             x = x if common == "str" else t.cast(x, common)
@@ -174,6 +177,12 @@ class Encoder:
         size = len(c.values)
         column = group.x if group.x.type.columns == 1 else SelectColumns(np.array([j]))(group.x)
         return t.take(codes, t.reshape(Categorize(c.values, size, size + 1, size + 2)(column), "N", 1), axis=0)
+
+
+def _loses_bool(c: Categories) -> bool:
+    """Whether the source fails at unknown values among bool: it puts the first category in their place, which becomes True there."""
+    first = c.values[c.places == 0]
+    return len(first) > 0 and first[0] not in (0, 1) and 1 not in c.values
 
 
 def known_values(owner: str, x: Node, categories: list[Categories], names: list[str], become: str = "") -> Node:

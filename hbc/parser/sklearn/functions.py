@@ -421,17 +421,24 @@ def _same(a: Node, b: Node) -> bool:
     return a is b or (a.op == b.op and len(a.inputs) == len(b.inputs) and all(map(_same, a.inputs, b.inputs)))
 
 
+OF_SPARSE = (
+    *(np.absolute, np.negative, np.sqrt, np.expm1, np.log1p, np.rint, np.deg2rad, np.rad2deg),
+    *(np.sin, np.tan, np.tanh, np.sinh, np.arctan, np.arcsinh),
+)
+"""The functions of numpy that are computed element by element of scipy's matrices, too (tried out: it rejects others)."""
+
+
 @converts("sklearn.preprocessing.FunctionTransformer", frame=True)
 def function_transformer(m: Any, x: Node | Frame) -> Result:
     if m.func is None:
         if m.validate:
             return checked(m, as_matrix(x))
         return x.matrix(strings=True) if isinstance(x, Frame) else x
-    if not (isinstance(m.func, np.ufunc) and not m.kw_args):
+    if m.func not in OF_SPARSE or m.kw_args:
         if is_sparse(x):
             raise Refusal("its function is given a sparse matrix.", "Use sparse_output=False before it.")
         if may_be_sparse(as_matrix(x)):
-            sparse_matrices_differ()  # where x · x is a product of matrices
+            sparse_matrices_differ()  # where x · x (numpy.square too) is a product of matrices
     if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
         # Of a frame, numpy computes each column in its own dtype.
         parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]

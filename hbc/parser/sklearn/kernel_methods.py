@@ -68,7 +68,11 @@ def kernel_pca(m: Any, x: Node) -> Result:
     """The centred K(x, X_fit_) times the eigenvectors over the roots of their eigenvalues; 0 where an eigenvalue is."""
     parameters = {"gamma": m.gamma_, "degree": m.degree, "coef0": m.coef0}
     x = checked(m, x)
-    kernel = _threaded(m, pairwise_kernel(m, x, m.X_fit_, named(m.kernel), parameters), x, m.X_fit_)
+    return projected(m, _threaded(m, pairwise_kernel(m, x, m.X_fit_, named(m.kernel), parameters), x, m.X_fit_))
+
+
+def projected(m: Any, kernel: Node) -> Node:
+    """What a KernelPCA makes of K(x, X_fit_)."""
     used = np.flatnonzero(m.eigenvalues_)
     vectors = np.zeros_like(m.eigenvectors_)
     vectors[:, used] = m.eigenvectors_[:, used] / np.sqrt(m.eigenvalues_[used])

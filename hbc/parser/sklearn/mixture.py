@@ -11,6 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax, log_sum_exp
 from hbc.ops.nearest import Distances
+from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, computed_in_own_dtype, converts
 from hbc.parser.sklearn.common import checked, labels
 from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
@@ -38,6 +39,8 @@ def _gaussian(m: Any, x: Node) -> Node:
     count, width = means.shape
     kind = m.covariance_type
     computed_in_own_dtype(x, 64)  # X² and the array of the results have the dtype of X: int8 overflows
+    if x.type.dtype not in ("f32", "f64", "i64"):
+        raise Refusal(f"it squares {NUMPY_DTYPES[x.type.dtype]} in that dtype.", "Make floats of them before it.")
     determinant = np.asarray(_compute_log_det_cholesky(chol, kind, width))
     if kind in ("full", "tied"):
         each = chol if kind == "full" else np.broadcast_to(chol, (count, width, width))

@@ -42,6 +42,12 @@ def _kneighbors(m: Any, found: Search, k: int) -> tuple[Node, ...]:
     return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
 
 
+def nearest_of(m: Any, x: Node, k: int) -> tuple[Node, Node]:
+    """kneighbors of the checked input: distances [N, k], and the numbers of the training points."""
+    distances, numbers = _kneighbors(m, _searched(m, x), k)
+    return distances, numbers
+
+
 def _weights(m: Any, found: Search, columns: Node) -> Node | None:
     """[N, k]: 1 / distance, or 1 for all at distance 0 and 0 for the others where there are any (_get_weights)."""
     if m.weights in (None, "uniform"):
@@ -269,17 +275,17 @@ def radius_neighbors_classifier(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsRegressor")
 def radius_neighbors_regressor(m: Any, x: Node) -> Result:
-    """The (weighted) mean of the targets of all points within the radius; NaN where there are none."""
+    """The (weighted) mean of the targets of all points within the radius; NaN where there are none, which integer targets reject."""
     found = _searched(m, x, ordered=False)
     near = found.within(m.radius)
     weights = _near_weights(m, found, near)
     targets = np.asarray(m._y)
-    with np.errstate(invalid="ignore"):
-        empty = np.full_like(targets.reshape(len(targets), -1)[0], np.nan).astype(np.float64)
     total = t.matmul(weights, targets.reshape(len(targets), -1).astype(np.float64))
     share = t.sum_(weights, 1, keepdims=True)
     count = t.sum_(t.cast(near, "f64"), 1, keepdims=True)
-    y = t.where(t.equal(count, 0.0), empty[None], t.div(total, share))
+    if targets.dtype.kind != "f":
+        count = _never_alone(m, count)  # NaN as an integer is what the processor makes of it
+    y = t.where(t.equal(count, 0.0), np.nan, t.div(total, share))
     if m.weights in (None, "uniform") and targets.dtype == np.float32:
         y = t.cast(y, "f32")
     return {"predict": t.reshape(y, "N") if targets.ndim == 1 else y}

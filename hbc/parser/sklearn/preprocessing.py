@@ -12,9 +12,18 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
-from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts, in_dtype_of, sparse_values_round_otherwise
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import (
+    ANY_INTEGER,
+    Result,
+    computed_in_own_dtype,
+    converts,
+    in_dtype_of,
+    sparse_matrices_differ,
+    sparse_values_round_otherwise,
+)
 from hbc.parser.sklearn.common import checked, float_of, own_float, own_number
-from hbc.parser.sparsity import is_sparse, may_be_sparse
+from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
 """The largest float64 that rounds to a finite float32."""
@@ -79,6 +88,8 @@ def binarizer(m: Any, x: Node) -> Result:
     floats = [kind for kind in kinds if kind is not None and kind.kind == "f"]
     compared = dtype_name(np.result_type(*floats)) if floats else "f64"
     computed_in_own_dtype(x, ANY_INTEGER)
+    if m.threshold < 0 and may_be_sparse(x):
+        sparse_matrices_differ()  # they are rejected
     return in_dtype_of(x, Binarize(float(m.threshold), compared)(checked(m, x)))
 
 
@@ -118,6 +129,12 @@ def polynomial_features(m: Any, x: Node) -> Result:
         terms.insert(0, ())
     if may_be_sparse(x):
         sparse_values_round_otherwise()
+    if of_a_graph(x):
+        raise Refusal(
+            "it multiplies columns of a graph of neighbours, whose entries are in the order of distance: the source puts products into "
+            "columns of others.",
+            "Put a step between them that sorts or makes an array.",
+        )
     table = np.full((len(terms), max(1, *map(len, terms), 1)), -1, np.int64)
     for row, term in zip(table, terms, strict=True):
         row[len(row) - len(term) :] = term

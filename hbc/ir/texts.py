@@ -1,0 +1,61 @@
+"""Columns of strings as codes: what is computed with strings is computed once a different string, and looked up for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.types import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """x[N, F], strings (str, None or NaN): x[n, f] = values[f][codes[f][n]]; codes are integers [N], values objects [K], of which some
+    may come in no row."""
+
+    codes: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+    dtype = np.dtype(object)
+    ndim = 2
+
+    def __len__(self) -> int:
+        return len(self.codes[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), len(self.codes)
+
+    def __getitem__(self, rows: slice) -> Texts:
+        return Texts(tuple(column[rows] for column in self.codes), self.values)
+
+    def select(self, columns: Sequence[int]) -> Texts:
+        """x[:, columns]"""
+        return Texts(tuple(self.codes[i] for i in columns), tuple(self.values[i] for i in columns))
+
+    def looked_up(self, table: Array, column: int = 0) -> Array:
+        """table[k] for values[column][k], for every row."""
+        return np.asarray(table[self.codes[column]])
+
+    def distinct(self) -> Array:
+        """Rows that together hold every value of every column, and no others."""
+        rows = max(map(len, self.values))
+        y = np.empty((rows, len(self.values)), object)
+        for column, values in zip(y.T, self.values, strict=True):
+            column[: len(values)] = values
+            column[len(values) :] = values[0] if len(values) else None
+        return y
+
+    def dense(self) -> Array:
+        y = np.empty(self.shape, object)
+        for j in range(len(self.codes)):
+            y[:, j] = self.looked_up(self.values[j], j)
+        return y
+
+
+def dense(value: Any) -> Any:
+    """An array for Texts; anything else as it is."""
+    return value.dense() if isinstance(value, Texts) else value
