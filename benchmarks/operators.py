@@ -142,8 +142,8 @@ def tile(columns: int, rows: int, folder: Path) -> Path:
     return path
 
 
-OPTIONS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}}
-"""Its default keeps components of rounding errors alone, in which no two engines agree."""
+OPTIONS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}, "MissingIndicator": {"features": "all"}}
+"""Their defaults keep components of rounding errors alone, in which no two engines agree, and, of complete data, no column."""
 
 
 def fitted(name: str, columns: int) -> Any:
@@ -157,8 +157,8 @@ def fitted(name: str, columns: int) -> Any:
     y: Any = classes
     if tags.estimator_type == "regressor":
         y = X[:, 3] + 0.1 * X[:, 0]
-    elif tags.estimator_type == "classifier" and not tags.classifier_tags.multi_class:
-        y = classes > 0
+    elif tags.estimator_type == "classifier" and (not tags.classifier_tags.multi_class or _short(name) == "ClassifierChain"):
+        y = classes > 0  # a chain's predict_proba takes two classes only
     if not tags.target_tags.single_output:
         y = np.column_stack([y, y[::-1]])
     X = np.tile(X, (1, columns // 4))

@@ -32,6 +32,7 @@ from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFitte
 from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.sound import require_sound
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import partition
@@ -214,8 +215,8 @@ class Builder:
         whole = None
         if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
             whole = functools.partial(compiler.export_graph, plan.graph)
-        methods = frozenset(parts.device.outputs)
-        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, makes_rows)
+        methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
+        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
 
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()
@@ -245,6 +246,15 @@ class Builder:
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _makes_rows_of_much(graph: Graph) -> bool:
+    """Whether the host makes Rows of text, or of arrays that are large themselves."""
+    sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    return any(
+        source.type.dtype == "str" or source.type.columns * NUMPY_DTYPES[source.type.dtype].itemsize > 1024
+        for source in sources
+    )
 
 
 def _as_arrays(node: Node) -> Node | None:

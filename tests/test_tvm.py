@@ -23,6 +23,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.linear import Softmax
+from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
 tvm = pytest.importorskip("tvm")
@@ -407,6 +408,37 @@ def test_inputs_that_a_method_does_not_read() -> None:
 
 
 # --- targets
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 8])
+def test_rows_of_a_few_columns(columns: int, dtype: DType) -> None:
+    x = given(dtype, columns)
+    chosen = t.take(x, np.array([columns - 1, 0]), axis=1)
+    for y in (t.add(x, x), chosen, t.reshape(t.sum_(x, 1), "N")):
+        graph, executable = compiled(y, inputs=(x,))
+        for n in BATCHES:
+            agrees(graph, executable, np.random.default_rng(0).integers(-99, 99, (n, columns)).astype(NUMPY_DTYPES[dtype]))
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.01, 0.5])
+def test_what_replaces_missing_values_is_computed_where_there_are_any(gaps: float) -> None:
+    x = given("f64", 3)
+    distances = Distances(np.arange(12.0).reshape(4, 3), "squared")(t.where(t.isnan(x), 0.0, x))
+    nearest = t.take(np.arange(4.0), t.minimum(Smallest(1)(distances), 3), axis=0)
+    second = t.take(x, np.array([1]), axis=1)
+    y = t.where(t.isnan(second), nearest, second)
+    plan = make_plan((y,))
+    assert nearest in plan.needed
+    assert distances in plan.needed
+    assert not make_plan((y, nearest)).needed  # it is asked for itself
+    assert not make_plan((t.where(t.isnan(second), second, nearest),)).needed
+    graph, executable = compiled(y, inputs=(x,))
+    rng = np.random.default_rng(0)
+    for n in BATCHES:
+        values = rng.standard_normal((n, 3))
+        values[rng.random(values.shape) < gaps] = np.nan
+        agrees(graph, executable, values)
 
 
 def test_export(tmp_path: Path) -> None:

@@ -161,3 +161,30 @@ def test_other_architectures_get_the_same(dtype: DType) -> None:
     code = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).source("asm")
     assert "fmla" in code
     assert not any(f"bl\t{name}" in code for name in ("exp", "expf", "log", "logf", "tanh", "tanhf", "expm1", "log1p"))
+
+
+@needs_longdouble
+@pytest.mark.parametrize("target", TARGETS[:2], ids=lambda target: target.get("mcpu", "host"))
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_powers(dtype: DType, target: dict[str, Any]) -> None:
+    kind, rng = NUMPY_DTYPES[dtype].type, np.random.default_rng(0)
+    special = [0.0, 1.0, INF, 2.0, 3.0, 0.5, 1e30, 1e-40, 1e9, 1.0000001, 0.9999999]
+    special = [*special, *(-value for value in special), NAN]
+    a, b = (values.ravel() for values in np.meshgrid(special, special))
+    base = np.concatenate([a, 10 ** rng.uniform(-3, 3, 20_000), rng.uniform(0.5, 2, 20_000)]).astype(kind)
+    exponent = np.concatenate([b, rng.uniform(-6, 6, 20_000), rng.uniform(-80, 80, 20_000)]).astype(kind)
+    x, y = (Input(name, dtype, ("N",))() for name in "xy")
+    graph = Graph((x, y), {"predict": (t.Pow()(x, y),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target or None))
+    if executable.machine.missing is not None:
+        pytest.skip(executable.machine.missing)
+    (found,) = executable.run("predict", [base, exponent])
+    with np.errstate(all="ignore"):
+        exact = np.power(*(values.astype(np.float64 if dtype == "f32" else np.longdouble) for values in (base, exponent)))
+        expected = exact.astype(kind)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    ulp = np.spacing(np.abs(expected[finite])).astype(exact.dtype)
+    assert (np.abs(found[finite].astype(exact.dtype) - exact[finite]) / ulp).max() <= MOST_ULP
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))

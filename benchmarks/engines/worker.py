@@ -71,7 +71,10 @@ class Worker:
         model = engine.load(Task(**task))
         loaded, before = time.perf_counter(), _memory()
         self.call = engine.build(model, Task(**task))
-        self.call(self.rows[:1].copy())
+        try:
+            self.call(self.rows[:1].copy())
+        except ValueError:  # of a single row some estimators return an array of another shape, which hbc rejects
+            self.call(self.rows[:2].copy())
         built = time.perf_counter()
         peak = None if before is None else round((_memory(peak=True) or 0) - before, 1)
         versions = {name: importlib.metadata.version(name) for name in distributions}

@@ -76,8 +76,23 @@ class Rows:
 
     @staticmethod
     def from_dense(x: Array) -> Rows:
-        row, column = np.nonzero(x)
-        return Rows(_pointers(row, len(x)), column.astype(np.int32), x[row, column], x.shape[1])
+        return Rows.chosen(x != 0, x, x.shape[1])
+
+    @staticmethod
+    def chosen(where: Array, data: Array, width: int, column: Array | None = None) -> Rows:
+        """Of `data` the numbers where the matrix `where` is true, each in its own column, or in the one that `column` (i32) has there.
+
+        (np.nonzero of a matrix takes 14 ns an element, a mask 2, and nothing where all is true.)"""
+        count = where.shape[1]
+        if column is None:  # in pieces of some size: four columns alone at a time took 2 ms for 100,000 rows, not 0.1
+            some = np.tile(np.arange(count, dtype=np.int32), 256)
+            column = np.tile(some, len(where) // 256 + 1)[: where.size].reshape(where.shape)
+        if where.all():
+            pointers = np.arange(0, where.size + 1, max(count, 1)) if count else np.zeros(len(where) + 1, np.int64)
+            return Rows(_narrow(pointers), column.reshape(-1), data.reshape(-1), width)
+        ends = np.cumsum(np.count_nonzero(where, axis=1))
+        kept = where.reshape(-1)
+        return Rows(_narrow(np.concatenate([np.zeros(1, np.int64), ends])), column[where], data.reshape(-1)[kept], width)
 
     @staticmethod
     def stack(parts: Sequence[Rows]) -> Rows:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
+from hbc.ops.hashed import Known, known
 
 
 @operator
@@ -118,6 +120,8 @@ class CheckValues(Check):
         return x
 
     def require(self, x: Array) -> None:
+        if self.allowed and self._all_known(x):
+            return
         for j, rejected in self._rejected(x):
             what = "one of the categories" if self.allowed else "no missing value where there was none"
             raise InvalidInputError(
@@ -132,6 +136,19 @@ class CheckValues(Check):
             rejected = ~among if self.allowed else among
             if rejected.any():
                 yield j, column[rejected]
+
+    @cached_property
+    def _known(self) -> Known | None:
+        return known(self.values, self.counts)
+
+    def _all_known(self, x: Array) -> bool:
+        """Whether all are numbers that are known for certain: nearly always."""
+        if x.dtype.kind == "O" or self._known is None:
+            return False
+        among = self._known.among(x)
+        if x.dtype.kind == "f" and self.nan.any() and not among.all():
+            among |= np.isnan(x) & self.nan
+        return bool(among.all())
 
     def _numbers_among(self, j: int, column: Array) -> Array:
         values = self.values[j, : self.counts[j]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, has_nan, operator
-from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
@@ -420,40 +419,3 @@ class OneHot(Operator):
         if x.type.is_float and np.isnan(self.value).any():
             hot = t.logical_or(hot, t.logical_and(t.isnan(chosen), t.constant(np.isnan(self.value))))
         return t.cast(hot, self.dtype)
-
-
-@operator
-class OneHotEntries(OneHot):
-    """OneHot, whose ones alone the host computes: for results that are sparse. sources ascend."""
-
-    rows = "makes"
-
-    def infer(self, x: TensorType) -> TensorType:
-        _require(bool((np.diff(self.source) >= 0).all()), "sources must ascend")
-        return super().infer(x)
-
-    def rows_of(self, x: Array) -> Rows:
-        sources = np.unique(self.source)
-        column = np.empty((len(x), len(sources)), np.int64)
-        for j, source in enumerate(sources):
-            first, last = np.searchsorted(self.source, [source, source + 1])
-            column[:, j] = _places(x[:, source], self.value[first:last], first)
-        hot = column >= 0
-        ends = np.cumsum(hot.sum(axis=1))
-        indices = column[hot].astype(np.int32)
-        indptr = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-        return Rows(indptr, indices, np.ones(len(indices), NUMPY_DTYPES[self.dtype]), len(self.source))
-
-    def lower(self, x: Node) -> Node:
-        return OneHot(self.source, self.value, self.dtype)(x)
-
-
-def _places(x: Array, values: Array, first: int) -> Array:
-    """first + the place of each x among different values, or -1 (NaN equals NaN)."""
-    order = np.argsort(values)
-    ordered = values[order]
-    place = np.minimum(np.searchsorted(ordered, x), len(values) - 1)  # NaN sorts last on both sides
-    found = ordered[place] == x
-    if x.dtype.kind == "f":
-        found |= np.isnan(x) & np.isnan(ordered[place])
-    return np.where(found, order[place] + first, -1)

@@ -12,6 +12,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, Normalize, OneHot, Polynomial, Standardize
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
+from hbc.ops.text import DivideByNorm, Entries, Weigh
 from hbc.ops.tree import TreeEnsemble
 
 CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2)
@@ -95,7 +96,11 @@ def _bound(node: Node, sources: list[Array]) -> Array | None:
                 return np.full(node.type.columns, 8.0)
             case Function("exp" | "expm1"):
                 return np.exp(sources[0])
-            case Binarize() | Normalize() | Softmax() | Logistic() | t.Tanh() | t.Sigmoid():
+            case Entries():
+                return sources[0]
+            case Weigh(idf, sublinear=False):
+                return sources[0] * np.abs(1.0 if idf is None else idf)
+            case Binarize() | Normalize() | DivideByNorm() | Softmax() | Logistic() | t.Tanh() | t.Sigmoid():
                 return np.ones(_width(node))
             case t.IsNan() | t.Less() | t.LessEqual() | t.Equal() | t.And() | t.Or() | t.Not():
                 return np.ones(_width(node))

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
-from hbc.ir.graph import Graph, Node, Operator
+from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import OneHot, OneHotEntries
+from hbc.ops.features import OneHot
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
+from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, untouched
@@ -255,27 +256,38 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
-    """Where `transform` returns one-hot codes or distances in a sparse matrix, only their entries are computed."""
+    """Where `transform` returns one-hot codes or distances in a sparse matrix, or what it computes from a dense matrix's entries, the
+    host only puts the entries together."""
     if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
         return outputs
     (node,) = outputs["transform"]
+    entries = held_entries(node)
+    if entries is not None:
+        return {**outputs, "transform": (entries,)}
     parts = node.inputs if isinstance(node.op, Concat) else (node,)
-    held = [_entries(part.op) for part in parts]
-    if not all(held):
+    if all(map(_is_one_hot, parts)):
+        return {**outputs, "transform": (held_one_hot(list(parts)),)}
+    held = [_entries(part) for part in parts]
+    nodes = [part for part in held if part is not None]
+    if len(nodes) < len(held):
         return outputs
-    nodes = [op(*part.inputs) for op, part in zip(held, parts, strict=True) if op is not None]
     return {**outputs, "transform": (nodes[0] if len(nodes) == 1 else Concat(1)(*nodes),)}
 
 
-def _entries(op: Operator) -> Operator | None:
-    """The operator that holds the same matrix as entries."""
-    match op:
-        case OneHot(source, value, dtype) if type(op) is OneHot and len(source) and (np.diff(source) >= 0).all():
-            return OneHotEntries(source, value, dtype)
+def _is_one_hot(node: Node) -> bool:
+    op = node.op
+    return type(op) is OneHot and len(op.source) > 0 and bool((np.diff(op.source) >= 0).all())
+
+
+def _entries(node: Node) -> Node | None:
+    """The same matrix, held as entries."""
+    if _is_one_hot(node):
+        return held_one_hot([node])
+    match node.op:
         case Scatter(width):
-            return ScatterEntries(width)
+            return ScatterEntries(width)(*node.inputs)
         case Present():
-            return PresentEntries()
+            return PresentEntries()(*node.inputs)
     return None
 
 

@@ -51,7 +51,7 @@ class HostedExecutable:
     whole: Callable[[str], None] | None = None
     """Writes the graph in one piece, where the backend's files (not its calls) can have strings in them."""
     in_blocks: bool = False
-    """Whether the host makes Rows: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
+    """Whether the host makes Rows of text or of large arrays: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
 
     takes_texts = True
 

@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
-from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Plan, elements
+from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Never, Plan, elements
 from hbc.compiler.tvm.tables import ModelData, Tables
 from hbc.compiler.tvm.tables import aligned as aligned
 from hbc.compiler.tvm.vectors import store, vector
@@ -58,6 +58,7 @@ class Function:
         self.rows: Expr = None  # the number of rows of this block
         self.start: Expr = None  # of the current vector of rows, its first one in the block
         self.count: Expr = None  # the number of rows of the current vector
+        self.flags: dict[frozenset[Node], Expr] = {}  # whether some row of the current vector meets one of these conditions
 
     # --- loops
 
@@ -71,10 +72,32 @@ class Function:
             return
         chunks = tirx.truncdiv(self.rows + (self.lanes - 1), tirx.const(self.lanes, "int64"))
         with T.serial(tirx.const(0, "int64"), chunks) as chunk:
+            self.flags = {}
             self.start = T.Bind(chunk * self.lanes)
             self.count = T.Bind(tirx.Min(tirx.const(self.lanes, "int64"), self.rows - self.start))
             yield
             self.start = self.count = None
+
+    @contextmanager
+    def if_needed(self, node: Node) -> Iterator[None]:
+        """The code that computes a value, run only where a row of the current vector has a use for it."""
+        why = self.plan.needed.get(node)
+        if why is None or self.cuda:
+            yield
+            return
+        if why not in self.flags:
+            some = self.scratch(self.lanes, "i32")
+            store(some, tirx.Broadcast(tirx.const(0, "int32"), self.lanes), 0, self.lanes)
+            for condition in sorted(why, key=self.plan.order.__getitem__):
+                with self.grid(condition.type.shape[1:]) as index, self.lane() as lane:
+                    met = tirx.Cast("int32", self.read(condition, index, self.row(lane)))
+                    T.buffer_store(some, tirx.bitwise_or(some[lane], met), [lane])
+            name = f"llvm.vector.reduce.or.v{self.lanes}i32"
+            any_row = tirx.call_llvm_pure_intrin("int32", name, vector(some, 0, self.lanes))
+            self.flags[why] = T.Bind(tirx.Cast("int64", tirx.LT(tirx.const(0, "int32"), any_row)))
+        # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+        with T.serial(tirx.const(0, "int64"), self.flags[why]):
+            yield
 
     @contextmanager
     def lane(self) -> Iterator[Expr]:
@@ -202,6 +225,8 @@ class Function:
         op = node.op
         if isinstance(op, Input):
             return self.arguments[node][(self.base + row.block, *index)]
+        if isinstance(op, Never):
+            return tirx.const(False, "bool")
         if isinstance(op, tensor.Reshape):
             source = node.inputs[0]
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)
@@ -337,7 +362,8 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
             with f.each_chunk():
                 for node in segment:
                     if not isinstance(node.op, TreeEnsemble):
-                        compute(f, node)
+                        with f.if_needed(node):
+                            compute(f, node)
                 for i, output in outputs.items():
                     if plan.outputs[i] in segment:
                         give_back(f, plan.outputs[i], output)

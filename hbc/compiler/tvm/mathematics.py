@@ -166,19 +166,21 @@ class Lines:
         """2^(biased - bias)"""
         return self.of_bits(tirx.shift_left(biased, self.whole(self.form.digits)))
 
-    def over_ln2(self, x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r."""
+    def over_ln2(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr, Expr]:
+        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r.
+        `lacking` is what x lacks."""
         shift = self.real(self.form.shift)
         shifted = self.name(self.fma(x, self.real(1 / math.log(2)), shift))
         n = self.name(tirx.Sub(shifted, shift))
         high = self.name(self.fma(n, self.real(-self.form.ln2[0]), x))
         low = self.name(tirx.Mul(n, self.real(self.form.ln2[1])))
+        low = low if lacking is None else self.name(tirx.Sub(low, lacking))
         return self.bits(shifted), high, low, self.name(tirx.Sub(high, low))
 
-    def exp_parts(self, x: Expr) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
+    def exp_parts(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
         """e^x for x in `range`: (p, p', scale) with e^x = scale(p + p'), where p' is what p lacks."""
         form = self.form
-        shifted, _, _, r = self.over_ln2(x)
+        shifted, _, _, r = self.over_ln2(x, lacking)
         square = self.name(tirx.Mul(r, r))
         q = self.name(self.fma(square, self.polynomial(r, square, form.exp), r))
         p = self.name(tirx.Add(self.real(1), q))
@@ -217,8 +219,13 @@ class Lines:
         rounding = self.fma(tirx.Mul(first, self.real(-1)), b[0], a[0])
         return self.fma(tirx.Add(rounding, tirx.Sub(a[1], tirx.Mul(first, b[1]))), inverse, first)
 
-    def log_parts(self, x: Expr, correction: Expr, lift: Expr = 0) -> Expr:
-        """ln x + correction, for normal numbers; `lift` is added to the binary exponent of x."""
+    def exact_product(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        """a · b as rounded, and what that lacks; where there is a fused multiply-add."""
+        product = self.name(self.call("llvm.arithmetic.fence", tirx.Mul(a, b)))
+        return product, self.name(self.fma(a, b, tirx.Mul(product, self.real(-1))))
+
+    def binary_parts(self, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
+        """x = 2^k (1 + f) with √½ ≤ 1 + f < √2, for normal numbers: k and f; `lift` is added to the binary exponent of x."""
         form = self.form
         one = form.bias << form.digits
         bits = self.name(tirx.Add(self.bits(x), self.whole(one - form.root_half)))
@@ -228,13 +235,54 @@ class Lines:
         )
         k = self.name(tirx.Sub(self.of_bits(exponent), lift))
         mantissa = tirx.bitwise_and(bits, self.whole((1 << form.digits) - 1))
-        f = self.name(tirx.Sub(self.of_bits(tirx.Add(mantissa, self.whole(form.root_half))), self.real(1)))
+        return k, self.name(tirx.Sub(self.of_bits(tirx.Add(mantissa, self.whole(form.root_half))), self.real(1)))
+
+    def log_parts(self, x: Expr, correction: Expr, lift: Expr = 0) -> Expr:
+        """ln x + correction, for normal numbers; `lift` is added to the binary exponent of x."""
+        form = self.form
+        k, f = self.binary_parts(x, lift)
         s = self.name(tirx.Div(f, tirx.Add(self.real(2), f)))
         z = self.name(tirx.Mul(s, s))
         series = tirx.Mul(z, self.polynomial(z, self.name(tirx.Mul(z, z)), form.log))
         half_square = self.name(tirx.Mul(tirx.Mul(f, self.real(0.5)), f))
         small = self.fma(s, tirx.Add(half_square, series), self.fma(k, self.real(form.ln2[1]), correction))
         return self.fma(k, self.real(form.ln2[0]), tirx.Sub(f, tirx.Sub(half_square, small)))
+
+    def lifted(self, x: Expr) -> tuple[Expr, Expr]:
+        """x as a normal number, and what takes that back from its binary exponent."""
+        form = self.form
+        subnormal = tirx.LT(x, self.real(form.least_normal))
+        normal = tirx.Select(subnormal, tirx.Mul(x, self.real(math.ldexp(1, form.digits + 2))), x)
+        zero = math.ldexp(1, form.digits) + form.bias
+        return normal, tirx.Select(subnormal, self.real(zero + form.digits + 2), self.real(zero))
+
+    def long_log(self, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
+        """ln x for normal numbers, in two parts: 12 bits more than log_parts; where there is a fused multiply-add."""
+        form, two_thirds = self.form, (0.6666666666666666, 3.700743415417188e-17)
+        k, f = self.binary_parts(x, lift)
+        below = self.name(tirx.Add(self.real(2), f))
+        lost = self.name(tirx.Sub(f, tirx.Sub(below, self.real(2))))
+        inverse = self.name(tirx.Div(self.real(1), below))
+        s = self.name(tirx.Mul(f, inverse))
+        left = tirx.Sub(self.fma(tirx.Mul(s, self.real(-1)), below, f), tirx.Mul(s, lost))
+        s1 = self.name(tirx.Mul(left, inverse))
+        z, z1 = self.exact_product(s, s)
+        z1 = self.name(self.fma(tirx.Mul(s, self.real(2)), s1, z1))
+        # 2 s + s z (⅔ + z (…))
+        q = self.name(tirx.Mul(z, self.polynomial(z, self.name(tirx.Mul(z, z)), LONG_LOG)))
+        p = self.name(tirx.Add(self.real(two_thirds[0]), q))
+        p1 = self.name(tirx.Add(tirx.Add(tirx.Sub(self.real(two_thirds[0]), p), q), self.real(two_thirds[1])))
+        u, u1 = self.exact_product(s, z)
+        u1 = self.name(tirx.Add(u1, self.fma(s, z1, tirx.Mul(s1, z))))
+        v, v1 = self.exact_product(u, p)
+        v1 = self.name(tirx.Add(v1, self.fma(u, p1, tirx.Mul(u1, p))))
+        double = self.name(tirx.Mul(s, self.real(2)))
+        high = self.name(tirx.Add(double, v))
+        low = tirx.Add(tirx.Add(tirx.Sub(double, high), v), self.fma(s1, self.real(2), v1))
+        whole = self.name(tirx.Mul(k, self.real(form.ln2[0])))  # exact
+        total = self.name(tirx.Add(whole, high))
+        lost = tirx.Add(tirx.Sub(whole, total), high)
+        return total, self.name(tirx.Add(lost, self.fma(k, self.real(form.ln2[1]), low)))
 
     def logarithm(self, x: Expr, pole: float, value: Expr) -> Expr:
         """The value of a logarithm that is -∞ at `pole`, and NaN below."""
@@ -280,12 +328,8 @@ def _tanh(c: Lines, x: Expr) -> Expr:
 
 
 def _log(c: Lines, x: Expr) -> Expr:
-    form = c.form
-    subnormal = tirx.LT(x, c.real(form.least_normal))
-    lifted = tirx.Select(subnormal, tirx.Mul(x, c.real(math.ldexp(1, form.digits + 2))), x)
-    zero = math.ldexp(1, form.digits) + form.bias
-    lift = tirx.Select(subnormal, c.real(zero + form.digits + 2), c.real(zero))
-    return c.logarithm(x, 0, c.log_parts(lifted, c.real(0), lift))
+    normal, lift = c.lifted(x)
+    return c.logarithm(x, 0, c.log_parts(normal, c.real(0), lift))
 
 
 def _log1p(c: Lines, x: Expr) -> Expr:
@@ -370,6 +414,47 @@ def turned(op: Operator, x: Expr, dtype: str, dialect: Dialect) -> Expr:
     if isinstance(op, tensor.Sin):  # of tiny numbers it is the number, and -0 keeps its sign
         value = tirx.Select(tirx.LT(tirx.abs(x), c.real(2.0**-27)), x, value)
     return c.block(value)
+
+
+LONG_LOG = (
+    *(0.3999999999999998, 0.2857142857144511, 0.22222222217536666, 0.18181818870292596, 0.15384556872355976),
+    *(0.13336317371427542, 0.11674819394136292, 0.11989006343093712),
+)
+"""Of (ln((1+s) / (1-s)) - 2s - ⅔ s³) / s⁵ in s², to 2^-72."""
+
+
+def power(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> Expr:
+    """x^y = e^(y ln x), as in C, for LLVM and a fused multiply-add; that of float32 in float64."""
+    c, kind = Lines(FORMATS["f64"], dialect), FORMATS[dtype].dtype
+    x, y = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
+    one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
+    size = c.name(tirx.abs(x))
+    normal, lift = c.lifted(size)
+    normal = c.name(normal)
+    if dtype == "f64":
+        log, lacking = c.long_log(normal, lift)
+    else:
+        log, lacking = c.name(c.log_parts(normal, zero, lift)), zero
+    # Of 0, ∞ and NaN.
+    pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
+    ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
+    log = c.name(tirx.Select(ordinary, log, pole))
+    product = c.call("llvm.arithmetic.fence", tirx.Mul(y, log))
+    product = c.name(tirx.Select(tirx.EQ(size, one), tirx.Select(tirx.EQ(y, y), zero, y), product))
+    rest = c.fma(y, lacking, c.fma(y, log, tirx.Mul(product, c.real(-1))))
+    # What has overflowed, or is made of infinities, lacks nothing.
+    finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(y), infinity))
+    rest = c.name(tirx.Select(finite, rest, zero))
+    p, _, scale = c.exp_parts(c.between(*c.form.range, product), rest)
+    value = c.name(scale(p))
+    whole = tirx.EQ(tirx.floor(y), y)
+    half = c.name(tirx.Mul(y, c.real(0.5)))
+    odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.floor(half), half)))
+    signed = tirx.Select(odd, c.call("llvm.copysign", value, x), value)
+    root = tirx.And(tirx.And(tirx.LT(x, zero), tirx.LT(c.real(-math.inf), x)), tirx.Not(whole))
+    signed = tirx.Select(tirx.And(root, tirx.EQ(y, y)), c.real(math.nan), signed)
+    constant = tirx.Or(tirx.EQ(y, zero), tirx.EQ(x, one))
+    return tirx.Cast(kind, c.block(tirx.Select(constant, one, signed)))
 
 
 FUNCTIONS: dict[type[Operator], Callable[[Lines, Expr], Expr]] = {

@@ -11,6 +11,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Node
 from hbc.ir.types import Array, DType, N
 from hbc.ops import tensor as t
+from hbc.ops.features import OneHot
 from hbc.ops.linear import Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join
@@ -227,5 +228,4 @@ def random_trees_embedding(m: Any, x: Node) -> Result:
     applied = leaves(join(trees, np.zeros(1)), x)
     categories = m.one_hot_encoder_.categories_
     tree = np.repeat(np.arange(len(categories)), [len(one) for one in categories])
-    reached = t.equal(t.take(applied, tree, axis=1), np.concatenate(categories)[None])
-    return {"transform": t.cast(reached, "f64"), "apply": applied}
+    return {"transform": OneHot(tree, np.concatenate(categories), "f64")(applied), "apply": applied}

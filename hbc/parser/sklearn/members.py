@@ -95,7 +95,10 @@ def constant_rows(x: Node | Frame, values: Array) -> Node:
     if not numbers:
         raise Refusal("it does not look at its input, which has strings alone.", "Give it a column of numbers.")
     first = t.cast(as_frame(x).column(numbers[0]), "f64")
-    return t.take(values[None], t.reshape(t.cast(t.less(first, first), "i64"), N), axis=0)
+    never = t.reshape(t.less(first, first), N, *(1 for _ in values.shape))
+    if values.dtype.kind in "OU":
+        return t.take(values[None], t.reshape(t.cast(never, "i64"), N), axis=0)
+    return t.where(never, t.constant(values[None]), t.constant(values[None]))
 
 
 def positive_score(m: Any, outputs: Outputs) -> Node:
