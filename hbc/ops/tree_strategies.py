@@ -1,4 +1,5 @@
-"""Tree ensembles as tensor operators: the three strategies of the paper, exact for NaN, ±inf, single leaves and any mix of depths.
+"""Tree ensembles as tensor operators: the three strategies of the paper, and nested choices; exact for NaN, ±inf, single leaves and
+any mix of depths.
 
 A row goes left where `x <= threshold`, or x is NaN and the node says so. Leaf values are added in the order of the trees, by an
 ordered sum, so that an exact tie between classes falls as in the source library.
@@ -263,8 +264,40 @@ def gemm(op: TreeEnsemble, x: Node) -> Node:
     return plan.sum(t.reshape(result, N, op.n_trees) if scalar else result)
 
 
+# --- select ----------------------------------------------------------------------------------------------------------
+
+
+def select(op: TreeEnsemble, x: Node) -> Node:
+    """Nested choices, `where(x[f] <= t, left, right)` for every split, between the values of the leaves: for a few small trees, since
+    the graph grows with them. No look-ups, no jumps; everything is computed for every row."""
+    columns = {int(f): t.take(x, np.array([f]), axis=1) for f in np.unique(op.feature[op.feature >= 0])}
+    first = t.take(x, np.array([0]), axis=1)
+    nothing = t.less(first, first)  # false, whatever x is: one a row, even for trees that read none
+    tests: dict[int, Node] = {}
+
+    def chosen(node: int, values: Array) -> Node:
+        if op.feature[node] < 0:
+            return t.constant(values[op.left[node]].reshape(1, 1))
+        left, right = (chosen(int(child[node]), values) for child in (op.left, op.right))
+        column, threshold = columns[int(op.feature[node])], op.threshold[node]
+        if op.missing_left[node]:  # NaN is not greater
+            return t.where(tests.setdefault(node, t.less(threshold, column)), right, left)
+        return t.where(tests.setdefault(node, t.less_equal(column, threshold)), left, right)
+
+    if op.output == "leaf":
+        zero = t.cast(nothing, "i64")
+        return t.concat([t.add(zero, chosen(int(root), op.leaf_ids)) for root in op.roots])
+    zero = t.cast(nothing, type_of(op.values).dtype)
+    totals = [t.add(zero, base) for base in op.base]
+    for root, target in zip(op.roots, op.target, strict=True):
+        for column, values in enumerate(op.values.T):
+            totals[target + column] = t.add(totals[target + column], chosen(int(root), values))
+    return t.concat(totals)
+
+
 LOWERINGS: dict[str, Callable[[TreeEnsemble, Node], Node]] = {
     "gemm": gemm,
     "tree_trav": _lowering(_walk),
     "perf_tree_trav": _lowering(_perfect),
+    "select": select,
 }
