@@ -13,10 +13,14 @@ import numpy as np
 
 import hbc
 from benchmarks.trees import Prepared
+from hbc.compiler.tvm.ranks import triples
+from hbc.ops.tree_ranks import rank_encode
 
 COMPARES = {25: 2.0, 26: 1.45}
-"""Cycles of a split for 64 rows, by the family in /proc/cpuinfo: two compares of 64 bytes and a masked move (../shared/docs/tree-kernels.md
-§2). AMD Zen 4 (25) compares 64 bytes a cycle, in two halves; on Zen 5 (26) 1.45 cycles were measured in assembly."""
+"""Cycles of a split for 64 rows, by the family in /proc/cpuinfo. AMD Zen 4 (25): two compares and two selections of bytes, each of 32 rows
+at a time, four such operations a cycle; three splits that are taken together need as many as two. Zen 5 (26): two compares of 64 bytes
+and a masked move, measured in assembly (../shared/docs/tree-kernels.md §2)."""
+BY_THREES = (25,)
 STEP = 1.0
 """Cycles of a step of a walk: six instructions, six a cycle (§4). No cache missed."""
 ROWS = 256  # whose paths are counted
@@ -28,13 +32,16 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
     compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
     strategies = re.findall(r"leaves at most: (scan|walk)", compiled.explain())
     trees = [node.op for node in compiled.graph.nodes if type(node.op).__name__ == "TreeEnsemble" and node.op.output == "sum"]
-    family = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
-    cycles = COMPARES.get(int(family[1])) if family else None
+    found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
+    family = int(found[1]) if found else 0
+    cycles = COMPARES.get(family)
     if len(trees) != 1 or not strategies or cycles is None:
         return None
     ghz = frequency()
     if strategies[0] == "scan":
         work = int((trees[0].feature >= 0).sum())
+        if family in BY_THREES:
+            work -= int(((triples(rank_encode(trees[0])) >= 0).sum(axis=1) - 2).sum())
         return {"kernel": "scan", "work": work, "cycles": cycles, "ghz": ghz, "us": work * cycles / 64 / ghz / 1e3}
     steps = path_lengths(trees[0], np.load(prepared.rows)[:ROWS].astype(trees[0].threshold.dtype))
     return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
