@@ -165,8 +165,6 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
     x, y, z = (*args, None, None)[:3]
     if dialect.llvm and type(op) in mathematics.FUNCTIONS:
         return mathematics.function(type(op), x, dtype, dialect)
-    if isinstance(op, tensor.Pow) and dialect.llvm and dialect.fused:
-        return mathematics.power(x, y, dtype, dialect)
     match op:
         case tensor.Mul():
             return product(x, y, dtype, dialect)

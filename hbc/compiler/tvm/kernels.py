@@ -13,7 +13,7 @@ from hbc.compiler.tvm import coupling, nearest, transpose
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
-from hbc.compiler.tvm.mathematics import TURNS, turned
+from hbc.compiler.tvm.mathematics import TURNS, exponent, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.trees import tree_walk
@@ -58,9 +58,7 @@ def compute(f: Function, node: Node) -> None:
         with f.whole_vector():
             transpose.take_in(f, node, size)
         _row_by_row(f, node, partial=True)
-    elif isinstance(node.op, (Input, *LIBRARY)) and not (
-        isinstance(node.op, tensor.Pow) and f.dialect.llvm and f.dialect.fused
-    ):
+    elif isinstance(node.op, (Input, *LIBRARY)):
         # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
         _row_by_row(f, node)
     else:
@@ -108,6 +106,26 @@ def _turned(f: Function, node: Node) -> None:
     with T.If(tirx.LT(limit, most[0])), T.Then(), f.each_row() as row, f.grid(shape) as index:
         large = tirx.LT(limit, tirx.abs(f.read(x, index, row)))
         f.store(node, flatten(index, shape), row, tirx.Select(large, f.value(node, index, row), f.read(node, index, row)))
+
+
+def _power(f: Function, node: Node) -> None:
+    """x^y, a vector of rows at a time where there is a fused multiply-add."""
+    dtype, shape = node.type.dtype, node.type.shape[1:]
+    if not (f.dialect.llvm and f.dialect.fused):
+        return _row_by_row(f, node)
+    parts = [f.scratch(f.lanes, "f64") for _ in range(2)]
+    with f.grid(shape) as index:
+
+        def operands(lane: Expr) -> list[Expr]:
+            return [f.operand(source, node.type, index, f.row(lane)) for source in node.inputs]
+
+        for i, part in enumerate(parts):
+            with f.lane() as lane:
+                x, y = operands(lane)
+                T.buffer_store(part, exponent(x, y, dtype, f.dialect)[i], [lane])
+        with f.lane() as lane:
+            x, y = operands(lane)
+            f.store(node, flatten(index, shape), f.row(lane), raised(x, y, parts[0][lane], parts[1][lane], dtype, f.dialect))
 
 
 def _concat(f: Function, node: Node) -> None:
@@ -357,6 +375,7 @@ def _trees(f: Function, node: Node) -> None:
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.Sin: _turned,
     tensor.Cos: _turned,
+    tensor.Pow: _power,
     tensor.Concat: _concat,
     tensor.Sum: _sum,
     tensor.Max: _max,
