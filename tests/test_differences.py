@@ -27,6 +27,7 @@ from sklearn.tree import DecisionTreeRegressor
 import hbc
 from hbc.ir.rewrite import rewrite
 from hbc.ops.tree import TreeEnsemble
+from hbc.parser import registry
 from hbc.runtime import artifact
 
 RNG = np.random.default_rng(0)
@@ -38,7 +39,6 @@ class Echo(LogisticRegression):
     """Its decisions are its input."""
 
 
-@hbc.converts(f"{__name__}.Echo")
 def _echo(m: Any, x: Any) -> Any:
     return {"decision_function": x, "predict": x}
 
@@ -54,6 +54,8 @@ def test_one_row_of_a_sparse_pca_is_a_vector_in_the_source_and_rejected_here() -
 
 def test_decisions_that_add_up_to_one_are_probabilities_to_temperature_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Echo, "decision_function", lambda self, X: np.asarray(X))
+    monkeypatch.setattr(registry, "CONVERTERS", dict(registry.CONVERTERS))
+    hbc.converts(f"{__name__}.Echo")(_echo)
     shares = np.abs(X[:, :3]) / np.abs(X[:, :3]).sum(axis=1, keepdims=True)
     model = CalibratedClassifierCV(Echo(), method="temperature", cv=2).fit(X[:, :3], Y)
     compiled = hbc.convert(model, "numpy")
