@@ -1,10 +1,14 @@
-"""HBC_DEBUG, the one dial: 1 passes and times, 2 choices and why, 3 the graph after each pass, 4 generated source; on stderr."""
+"""HBC_DEBUG, the one dial: 1 passes and times, 2 choices and why, 3 the graph after each pass, 4 generated source; on stderr.
+And HBC_WITHOUT, which leaves passes out."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_selection import SelectKBest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import hbc
 
@@ -45,3 +49,15 @@ def test_nothing_is_shown_without_it(
     monkeypatch.setenv("HBC_DEBUG", "yes")
     with pytest.raises(ValueError, match=r"HBC_DEBUG='yes': expected 0 \(nothing\), 1"):
         hbc.convert(forest, "numpy")
+
+
+def test_passes_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_pipeline(StandardScaler(), SelectKBest(k=2)).fit(X, X[:, 0] > 0)
+    monkeypatch.setenv("HBC_WITHOUT", "PushSelection, MergeColumns")
+    without = hbc.convert(model, "numpy")
+    passes = without.explain().partition("passes:")[2]
+    assert "PushSelection" not in passes and "FoldConstants" in passes
+    np.testing.assert_array_equal(without.transform(X), model.transform(X))
+    monkeypatch.setenv("HBC_WITHOUT", "Lower")
+    with pytest.raises(ValueError, match=r"HBC_WITHOUT names Lower; what can be left out is PushSelection, MergeColumns"):
+        hbc.convert(model, "numpy")

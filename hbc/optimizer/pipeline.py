@@ -20,6 +20,10 @@ from hbc.optimizer.strategy import ChooseStrategy
 Pass = Callable[[Graph], Graph]
 
 
+NEEDED = ("RemoveChecks", "PlaceFunctions", "ChooseStrategy", "Lower")
+"""Without these a graph does not compile, or not to what the source computes."""
+
+
 @dataclass(frozen=True)
 class PassRecord:
     """One pass that ran: its name, whether the graph changed, its time in seconds, and what it has to say."""
@@ -38,7 +42,8 @@ class Optimized:
 
 def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto") -> Optimized:
     """Every pass on a parsed graph, down to what the compiler runs. The graph is verified before and after each pass; an error
-    names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass."""
+    names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes,
+    with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
     notes: list[str] = []
     passes: tuple[Pass, ...] = (
         RemoveChecks(),  # first: checks stand between operators that later passes match together
@@ -50,11 +55,13 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         Lower(compiler),
         FoldConstants(),  # last: lowering makes constants out of parameters
     )
-    debug = _debug_level()
+    debug, without = _debug_level(), _without(passes)
     records = []
     graph.verify()
     for step in passes:
         name = type(step).__name__
+        if name in without:
+            continue
         notes.clear()
         start = time.perf_counter()
         try:
@@ -76,6 +83,15 @@ def _debug_level() -> int:
             f"HBC_DEBUG={text!r}: expected 0 (nothing), 1 (passes), 2 (choices), 3 (graphs) or 4 (generated source)"
         )
     return int(text)
+
+
+def _without(passes: tuple[Pass, ...]) -> set[str]:
+    """The names in HBC_WITHOUT."""
+    names = {name.strip() for name in os.environ.get("HBC_WITHOUT", "").split(",") if name.strip()}
+    optional = [name for name in (type(step).__name__ for step in passes) if name not in NEEDED]
+    if unknown := names.difference(optional):
+        raise ValueError(f"HBC_WITHOUT names {', '.join(sorted(unknown))}; what can be left out is {', '.join(optional)}")
+    return names
 
 
 def _trace(debug: int, record: PassRecord, graph: Graph) -> None:
