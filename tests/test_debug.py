@@ -56,7 +56,8 @@ def test_passes_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HBC_WITHOUT", "PushSelection, MergeColumns")
     without = hbc.convert(model, "numpy")
     passes = without.explain().partition("passes:")[2]
-    assert "PushSelection" not in passes and "FoldConstants" in passes
+    assert "PushSelection" not in passes
+    assert "FoldConstants" in passes
     np.testing.assert_array_equal(without.transform(X), model.transform(X))
     monkeypatch.setenv("HBC_WITHOUT", "Lower")
     with pytest.raises(ValueError, match=r"HBC_WITHOUT names Lower; what can be left out is PushSelection, MergeColumns"):
