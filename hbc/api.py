@@ -35,7 +35,7 @@ from hbc.ir.signature import Kinds, Sample
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.sound import require_sound
 from hbc.optimizer.checks import input_limits, looser_limits
-from hbc.optimizer.partition import partition
+from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.place import in_numpy
 from hbc.parser import files, registry
@@ -43,7 +43,7 @@ from hbc.parser.parse import parse
 from hbc.runtime import artifact
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
-from hbc.runtime.model import CompiledModel, Plan
+from hbc.runtime.model import CompiledModel, Launches, Plan
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
 """The paper's, which become tensor operators and so run on every backend."""
@@ -201,11 +201,12 @@ class Builder:
 
     def plan(self, graph: Graph) -> Plan:
         optimized = optimize(graph, self.compiler, self.options, self.strategy)
-        return Plan(optimized.graph, optimized.records, input_limits(graph), looser_limits(graph))
+        launches = _launches(optimized.graph, self.compiler)
+        return Plan(optimized.graph, optimized.records, input_limits(graph), looser_limits(graph), launches)
 
     def compile(self, plan: Plan) -> Executable:
         compiler = self.compiler
-        makes_rows = any(node.op.rows == "makes" for node in plan.graph.nodes)
+        makes_rows = _makes_rows(plan.graph)
         if compiler.handles_strings and not makes_rows:
             return compiler.compile(plan.graph, self.options)
         parts = partition(plan.graph)
@@ -246,6 +247,25 @@ class Builder:
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
+
+
+def _makes_rows(graph: Graph) -> bool:
+    return any(node.op.rows == "makes" for node in graph.nodes)
+
+
+def _launches(graph: Graph, compiler: Compiler) -> dict[str, Launches]:
+    whole = compiler.handles_strings and not _makes_rows(graph)
+    parts = Partition(None, graph, {}) if whole else partition(graph)
+    found = {}
+    for method in graph.outputs:
+        device = _n_operators(parts.device.select(method)) if method in parts.device.outputs else 0
+        around = [part for part in (parts.before, parts.after.get(method)) if part is not None]
+        found[method] = Launches(min(device, 1) if compiler.one_launch else device, sum(map(_n_operators, around)))
+    return found
+
+
+def _n_operators(graph: Graph) -> int:
+    return sum(1 for node in graph.nodes if node.inputs)
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:

@@ -89,10 +89,11 @@ def convert(
 def explain(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
     backend: Annotated[str | None, typer.Option(help="Explain it for another backend than it was saved with.")] = None,
+    html: Annotated[bool, typer.Option("--html", help="As an HTML document that draws both graphs.")] = False,
 ) -> None:
-    """Print what a compiled model consists of: its input, the passes that fired, the strategy of every tree ensemble, and its
-    operators before and after the passes."""
-    typer.echo(hbc.load(model, backend=backend).explain(), nl=False)
+    """Print what a compiled model consists of: its input, the passes that fired, the functions that a call starts, the strategy of
+    every tree ensemble, and its operators before and after the passes."""
+    typer.echo(hbc.load(model, backend=backend).explain(html), nl=False)
 
 
 @app.command()

@@ -57,6 +57,7 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
     expected = pickle.loads(pickled.read_bytes()).predict_proba(X)
     np.testing.assert_allclose(hbc.load(output).predict_proba(X), expected, rtol=1e-7)
     assert "Linear" in run("explain", output)
+    assert "</svg>" in run("explain", output, "--html")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pickle
 import threading
 import warnings
 from typing import Any
+from xml.etree import ElementTree
 
 import joblib
 import numpy as np
@@ -304,6 +305,22 @@ def test_html_is_escaped() -> None:
     assert "&lt;script&gt;" in html
     assert "&amp;amp" in html
     assert "LogisticRegression" in html or "Pipeline" in html
+
+
+def test_graphs_are_drawn(model: Any, compiled: Any) -> None:
+    page = compiled.explain(html=True)
+    as_parsed, as_compiled = page.split("<svg ")[1:]
+    assert page.startswith("<!doctype html>")
+    assert ">Linear</text>" in as_parsed
+    assert all(f">{method}</text>" in as_parsed and f">{method}</text>" in as_compiled for method in compiled.methods)
+    assert ElementTree.fromstring("<svg " + as_parsed.partition("</svg>")[0] + "</svg>").findall("{*}path")
+
+
+def test_launches_are_counted() -> None:
+    names = np.where(SUM > 0, "yes", "no")
+    tree = hbc.convert(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, names), "tvm")
+    assert "predict: 1 function on the device, 1 operator on the host" in tree.explain()
+    assert "predict_proba: 1 function on the device\n" in tree.explain()
 
 
 def test_sparse_columns_and_names_are_explained() -> None:

@@ -33,7 +33,7 @@ ROWS = np.array([[1.0, -2.0, 3.0], [np.nan, np.inf, -np.inf], [-0.0, 5e-324, 1e3
 class TensorOnly:
     """A compiler that runs tensor operators and nothing else."""
 
-    name, strategies, handles_strings = "tensor-only", (), False
+    name, strategies, one_launch, handles_strings = "tensor-only", (), False, False
 
     def supports(self, op) -> bool:
         return op.level == "tensor"

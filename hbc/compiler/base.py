@@ -65,6 +65,8 @@ class Compiler(Protocol):
     name: str
     strategies: tuple[str, ...]
     """The tree strategies that it brings itself, beside the three that lower to tensor operators."""
+    one_launch: bool
+    """Whether a method is one compiled function; otherwise each operator is at least one."""
     handles_strings: bool
     """Whether string inputs and outputs may stay in its graphs; otherwise the host computes what touches strings."""
 

@@ -26,6 +26,7 @@ class NumpyExecutable:
 class NumpyCompiler:
     name = "numpy"
     strategies = ("reference",)
+    one_launch = False
     handles_strings = True
 
     def supports(self, op: Operator) -> bool:

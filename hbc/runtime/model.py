@@ -12,7 +12,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy import ndarray
@@ -46,6 +46,13 @@ class Record(Protocol):
     def notes(self) -> tuple[str, ...]: ...
 
 
+class Launches(NamedTuple):
+    """What a call of a method starts: functions on the device, and operators in numpy on the host around them."""
+
+    device: int
+    host: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """One variant, optimized: what is compiled, which passes made it, and what its source rejects."""
@@ -55,6 +62,7 @@ class Plan:
     limits: Limits
     looser: Mapping[str, Limits]
     """Methods that take more than `limits`, which are those of all methods together (GradientBoosting's apply takes NaN)."""
+    launches: Mapping[str, Launches]
 
 
 class Builder(Protocol):
@@ -424,10 +432,10 @@ class CompiledModel:
 
     # --- looking -------------------------------------------------------------------------------------------------------
 
-    def explain(self) -> str:
-        """The operators, which passes fired on what and how long they took, the strategy of every tree ensemble and why, the
-        input, and the variants by dtype."""
-        return report.explain(self)
+    def explain(self, html: bool = False) -> str:
+        """The operators before and after the passes, which passes fired on what and how long they took, the functions that a call
+        starts, the strategy of every tree ensemble and why, the input, and the variants by dtype; as text, or as an HTML document."""
+        return report.page(self) if html else report.explain(self)
 
     def __repr__(self) -> str:
         return f"<CompiledModel of {self.info.source} for {self.backend} on {self.device}: {', '.join(self.methods)}>"

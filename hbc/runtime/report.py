@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.runtime.drawing import svg
 
 if TYPE_CHECKING:
-    from hbc.runtime.model import CompiledModel, Plan, Variant
+    from hbc.runtime.model import CompiledModel, Launches, Plan, Variant
 
 NAMES_SHOWN = 12
-OPERATORS_SHOWN = 40  # of the HTML table
 
 
 def explain(model: CompiledModel) -> str:
@@ -35,6 +35,9 @@ def explain(model: CompiledModel) -> str:
         "",
         "passes:",
         *_passes(plan),
+        "",
+        "launches in a call:",
+        *(f"  {method}: {_launches(launches)}" for method, launches in plan.launches.items()),
         "",
         "tree ensembles:",
         *([f"  {note}" for note in strategies(plan)] or ["  none"]),
@@ -113,28 +116,41 @@ def _size(graph: Graph) -> str:
 
 
 def html(model: CompiledModel) -> str:
-    """A card with the model's facts and a table of its operators. Everything from outside is escaped."""
+    """A card with the model's facts, its passes, and its graph as parsed and as compiled. Everything from outside is escaped."""
     variant = model.variants[model._main]
+    plan = variant.plan
     facts = {
         "source": model.info.source,
         "backend": f"{model.backend} on {model.device}",
         "methods": ", ".join(model.methods),
         "input": _input(model.spec),
         "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants.values()),
-        "tree ensembles": "; ".join(strategies(variant.plan)),
+        "launches in a call": "; ".join(f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()),
+        "tree ensembles": "; ".join(strategies(plan)),
     }
     rows = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items() if v)
-    nodes = [node for node in variant.graph.nodes if node.inputs]
-    number = {node: f"v{i}" for i, node in enumerate(nodes)} | {node: node.op.name for node in variant.graph.inputs}  # type: ignore[attr-defined]
-    body = ""
-    for node in nodes[:OPERATORS_SHOWN]:
-        sources = ", ".join(number.get(source, "const") for source in node.inputs)
-        cells = (number[node], type(node.op).__name__, sources, str(node.type))
-        body += "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
-    more = f"<p>… {len(nodes) - OPERATORS_SHOWN} more</p>" if len(nodes) > OPERATORS_SHOWN else ""
+    graphs = {"as parsed": variant.graph, "as compiled": plan.graph}
     return (
         "<div style='border:1px solid #8884;border-radius:6px;padding:8px;display:inline-block'>"
         f"<b>CompiledModel</b><table>{rows}</table>"
-        f"<details><summary>{escape(_size(variant.graph))}</summary>"
-        f"<table><tr><th>value</th><th>operator</th><th>of</th><th>type</th></tr>{body}</table>{more}</details></div>"
+        + _details("passes", f"<pre>{escape(chr(10).join(_passes(plan)))}</pre>")
+        + "".join(_details(f"{_size(graph)} {when}", svg(graph)) for when, graph in graphs.items())
+        + "</div>"
+    )
+
+
+def page(model: CompiledModel) -> str:
+    """The same as a document of its own, with the graphs in sight."""
+    body = html(model).replace("<details>", "<details open>")
+    return f"<!doctype html><html><head><meta charset='utf-8'><title>{escape(model.info.source)}</title></head><body>{body}</body></html>\n"
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary><div style='overflow:auto'>{body}</div></details>"
+
+
+def _launches(launches: Launches) -> str:
+    text = f"{launches.device} function" + ("s" if launches.device != 1 else "") + " on the device"
+    return text + (
+        f", {launches.host} operator" + ("s" if launches.host != 1 else "") + " on the host" if launches.host else ""
     )

@@ -12,6 +12,7 @@ from hbc.ir.graph import Graph, Operator
 class OnnxCompiler:
     name = "onnx"
     strategies = (tree.STRATEGY,)
+    one_launch = False
     handles_strings = False
 
     def supports(self, op: Operator) -> bool:

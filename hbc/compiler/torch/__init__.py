@@ -45,6 +45,7 @@ def checked_device(backend: str, options: CompileOptions) -> torch.device:
 class TorchCompiler:
     name = "torch"
     strategies: tuple[str, ...] = ("scan",)
+    one_launch = False
     handles_strings = False
 
     def supports(self, op: Operator) -> bool:

@@ -21,6 +21,7 @@ WORTH_A_SCAN = 128
 class TvmCompiler:
     name = "tvm"
     strategies = ("walk", "scan", "select")
+    one_launch = True
     handles_strings = False
 
     def supports(self, op: Operator) -> bool:
