@@ -73,7 +73,7 @@ def _box(label: tuple[str, str], x: float, y: float, width: float, method: bool)
     )
     radius = HEIGHT / 2 if method else 4
     shape = f"x='{x:.0f}' y='{y:.0f}' width='{width:.0f}' height='{HEIGHT}' rx='{radius:.0f}'"
-    return f"<rect {shape} fill='#8882' stroke='#8888'/>{texts}"
+    return f"<rect {shape} fill='#888' fill-opacity='.13' stroke='#888'/>{texts}"
 
 
 def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -81,4 +81,4 @@ def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
     y += HEIGHT
     bend = (y + to_y) / 2
     path = f"M{x:.0f} {y:.0f} C{x:.0f} {bend:.0f} {to_x:.0f} {bend:.0f} {to_x:.0f} {to_y:.0f}"
-    return f"<path d='{path}' fill='none' stroke='#8888'/>"
+    return f"<path d='{path}' fill='none' stroke='#888'/>"
