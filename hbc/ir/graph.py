@@ -55,6 +55,16 @@ class Operator:
         """The reference meaning, in numpy."""
         raise NotImplementedError
 
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        """Whether each column keeps the order of numbers, ±inf among them, or reverses it, and makes no NaN of them (what it makes of
+        NaN does not matter): for all columns, or bool[F]. One operand varies, None in `constants`; the others are given there.
+
+        True only where that is a theorem of floating point: a sum, difference, product or quotient with a finite constant (≠ 0) keeps
+        the order before it is rounded, and rounding to nearest keeps it; so do casts between floats, comparisons, and any sequence
+        of these. Logarithms, powers and interpolations, whose implementations promise nothing, are not.
+        """
+        return False
+
     def rows_of(self, *arrays: Any, **_: Any) -> Rows:
         """What `evaluate` gives, without the zeros."""
         raise NotImplementedError
@@ -149,6 +159,22 @@ class Input(Operator):
 
 def has_nan(*parameters: Array | None) -> bool:
     return any(p is not None and p.dtype.kind == "f" and bool(np.isnan(p).any()) for p in parameters)
+
+
+def always(self: Operator, *constants: Array | None) -> bool:
+    """For `monotone`."""
+    return True
+
+
+def to_floats(self: Any, *constants: Array | None) -> bool:
+    """For `monotone`, of a cast: what has no place among integers becomes any of them."""
+    return self.dtype in ("f32", "f64")
+
+
+def all_finite(*parameters: Array | None, nonzero: bool = False) -> Array:
+    """Of every column whether its parameters are finite (and not 0); a parameter of None says nothing."""
+    fine = [np.isfinite(p) & ((p != 0) | (not nonzero)) for p in parameters if p is not None]
+    return np.logical_and.reduce(fine) if fine else np.array(True)
 
 
 @operator

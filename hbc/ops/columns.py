@@ -6,7 +6,7 @@ import contextlib
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.graph import Node, Operator, always, operator
 from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
 from hbc.ir.types import Array, TensorType
@@ -51,6 +51,7 @@ class Rank(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     jumps = True
 
     def infer(self, x: TensorType) -> TensorType:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.graph import Node, Operator, all_finite, always, has_nan, operator
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
@@ -54,6 +54,9 @@ class Standardize(Operator):
     def creates_missing(self) -> bool:
         return has_nan(self.offset, self.scale)
 
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return all_finite(self.offset) & all_finite(self.scale, nonzero=True)
+
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
         _require_columns(x, self.offset, self.scale)
@@ -83,6 +86,9 @@ class Affine(Operator):
     def creates_missing(self) -> bool:
         return has_nan(self.scale, self.offset)
 
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return all_finite(self.offset) & all_finite(self.scale, nonzero=True)
+
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
         _require_columns(x, self.scale, self.offset)
@@ -103,6 +109,9 @@ class Clip(Operator):
     high: float
 
     columnwise = True
+
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return self.low <= self.high
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be float")
@@ -156,6 +165,7 @@ class Binarize(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
@@ -267,6 +277,7 @@ class Impute(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     keeps_values = True
 
     @property

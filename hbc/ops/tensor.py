@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hbc.ir.graph import Constant, Node, Operator, operator
+from hbc.ir.graph import Constant, Node, Operator, always, operator, to_floats
 from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, TensorType, broadcast_shapes
 
@@ -122,10 +122,8 @@ class Cos(Unary):
 
 
 def _sigmoid(x: Array) -> Array:
-    one = x.dtype.type(1)
-    # Neither branch overflows: e^-|x| is in (0, 1].
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, one / (one + small), small / (one + small))
+    small = np.exp(-np.abs(x))  # in (0, 1]: nothing overflows
+    return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
 
 
 @operator
@@ -149,6 +147,7 @@ class IsNan(Unary):
 
     function = np.isnan
     result = "bool"
+    monotone = always
 
 
 @operator
@@ -168,6 +167,7 @@ class Cast(TensorOperator):
 
     columnwise = True
     rows = "keeps"
+    monotone = to_floats
 
     def of_rows(self, x: Rows) -> Rows:
         return x.with_data(x.data.astype(NUMPY_DTYPES[self.dtype]))
@@ -561,8 +561,7 @@ def _along(op: type[ArgMax | CumSum]) -> Callable[[Node, int], Node]:
 
 
 neg, absolute, exp, expm1, log, log1p = map(_unary, (Neg, Abs, Exp, Expm1, Log, Log1p))
-sqrt, tanh, sigmoid, floor, isnan, logical_not = map(_unary, (Sqrt, Tanh, Sigmoid, Floor, IsNan, Not))
-sin, cos = map(_unary, (Sin, Cos))
+sqrt, tanh, sigmoid, floor, isnan, logical_not, sin, cos = map(_unary, (Sqrt, Tanh, Sigmoid, Floor, IsNan, Not, Sin, Cos))
 add, sub, mul, div, power, mod = map(_binary, (Add, Sub, Mul, Div, Pow, Mod))
 maximum, minimum, less, less_equal, equal = map(_binary, (Maximum, Minimum, Less, LessEqual, Equal))
 logical_and, logical_or, matmul, block_matmul = map(_binary, (And, Or, MatMul, BlockMatMul))
