@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,6 +36,12 @@ class SelectColumns(Operator):
 
     def of_texts(self, x: Texts) -> Texts:
         return x.select(self.indices.tolist())
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(self.indices[kept]),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return SelectColumns(np.searchsorted(columns[0], self.indices[kept])), kept
 
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)

@@ -5,9 +5,11 @@ Operators on strings run on the host and have no lowering.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, all_finite, always, has_nan, operator
+from hbc.ir.graph import Node, Operator, all_finite, always, at_least_one, has_nan, operator
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
@@ -258,6 +260,15 @@ class Polynomial(Operator):
             y = t.mul(y, factor)
         return y
 
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (at_least_one(np.unique(self.terms[kept][self.terms[kept] >= 0])),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        terms = self.terms[kept]
+        used = (terms >= 0).any(axis=0)  # a factor that no term has is 1; one remains for the constant
+        terms = terms[:, used] if used.any() else terms[:, :1]
+        return Polynomial(np.where(terms < 0, -1, np.searchsorted(columns[0], terms))), kept
+
     @staticmethod
     def _factor(x: Node, factor: Array) -> Node:
         chosen = t.take(x, np.maximum(factor, 0), axis=1)
@@ -330,6 +341,8 @@ class ImputeText(Operator):
     """y[N, F] = fill[F] where missing[N, F], else x[N, F]; strings."""
 
     fill: Array
+
+    elementwise = True
 
     def infer(self, missing: TensorType, x: TensorType) -> TensorType:
         _require(missing.dtype == "bool" and x.dtype == "str" and missing.shape == x.shape, "the operands must be bool and str")
@@ -430,3 +443,9 @@ class OneHot(Operator):
         if x.type.is_float and np.isnan(self.value).any():
             hot = t.logical_or(hot, t.logical_and(t.isnan(chosen), t.constant(np.isnan(self.value))))
         return t.cast(hot, self.dtype)
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(self.source[kept]),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return OneHot(np.searchsorted(columns[0], self.source[kept]), self.value[kept], self.dtype), kept

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hbc.ir.graph import Constant, Node, Operator, always, operator, to_floats
+from hbc.ir.narrow import Product, SideBySide
 from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, TensorType, broadcast_shapes
 
@@ -186,6 +187,7 @@ class Binary(TensorOperator):
     function: ClassVar[Any]  # a numpy ufunc
     dtypes: ClassVar[tuple[str, ...]] = NUMERIC
     result: ClassVar[DType | None] = None
+    elementwise = True
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         _require(a.dtype == b.dtype, "both operands must have the same dtype")
@@ -302,6 +304,8 @@ class Or(Binary):
 class Where(TensorOperator):
     """y = a where condition, else b; the three broadcast, a and b have one dtype"""
 
+    elementwise = True
+
     def infer(self, condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
         _require(condition.dtype == "bool", "the condition must be bool")
         _require(a.dtype == b.dtype, "both branches must have the same dtype")
@@ -315,7 +319,7 @@ class Where(TensorOperator):
 
 
 @operator
-class MatMul(TensorOperator):
+class MatMul(Product, TensorOperator):
     """y[N, K] = Σ_f x[N, f] · w[f, K]; one float dtype, w has no rows. The order of the sum is the compiler's."""
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
@@ -469,12 +473,13 @@ class TakeAlong(TensorOperator):
 
 
 @operator
-class Concat(TensorOperator):
+class Concat(SideBySide, TensorOperator):
     """y = the inputs one after the other along axis ≥ 1; one dtype"""
 
     axis: int = 1
 
     keeps_values = True
+    rows = "keeps"
 
     def infer(self, *types: TensorType) -> TensorType:
         first = types[0]
@@ -489,8 +494,6 @@ class Concat(TensorOperator):
             )
             total += int(kind.shape[self.axis])
         return TensorType(first.dtype, (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :]))
-
-    rows = "keeps"
 
     def of_rows(self, *parts: Rows) -> Rows:
         return Rows.beside(parts)
@@ -535,11 +538,8 @@ def _operands(*values: Operand) -> list[Node]:
             nodes.append(value)
             continue
         node = constant(value) if dtype is None else constant(value, dtype)
-        exact = np.asarray(value)
-        _require(
-            dtype in FLOATS or bool(np.all(node.op.evaluate() == exact)),
-            f"{value!r} is not exact in {dtype}",
-        )
+        exact = dtype in FLOATS or bool(np.all(node.op.evaluate() == np.asarray(value)))
+        _require(exact, f"{value!r} is not exact in {dtype}")
         nodes.append(node)
     return nodes
 

@@ -46,8 +46,8 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
     notes: list[str] = []
     passes: tuple[Pass, ...] = (
-        RemoveChecks(),  # first: checks stand between operators that later passes match together
-        PushSelection(),  # before MergeColumns, which joins what it selects
+        PushSelection(),  # first: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
+        RemoveChecks(),  # early: checks stand between operators that later passes match together
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice
