@@ -20,7 +20,7 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.features import Normalize, OneHot, Polynomial, Standardize
 from hbc.ops.linear import Linear
 from hbc.ops.tree import CategoryPlanes
-from hbc.optimizer.absorb import CategoriesIntoTrees
+from hbc.optimizer.absorb_categories import CategoriesIntoTrees
 from hbc.optimizer.select import PushSelection
 
 ROWS = np.array([[1.0, -2.0, 3.0, 0.0], [np.nan, np.inf, -np.inf, 1.0], [-0.0, 5e-324, 1e308, 2.0]])
