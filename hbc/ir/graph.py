@@ -28,7 +28,9 @@ class Operator:
     `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
     seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
     (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
-    `jumps` says that the last bit of the input can decide (a branch, a bin, a category).
+    `jumps` says that the last bit of the input can decide (a branch, a bin, a category). `in_numpy` says that the host computes it
+    whatever the backend, and all that it is computed from; `mixes_rows` that a row's result depends on the others of its call, which is
+    then never cut into blocks (such an operator is `in_numpy`).
     `rows` is for matrices that are mostly zeros (hbc.ir.rows), which stay on the host: an operator that "makes" them has `rows_of`,
     one that "keeps" its operands' form has `of_rows`, and so has one that "takes" such a first operand and gives an array.
     `of_texts` is what `evaluate` gives where operands are Texts (hbc.ir.texts), if it is not to be computed for every row.
@@ -40,12 +42,17 @@ class Operator:
     removes_missing: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
+    mixes_rows: ClassVar[bool] = False
     rows: ClassVar[Literal["", "makes", "keeps", "takes"]] = ""
     of_texts: ClassVar[Any] = None
 
     @property
     def creates_missing(self) -> bool:
         return False
+
+    @property
+    def in_numpy(self) -> bool:
+        return self.mixes_rows
 
     # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
 
@@ -250,6 +257,11 @@ class Graph:
     def nodes(self) -> tuple[Node, ...]:
         """Every node that an output needs, and every input, each after its own inputs."""
         return tuple(topological(node for group in (self.inputs, *self.outputs.values()) for node in group))
+
+    @cached_property
+    def mixes_rows(self) -> bool:
+        """Whether the rows of a call must be computed together."""
+        return any(node.op.mixes_rows for node in self.nodes)
 
     def verify(self) -> Graph:
         """Check what construction cannot: declared inputs, types that still agree, outputs with a value for every row."""

@@ -200,6 +200,10 @@ class Function(Operator):
         return self.function in ("log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "power")
 
     @property
+    def in_numpy(self) -> bool:
+        return self.on_host
+
+    @property
     def rounds_exactly(self) -> bool:
         """Whether every library gives the same bits (IEEE 754 says so of square roots only)."""
         return self.function == "sqrt"
