@@ -139,6 +139,11 @@ PICTURES = [
     Picture("no products where that is longer", lambda x, c: Linear(UP, np.ones(6))(check(Linear(W, B)(x))), None),
     Picture("no products of what may be infinite", lambda x, c: t.matmul(t.matmul(x, DOWN), np.ones((3, 1))), None),
     Picture(
+        "no products that cancel",
+        lambda x, c: t.matmul(t.matmul(check(x), W + 1e3), np.array([[1.0], [-1.0]])),
+        None,
+    ),
+    Picture(
         "chosen columns of a product",
         lambda x, c: t.matmul(SelectColumns(np.array([2, 0]))(t.matmul(check(x), DOWN)), np.ones((2, 1))),
         lambda x, c: t.matmul(x, DOWN[:, [2, 0]] @ np.ones((2, 1))),
