@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lightgbm import LGBMRegressor
 from random_trees import random_tree
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -18,6 +20,7 @@ from sklearn.preprocessing import (
     KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
+    OneHotEncoder,
     RobustScaler,
     StandardScaler,
 )
@@ -240,3 +243,43 @@ def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeyp
     np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)  # of fixed point
     monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees")
     np.testing.assert_allclose(hbc.convert(model, backend, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)
+
+
+# --- categories ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_codes_are_tested_as_they_came(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fractions, negative and large numbers are no category; NaN can be one."""
+    pytest.importorskip("tvm")
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 9, (400, F)).astype(dtype)
+    if dtype != "i8":
+        codes[rng.random(codes.shape) < 0.1] = np.nan
+    encoder = ColumnTransformer(
+        [("scaled", StandardScaler(), [0, 1]), ("hot", OneHotEncoder(handle_unknown="ignore", sparse_output=False), [3, 1, 2])]
+    )
+    trees = LGBMRegressor(n_estimators=20, num_leaves=15, verbose=-1, n_jobs=1, min_child_samples=5)
+    model = make_pipeline(encoder, trees).fit(codes, np.nan_to_num(codes).sum(axis=1) + rng.normal(size=400))
+    on = hbc.convert(model, threads=1)
+    kind = {"f4": "f32", "f8": "f64", "i8": "i64"}[dtype]
+    (variant,) = (v for v in on.variants.values() if v.graph.inputs[0].type.dtype == kind)
+    operators = [type(node.op).__name__ for node in variant.plan.graph.nodes]
+    assert "CategoryPlanes" in operators
+    assert not {"Standardize", "OneHot", "Equal", "Div"} & set(operators)
+    near = np.concatenate([np.arange(-2, 11), [2**20, 2**20 + 3, 2**24 + 1, 2**31, -(2**31)]]).astype(dtype)
+    if dtype != "i8":
+        fractions = [
+            near - near.dtype.type(0.5),
+            np.nextafter(near, near.dtype.type(-9)),
+            np.nextafter(near, near.dtype.type(99)),
+        ]
+        near = np.concatenate([near, *fractions, np.array([np.nan, -0.0, 1e-40, 1e30], dtype)])
+    rows = rng.choice(near, (2000, F))
+    expected = model.predict(rows)
+    np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)
+    for few in (1, 3, 40):
+        np.testing.assert_allclose(on.predict(rows[:few]), expected[:few], rtol=1e-9, atol=1e-9)
+    monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees,CategoriesIntoTrees")
+    np.testing.assert_allclose(hbc.convert(model, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)

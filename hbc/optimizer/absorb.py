@@ -13,13 +13,11 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Constant, Graph, Node, gives_rows, topological
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
-from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot
-from hbc.ops.tensor import Cast, Concat, cast, concat
+from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
+from hbc.optimizer.columns import Column, placed, side_by_side
 from hbc.optimizer.cuts import Cuts, find_cuts
-
-Column = tuple[Node, int]
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
         cuts = _cuts(tests, chains)
         refused = {feature for feature in tests.feature[~cuts.found].tolist() if len(chains[feature]) > 1}
         if not refused:
-            return _rebuilt(op, tests, cuts, chains, x)
+            return _rebuilt(op, tests, cuts, chains)
         chains.update((feature, chains[feature][:1]) for feature in refused)
     return None
 
@@ -95,10 +93,10 @@ class _Upwards:
     def chain(self, column: Column) -> list[Column]:
         """The column of floats itself, but for operators that only choose columns, and those that it is computed from, one from the
         other, up to the last floats."""
-        column = _placed(column)
+        column = placed(column)
         found, floats = [column], 1
         while (source := self._source(column)) is not None:
-            column = _placed(source)
+            column = placed(source)
             found.append(column)
             if column[0].type.is_float:
                 floats = len(found)
@@ -115,23 +113,6 @@ class _Upwards:
             constants = [source.op.value if isinstance(source.op, Constant) else None for source in node.inputs]
             self._monotone[node] = np.broadcast_to(node.op.monotone(*constants), node.type.columns)
         return (varying[0], index) if self._monotone[node][index] else None
-
-
-def _placed(column: Column) -> Column:
-    """The same numbers, before operators that only choose columns."""
-    node, index = column
-    while True:
-        match node.op:
-            case Concat(axis=1):
-                for part in node.inputs:
-                    if index < part.type.columns:
-                        break
-                    index -= part.type.columns
-                node = part
-            case SelectColumns(indices):
-                node, index = node.inputs[0], int(indices[index])
-            case _:
-                return node, index
 
 
 def _narrow_codes(x: Node, features: Iterable[int], up: _Upwards) -> Node:
@@ -244,21 +225,11 @@ def _computed(
     return {(node, index): y[:, index] for index in indices}
 
 
-def _rebuilt(op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], x: Node) -> _Absorbed:
+def _rebuilt(op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]]) -> _Absorbed:
     """The trees with the cuts for thresholds, over the columns that the chains end with."""
-    read: dict[Node, set[int]] = defaultdict(set)
-    for chain in chains.values():
-        node, index = chain[-1]
-        read[node].add(index)
-    nodes = [node for node in topological([x]) if node in read]
-    dtype: DType = "f32" if all(node.type.dtype == "f32" for node in nodes) else "f64"
-    place: dict[Column, int] = {}
-    blocks = []
-    for node in nodes:
-        kept = np.array(sorted(read[node]) if len(nodes) > 1 else range(node.type.columns))
-        place.update({(node, index): len(place) + i for i, index in enumerate(kept.tolist())})
-        chosen = node if len(kept) == node.type.columns else SelectColumns(kept)(node)
-        blocks.append(cast(chosen, dtype))
+    bases = [chain[-1] for chain in chains.values()]
+    dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in bases) else "f64"
+    y, place = side_by_side(bases, dtype)
     number = np.zeros(max(chains) + 1, op.feature.dtype)
     for feature, chain in chains.items():
         number[feature] = place[chain[-1]]
@@ -274,4 +245,4 @@ def _rebuilt(op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, S
     moved = sum(len(chain) > 1 for chain in chains.values())
     note = f"{', '.join(works)} before {moved} of {len(chains)} columns moved into {len(tests.feature)} thresholds ({dtype})"
     trees = replace(op, feature=columns, threshold=threshold, left=left, right=right, missing_left=missing_left)
-    return _Absorbed(trees, concat(blocks), note)
+    return _Absorbed(trees, y, note)
