@@ -139,6 +139,11 @@ PICTURES = [
     Picture("no products where that is longer", lambda x, c: Linear(UP, np.ones(6))(check(Linear(W, B)(x))), None),
     Picture("no products of what may be infinite", lambda x, c: t.matmul(t.matmul(x, DOWN), np.ones((3, 1))), None),
     Picture(
+        "no column that becomes several",
+        lambda x, c: Linear(W, B)(t.mul(SelectColumns(np.array([1]))(x), SCALE[None])),
+        None,
+    ),
+    Picture(
         "no products that cancel",
         lambda x, c: t.matmul(t.matmul(check(x), W + 1e3), np.array([[1.0], [-1.0]])),
         None,

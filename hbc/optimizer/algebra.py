@@ -175,10 +175,8 @@ class _Step:
         if mapped is None:
             return None
         x, by_column = mapped
-        if x.type.dtype != dtype:
-            return None
-        centred = _centred(value, by_column)
         if not by_column.fits(dtype):
+            centred = _centred(value)
             if centred is None or len(self.readers[value]) > 1:
                 return None
             x, by_column = centred, Map(by_column.slope, np.zeros(1), np.zeros(1), True)
@@ -222,7 +220,7 @@ class _Step:
             return None
         value, by_column = mapped
         product = _as_product(value)
-        if product is None or value.type != node.type or len(self.readers[value]) > 1:
+        if product is None or len(self.readers[value]) > 1:
             return None
         x, weights, intercept = product
         scaled = _scaled(weights.astype(np.float64).T, by_column.slope, node.type.dtype)
@@ -241,7 +239,7 @@ class _Step:
         if outer is None or node.type.dtype != "f64" or not self._is_absorbed(node):
             return None
         inner = _as_map(outer[0])
-        if inner is None or inner[0].type != node.type or len(self.readers[outer[0]]) > 1:
+        if inner is None or len(self.readers[outer[0]]) > 1:
             return None
         both = inner[1].then(outer[1])
         if not both.fits("f64"):
@@ -349,9 +347,12 @@ def _parts(x: Node, weights: Array, finite: bool = False) -> list[_Part]:
 
 def _as_map(node: Node) -> tuple[Node, Map] | None:
     """(x, map) of what changes a matrix of floats by columns: its operand without checks, of the same type."""
+    found = _read_map(node) if node.type.is_float and len(node.type.shape) == 2 and node.inputs else None
+    return found if found is not None and found[0].type == node.type else None
+
+
+def _read_map(node: Node) -> tuple[Node, Map] | None:
     op = node.op
-    if not node.type.is_float or len(node.type.shape) != 2 or not node.inputs:
-        return None
     x, _ = _past(node.inputs[0])
     zero, one = np.zeros(1), np.ones(1)
     with np.errstate(all="ignore"):
@@ -397,7 +398,7 @@ def _row(node: Node, result: Node) -> Array | None:
     return node.op.value.astype(np.float64).reshape(-1)
 
 
-def _centred(value: Node, by_column: Map) -> Node | None:
+def _centred(value: Node) -> Node | None:
     """x - offset of a Standardize, whose scale alone a product can take over whatever the offset is."""
     op = value.op
     if not isinstance(op, Standardize) or op.offset is None or op.scale is None:
