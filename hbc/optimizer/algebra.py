@@ -55,10 +55,12 @@ class FoldLinear:
     `Linear(Concat(x, OneHot(codes)))` → `Add(Linear'(x), Sum(Take(rows of weights, codes)))`.
     """
 
+    notes: list[str] = field(default_factory=list)
+
     def __call__(self, graph: Graph) -> Graph:
         folded, turn, fired = rewrite(graph, lambda node: None), 0, False  # equal operands are one, before readers are counted
         while turn < len(_TURNS):
-            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn])
+            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn], self.notes)
             folded = rewrite(folded, step)
             turn = 0 if step.fired else turn + 1
             fired = fired or step.fired
@@ -112,6 +114,7 @@ class _Step:
     readers: Readers
     jumping: set[Node]
     turn: Callable[[_Step, Node], Node | None]
+    notes: list[str]
     fired: bool = field(default=False)
 
     def __call__(self, node: Node) -> Node | None:
@@ -134,6 +137,7 @@ class _Step:
             coded = self._one_hot(part)
             if coded is not None:
                 tables.append(coded)
+                self.notes.append(f"{len(coded[0].source)} one-hot columns are looked up by {coded[1].type.columns} codes")
                 continue
             folded = self._before_product(part, intercept is not None)
             if folded is not None:
@@ -169,6 +173,7 @@ class _Step:
             both = _product_of(chosen, weights, dtype)
             if both is None or (shift is not None and not self._may_shift(value, has_intercept)):
                 return None
+            self.notes.append(f"products with {_size(chosen)} and {_size(weights)} weights became one with {_size(both)}")
             more = np.zeros(weights.shape[1]) if shift is None else part.chosen(shift.astype(np.float64)) @ weights
             return _Part(_past(x)[0], None, both, False), more
         mapped = _as_map(value)
@@ -188,6 +193,7 @@ class _Step:
         scaled = _scaled(weights, slope, dtype)
         if scaled is None:
             return None
+        self.notes.append(f"a product with {_size(weights)} weights took over what scales its operand")
         return _Part(x, part.columns, scaled, False), shift @ weights
 
     def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:
@@ -407,6 +413,10 @@ def _centred(value: Node) -> Node | None:
 
 
 # --- parameters
+
+
+def _size(weights: Array) -> str:
+    return " · ".join(map(str, weights.shape))
 
 
 def _is_safe(values: Array, dtype: str) -> bool:

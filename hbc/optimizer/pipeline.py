@@ -51,7 +51,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     passes: tuple[Pass, ...] = (
         PruneTrees(notes),  # first: what is only read by branches that no row reaches is not computed
         PushSelection(),  # early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
-        FoldLinear(),  # before RemoveChecks: what was checked is finite
+        FoldLinear(notes),  # before RemoveChecks: what was checked is finite
         RemoveChecks(),  # before the others: checks stand between operators that later passes match together
         NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
