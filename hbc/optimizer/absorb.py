@@ -19,8 +19,8 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns import Column, placed, side_by_side
 from hbc.optimizer.cuts import Cuts, find_cuts
 
-MOST_TESTS = 1 << 17
-"""Different ones of an ensemble: the cuts of 100,000 take a second."""
+MOST_TESTS = 1 << 19
+"""Different ones of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
 
 
 @dataclass(frozen=True)
