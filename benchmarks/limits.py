@@ -31,7 +31,8 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
     model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
     compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
     strategies = re.findall(r"leaves at most: (scan|walk)", compiled.explain())
-    trees = [node.op for node in compiled.graph.nodes if type(node.op).__name__ == "TreeEnsemble" and node.op.output == "sum"]
+    operators = dict.fromkeys(node.op for node in compiled.graph.nodes)  # XGBoost's methods have each their own
+    trees: list[Any] = [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
     family = int(found[1]) if found else 0
     cycles = COMPARES.get(family)

@@ -37,7 +37,6 @@ from hbc.ops.sound import require_sound
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
-from hbc.optimizer.place import in_numpy
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
 from hbc.runtime import artifact
@@ -214,7 +213,7 @@ class Builder:
         if device is not None and parts.before is None and not parts.after:
             return device
         whole = None
-        if isinstance(compiler, GraphExporter) and not makes_rows and not any(map(in_numpy, plan.graph.nodes)):
+        if isinstance(compiler, GraphExporter) and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
             whole = functools.partial(compiler.export_graph, plan.graph)
         methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
         return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
@@ -269,9 +268,9 @@ def _n_operators(graph: Graph) -> int:
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text, or of arrays that are large themselves."""
+    """Whether the host makes Rows of text, or of arrays that are large themselves, and may do so for some rows at a time."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
-    return any(
+    return not graph.mixes_rows and any(
         source.type.dtype == "str" or source.type.columns * NUMPY_DTYPES[source.type.dtype].itemsize > 1024
         for source in sources
     )

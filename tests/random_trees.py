@@ -1,11 +1,30 @@
-"""Random tree ensembles and rows at their thresholds, for the kernels that scan."""
+"""A tree of one split; random tree ensembles and rows at their thresholds, for the kernels that scan."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import Array
 from hbc.ops.tree import Tree, TreeEnsemble, join
+
+
+def stump(feature: int = 1, threshold: float = 0.5, **options: Any) -> TreeEnsemble:
+    """One tree: x[:, feature] <= threshold, NaN to the left, leaves 10 and 20."""
+    return TreeEnsemble(
+        roots=np.zeros(1, np.int32),
+        feature=np.array([feature, -1, -1], np.int32),
+        threshold=np.array([threshold, 0, 0]),
+        left=np.array([1, 0, 1], np.int32),
+        right=np.array([2, 0, 1], np.int32),
+        missing_left=np.array([True, False, False]),
+        values=np.array([[10.0], [20.0]]),
+        target=np.zeros(1, np.int32),
+        leaf_ids=np.array([1, 2]),
+        base=np.zeros(1),
+        **options,
+    )
 
 
 def random_tree(

@@ -137,6 +137,7 @@ def check_agreement(
             assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case)
 
 
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # of which the source warns too
 @BY_CASE
 def test_extreme_values_and_zero_rows(name: str) -> None:
     """NaN, ±inf and no rows at all: what the source accepts agrees, what it rejects is InvalidInputError."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from random_trees import stump
 
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.errors import InvalidInputError, UnsupportedOperatorError
@@ -18,7 +19,6 @@ from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.features import Function, Standardize
 from hbc.ops.linear import Linear
-from hbc.ops.tree import TreeEnsemble
 from hbc.optimizer.checks import input_limits
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.partition import BEFORE, partition
@@ -47,22 +47,6 @@ class TensorOnly:
 
 def select(x: Node, *indices: int) -> Node:
     return SelectColumns(np.array(indices))(x)
-
-
-def stump() -> TreeEnsemble:
-    """One tree: x[:, 1] <= 0.5, NaN to the left, leaves 10 and 20."""
-    return TreeEnsemble(
-        roots=np.zeros(1, np.int32),
-        feature=np.array([1, -1, -1], np.int32),
-        threshold=np.array([0.5, 0, 0]),
-        left=np.array([1, 0, 1], np.int32),
-        right=np.array([2, 0, 1], np.int32),
-        missing_left=np.array([True, False, False]),
-        values=np.array([[10.0], [20.0]]),
-        target=np.zeros(1, np.int32),
-        leaf_ids=np.array([1, 2]),
-        base=np.zeros(1),
-    )
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
@@ -23,11 +23,14 @@ class Operator:
     """One operation with its parameters. Subclasses are frozen dataclasses made by `@operator`; the docstring is the equation.
 
     `level` says whether every compiler must run it ("tensor"), or may have it lowered to tensor operators ("model").
-    `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers).
+    `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers); the first axis of its
+    arrays is the column. `elementwise` says so of several operands, each of which has that column or one for all.
     `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
     seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
     (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
-    `jumps` says that the last bit of the input can decide (a branch, a bin, a category).
+    `jumps` says that the last bit of the input can decide (a branch, a bin, a category). `in_numpy` says that the host computes it
+    whatever the backend, and all that it is computed from; `mixes_rows` that a row's result depends on the others of its call, which is
+    then never cut into blocks (such an operator is `in_numpy`).
     `rows` is for matrices that are mostly zeros (hbc.ir.rows), which stay on the host: an operator that "makes" them has `rows_of`,
     one that "keeps" its operands' form has `of_rows`, and so has one that "takes" such a first operand and gives an array.
     `of_texts` is what `evaluate` gives where operands are Texts (hbc.ir.texts), if it is not to be computed for every row.
@@ -35,15 +38,21 @@ class Operator:
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
     columnwise: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
     removes_missing: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
     jumps: ClassVar[bool] = False
+    mixes_rows: ClassVar[bool] = False
     rows: ClassVar[Literal["", "makes", "keeps", "takes"]] = ""
     of_texts: ClassVar[Any] = None
 
     @property
     def creates_missing(self) -> bool:
         return False
+
+    @property
+    def in_numpy(self) -> bool:
+        return self.mixes_rows
 
     # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
 
@@ -54,6 +63,16 @@ class Operator:
     def evaluate(self, *arrays: Any, **_: Any) -> Array:
         """The reference meaning, in numpy."""
         raise NotImplementedError
+
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        """Whether each column keeps the order of numbers, ±inf among them, or reverses it, and makes no NaN of them (what it makes of
+        NaN does not matter): for all columns, or bool[F]. One operand varies, None in `constants`; the others are given there.
+
+        True only where that is a theorem of floating point: a sum, difference, product or quotient with a finite constant (≠ 0) keeps
+        the order before it is rounded, and rounding to nearest keeps it; so do casts between floats, comparisons, and any sequence
+        of these. Logarithms, powers and interpolations, whose implementations promise nothing, are not.
+        """
+        return False
 
     def rows_of(self, *arrays: Any, **_: Any) -> Rows:
         """What `evaluate` gives, without the zeros."""
@@ -66,6 +85,36 @@ class Operator:
     def lower(self, *inputs: Any, **_: Any) -> Node:
         """The same value in terms of tensor operators; only model operators have it."""
         raise NotImplementedError(f"{type(self).__name__} has no lowering")
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...] | None:
+        """Of each input the columns that the columns `kept` of the result are computed from; both ascend. None: it consumes rows whole,
+        or cannot compute these columns alone. `finite`: no input holds NaN or ±inf, so that a weight of 0 is as good as none.
+
+        An input of which it names no column is left out; whoever needs its rows names one.
+        """
+        size = max((x.type.width for x in inputs), default=0)
+        if not (self.columnwise or self.elementwise) or any(len(x.type.shape) > 2 for x in inputs):
+            return None
+        if any(array.ndim == 0 or len(array) != size for array in self._arrays.values()):
+            return None
+        return tuple(kept if x.type.width == size else np.arange(x.type.width) for x in inputs)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array] | None:
+        """The operator for inputs of which only `columns` are left (those that `reads` named for `kept`, and perhaps more), and the
+        columns of the result that it gives: `kept`, and perhaps more. None: it takes no others than `reads` named."""
+        size = max((x.type.width for x in inputs), default=0)
+        first, *others = (found for found, x in zip(columns, inputs, strict=True) if x.type.width == size)
+        if any(not np.array_equal(first, other) for other in others):
+            return None
+        return self._with({name: array[first] for name, array in self._arrays.items()}), first
+
+    @property
+    def _arrays(self) -> dict[str, Array]:
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value in values if isinstance(value, np.ndarray)}
+
+    def _with(self, parameters: Mapping[str, Array]) -> Operator:
+        return replace(self, **parameters) if parameters else self  # type: ignore[type-var]
 
     def __call__(self, *inputs: Node) -> Node:
         return Node(self, inputs)
@@ -147,8 +196,29 @@ class Input(Operator):
         return TensorType(self.dtype, self.shape)
 
 
+def at_least_one(columns: Array) -> Array:
+    """The columns, or the first one: rows need a column to be counted by."""
+    return columns if len(columns) else np.zeros(1, np.int64)
+
+
 def has_nan(*parameters: Array | None) -> bool:
     return any(p is not None and p.dtype.kind == "f" and bool(np.isnan(p).any()) for p in parameters)
+
+
+def always(self: Operator, *constants: Array | None) -> bool:
+    """For `monotone`."""
+    return True
+
+
+def to_floats(self: Any, *constants: Array | None) -> bool:
+    """For `monotone`, of a cast: what has no place among integers becomes any of them."""
+    return self.dtype in ("f32", "f64")
+
+
+def all_finite(*parameters: Array | None, nonzero: bool = False) -> Array:
+    """Of every column whether its parameters are finite (and not 0); a parameter of None says nothing."""
+    fine = [np.isfinite(p) & ((p != 0) | (not nonzero)) for p in parameters if p is not None]
+    return np.logical_and.reduce(fine) if fine else np.array(True)
 
 
 @operator
@@ -169,6 +239,12 @@ class Constant(Operator):
     def evaluate(self) -> Array:
         return self.value
 
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return ()
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return Constant(self.value[..., kept]), kept
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -181,6 +257,11 @@ class Graph:
     def nodes(self) -> tuple[Node, ...]:
         """Every node that an output needs, and every input, each after its own inputs."""
         return tuple(topological(node for group in (self.inputs, *self.outputs.values()) for node in group))
+
+    @cached_property
+    def mixes_rows(self) -> bool:
+        """Whether the rows of a call must be computed together."""
+        return any(node.op.mixes_rows for node in self.nodes)
 
     def verify(self) -> Graph:
         """Check what construction cannot: declared inputs, types that still agree, outputs with a value for every row."""

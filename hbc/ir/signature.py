@@ -146,7 +146,7 @@ class Guard:
         if self.harmless(arrays):
             return
         rows = max(map(len, arrays)) or 1
-        step = rows if self.whole else GUARDED_ROWS
+        step = rows if self.whole or self.graph.mixes_rows else GUARDED_ROWS
         for start in range(0, rows, step):
             (value,) = self.graph.evaluate_rows(*(array[start : start + step] for array in arrays))["value"]
             if isinstance(value, Texts):

@@ -67,6 +67,12 @@ class TensorType:
         return int(self.shape[1])
 
     @property
+    def width(self) -> int:
+        """The length of the last axis; 1 for a number, and for a vector `[N]`."""
+        last = self.shape[-1] if self.shape else 1
+        return last if isinstance(last, int) else 1
+
+    @property
     def is_float(self) -> bool:
         return self.dtype in ("f32", "f64")
 

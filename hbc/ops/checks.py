@@ -4,7 +4,7 @@ back to the columns of the model's input, where the runtime tests them before an
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property
 from typing import Any, ClassVar
@@ -44,6 +44,13 @@ class Check(Operator):
 
     def of_rows(self, x: Rows) -> Rows:
         return x
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (kept,)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        """What is still true of them; the caller's input is tested before (optimizer/checks.py), for all columns."""
+        return Check(self.owner, self.allow_nan, self.allow_inf, self.limit, self.min_rows), columns[0]
 
     def lower(self, x: Node) -> Node:
         return x

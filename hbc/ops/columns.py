@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.graph import Node, Operator, always, operator
 from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
 from hbc.ir.types import Array, TensorType
@@ -36,6 +37,12 @@ class SelectColumns(Operator):
     def of_texts(self, x: Texts) -> Texts:
         return x.select(self.indices.tolist())
 
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(self.indices[kept]),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return SelectColumns(np.searchsorted(columns[0], self.indices[kept])), kept
+
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)
 
@@ -51,6 +58,7 @@ class Rank(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     jumps = True
 
     def infer(self, x: TensorType) -> TensorType:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
@@ -147,6 +150,13 @@ class BSplines(Operator):
         _require(len(self.knots) == x.columns, f"there are {x.columns} columns")
         _require(0 <= self.outputs <= self.period <= self.count <= 2 * self.period, "there are not so many splines")
         return TensorType("f64", (x.shape[0], x.columns * self.outputs))
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(kept // self.outputs),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        gives = columns[0][:, None] * self.outputs + np.arange(self.outputs)
+        return replace(self, knots=self.knots[columns[0]]), gives.ravel()
 
     @property
     def count(self) -> int:

@@ -5,9 +5,11 @@ Operators on strings run on the host and have no lowering.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.graph import Node, Operator, all_finite, always, at_least_one, has_nan, operator
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
@@ -54,6 +56,9 @@ class Standardize(Operator):
     def creates_missing(self) -> bool:
         return has_nan(self.offset, self.scale)
 
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return all_finite(self.offset) & all_finite(self.scale, nonzero=True)
+
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
         _require_columns(x, self.offset, self.scale)
@@ -83,6 +88,9 @@ class Affine(Operator):
     def creates_missing(self) -> bool:
         return has_nan(self.scale, self.offset)
 
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return all_finite(self.offset) & all_finite(self.scale, nonzero=True)
+
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be a float matrix")
         _require_columns(x, self.scale, self.offset)
@@ -103,6 +111,9 @@ class Clip(Operator):
     high: float
 
     columnwise = True
+
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        return self.low <= self.high
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.is_float, "the operand must be float")
@@ -156,6 +167,7 @@ class Binarize(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
@@ -186,6 +198,10 @@ class Function(Operator):
     @property
     def creates_missing(self) -> bool:
         return self.function in ("log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "power")
+
+    @property
+    def in_numpy(self) -> bool:
+        return self.on_host
 
     @property
     def rounds_exactly(self) -> bool:
@@ -248,6 +264,15 @@ class Polynomial(Operator):
             y = t.mul(y, factor)
         return y
 
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (at_least_one(np.unique(self.terms[kept][self.terms[kept] >= 0])),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        terms = self.terms[kept]
+        used = (terms >= 0).any(axis=0)  # a factor that no term has is 1; one remains for the constant
+        terms = terms[:, used] if used.any() else terms[:, :1]
+        return Polynomial(np.where(terms < 0, -1, np.searchsorted(columns[0], terms))), kept
+
     @staticmethod
     def _factor(x: Node, factor: Array) -> Node:
         chosen = t.take(x, np.maximum(factor, 0), axis=1)
@@ -267,6 +292,7 @@ class Impute(Operator):
 
     columnwise = True
     removes_missing = True
+    monotone = always
     keeps_values = True
 
     @property
@@ -319,6 +345,8 @@ class ImputeText(Operator):
     """y[N, F] = fill[F] where missing[N, F], else x[N, F]; strings."""
 
     fill: Array
+
+    elementwise = True
 
     def infer(self, missing: TensorType, x: TensorType) -> TensorType:
         _require(missing.dtype == "bool" and x.dtype == "str" and missing.shape == x.shape, "the operands must be bool and str")
@@ -419,3 +447,9 @@ class OneHot(Operator):
         if x.type.is_float and np.isnan(self.value).any():
             hot = t.logical_or(hot, t.logical_and(t.isnan(chosen), t.constant(np.isnan(self.value))))
         return t.cast(hot, self.dtype)
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(self.source[kept]),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return OneHot(np.searchsorted(columns[0], self.source[kept]), self.value[kept], self.dtype), kept

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.graph import Node, Operator, at_least_one, has_nan, operator
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
@@ -36,6 +38,14 @@ class Linear(Operator):
 
     def of_rows(self, x: Rows) -> Array:
         return x.matmul(self.coef) + self.intercept
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        if not finite:  # 0 · ∞ is NaN
+            return (np.arange(len(self.coef)),)
+        return (at_least_one(np.flatnonzero(self.coef[:, kept].any(axis=1))),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        return Linear(self.coef[np.ix_(columns[0], kept)], self.intercept[kept]), kept
 
     def lower(self, x: Node) -> Node:
         return t.add(t.matmul(x, self.coef), self.intercept)

@@ -48,6 +48,7 @@ class EntriesOf(Operator):
     x keeps those that become 0."""
 
     rows = "makes"
+    elementwise = True
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         if x.dtype == "str" or len(x.shape) != 2 or x.shape != y.shape:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hbc.ir.graph import Constant, Node, Operator, operator
+from hbc.ir.graph import Constant, Node, Operator, always, operator, to_floats
+from hbc.ir.narrow import Product, SideBySide
 from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, TensorType, broadcast_shapes
 
@@ -122,10 +123,8 @@ class Cos(Unary):
 
 
 def _sigmoid(x: Array) -> Array:
-    one = x.dtype.type(1)
-    # Neither branch overflows: e^-|x| is in (0, 1].
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, one / (one + small), small / (one + small))
+    small = np.exp(-np.abs(x))  # in (0, 1]: nothing overflows
+    return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
 
 
 @operator
@@ -149,6 +148,7 @@ class IsNan(Unary):
 
     function = np.isnan
     result = "bool"
+    monotone = always
 
 
 @operator
@@ -168,6 +168,7 @@ class Cast(TensorOperator):
 
     columnwise = True
     rows = "keeps"
+    monotone = to_floats
 
     def of_rows(self, x: Rows) -> Rows:
         return x.with_data(x.data.astype(NUMPY_DTYPES[self.dtype]))
@@ -186,6 +187,7 @@ class Binary(TensorOperator):
     function: ClassVar[Any]  # a numpy ufunc
     dtypes: ClassVar[tuple[str, ...]] = NUMERIC
     result: ClassVar[DType | None] = None
+    elementwise = True
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         _require(a.dtype == b.dtype, "both operands must have the same dtype")
@@ -302,6 +304,8 @@ class Or(Binary):
 class Where(TensorOperator):
     """y = a where condition, else b; the three broadcast, a and b have one dtype"""
 
+    elementwise = True
+
     def infer(self, condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
         _require(condition.dtype == "bool", "the condition must be bool")
         _require(a.dtype == b.dtype, "both branches must have the same dtype")
@@ -315,7 +319,7 @@ class Where(TensorOperator):
 
 
 @operator
-class MatMul(TensorOperator):
+class MatMul(Product, TensorOperator):
     """y[N, K] = Σ_f x[N, f] · w[f, K]; one float dtype, w has no rows. The order of the sum is the compiler's."""
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
@@ -469,12 +473,13 @@ class TakeAlong(TensorOperator):
 
 
 @operator
-class Concat(TensorOperator):
+class Concat(SideBySide, TensorOperator):
     """y = the inputs one after the other along axis ≥ 1; one dtype"""
 
     axis: int = 1
 
     keeps_values = True
+    rows = "keeps"
 
     def infer(self, *types: TensorType) -> TensorType:
         first = types[0]
@@ -489,8 +494,6 @@ class Concat(TensorOperator):
             )
             total += int(kind.shape[self.axis])
         return TensorType(first.dtype, (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :]))
-
-    rows = "keeps"
 
     def of_rows(self, *parts: Rows) -> Rows:
         return Rows.beside(parts)
@@ -535,11 +538,8 @@ def _operands(*values: Operand) -> list[Node]:
             nodes.append(value)
             continue
         node = constant(value) if dtype is None else constant(value, dtype)
-        exact = np.asarray(value)
-        _require(
-            dtype in FLOATS or bool(np.all(node.op.evaluate() == exact)),
-            f"{value!r} is not exact in {dtype}",
-        )
+        exact = dtype in FLOATS or bool(np.all(node.op.evaluate() == np.asarray(value)))
+        _require(exact, f"{value!r} is not exact in {dtype}")
         nodes.append(node)
     return nodes
 
@@ -561,8 +561,7 @@ def _along(op: type[ArgMax | CumSum]) -> Callable[[Node, int], Node]:
 
 
 neg, absolute, exp, expm1, log, log1p = map(_unary, (Neg, Abs, Exp, Expm1, Log, Log1p))
-sqrt, tanh, sigmoid, floor, isnan, logical_not = map(_unary, (Sqrt, Tanh, Sigmoid, Floor, IsNan, Not))
-sin, cos = map(_unary, (Sin, Cos))
+sqrt, tanh, sigmoid, floor, isnan, logical_not, sin, cos = map(_unary, (Sqrt, Tanh, Sigmoid, Floor, IsNan, Not, Sin, Cos))
 add, sub, mul, div, power, mod = map(_binary, (Add, Sub, Mul, Div, Pow, Mod))
 maximum, minimum, less, less_equal, equal = map(_binary, (Maximum, Minimum, Less, LessEqual, Equal))
 logical_and, logical_or, matmul, block_matmul = map(_binary, (And, Or, MatMul, BlockMatMul))

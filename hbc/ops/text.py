@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, repeat
 from numbers import Number
@@ -194,6 +194,15 @@ class CountTerms(_Lookup):
     binary: bool
 
     non_negative = True
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.zeros(1, np.int64),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        place = dict(zip(kept.tolist(), range(len(kept)), strict=True))
+        found = {term: place[column] for term, column in self.column_of().items() if column in place}
+        terms, ends = pack(found)
+        return CountTerms(terms, ends, np.array(list(found.values()), np.int64), len(kept), self.dtype, self.binary), kept
 
     def rows_of(self, x: Array) -> Rows:
         table = self.column_of()

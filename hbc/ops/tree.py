@@ -4,13 +4,13 @@ signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.graph import Node, Operator, at_least_one, operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
@@ -107,6 +107,14 @@ class TreeEnsemble(Operator):
             goes_left = (value <= self.threshold[at]) | (np.isnan(value) & self.missing_left[at])
             at = np.where(feature < 0, at, np.where(goes_left, self.left[at], self.right[at]))
         return self.left[at]
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...] | None:
+        whole = len(kept) == (self.n_trees if self.output == "leaf" else self.n_outputs)
+        return (at_least_one(np.unique(self.feature[self.feature >= 0]).astype(np.int64)),) if whole else None
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        feature = np.where(self.feature < 0, -1, np.searchsorted(columns[0], self.feature)).astype(self.feature.dtype)
+        return replace(self, feature=feature), kept
 
     def evaluate(self, x: Array) -> Array:
         leaves = self.leaves(x)
@@ -205,6 +213,21 @@ class CategoryPlanes(Operator):
         if len(self.offsets) != planes + 1 or (self.categories.size and self.categories.min() < 0):
             raise TypeError("offsets must be one more than columns, and categories not negative")
         return TensorType(x.dtype, (x.shape[0], planes))
+
+    def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
+        return (np.unique(self.columns[kept]),)
+
+    def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
+        sets = [self._set(plane) for plane in kept]
+        return replace(
+            self,
+            columns=np.searchsorted(columns[0], self.columns[kept]),
+            categories=np.concatenate(sets),
+            offsets=np.cumsum([0, *map(len, sets)]),
+            inside=self.inside[kept],
+            missing=self.missing[kept],
+            invalid=self.invalid[kept],
+        ), kept
 
     def _set(self, plane: int) -> Array:
         return self.categories[self.offsets[plane] : self.offsets[plane + 1]]

@@ -1,84 +1,277 @@
-"""What stands before a tree ensemble, moved into its trees."""
+"""What stands before a tree ensemble and keeps the order of numbers, moved into its thresholds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from hbc.compiler.base import Compiler
-from hbc.ir.graph import Graph, Node
-from hbc.ir.rewrite import rewrite
+from hbc.compiler.base import CompileOptions, Compiler
+from hbc.ir.graph import Constant, Graph, Node, gives_rows, topological
+from hbc.ir.rewrite import rewrite, substitute
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot
-from hbc.ops.tensor import Cast, Concat
+from hbc.ops.tensor import Cast, Concat, cast, concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
+from hbc.optimizer.cuts import Cuts, find_cuts
 
-LARGEST_CODE = 1 << 20
-"""Exact in float32, and a table of the codes up to it is small enough to be looked into."""
+Column = tuple[Node, int]
 
 
 @dataclass(frozen=True)
-class CategoriesIntoTrees:
-    """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`, where
-    the compiler tests sets itself: of 10 columns of 1,000 categories a row holds 10 codes instead of 10,000 numbers."""
+class NumbersIntoTrees:
+    """`TreeEnsemble(Concat(Standardize(Impute(x)), OneHot(c)))` → `TreeEnsemble'(Concat(x, OneHot(c)))`;
+    `TreeEnsemble(Cast("f64", x))` → `TreeEnsemble'(x)`, with thresholds in x's dtype.
+
+    Each column is followed upwards through operators that are `monotone` there; a test `f(x) <= threshold` becomes `x <= cut` (the
+    children swapped, where f falls), and NaN goes where f sends it. The cut is found by bisection over the floats, with the operators'
+    own `evaluate`, so that every number is decided as before. There are as many different tests as before, or fewer.
+
+    Not where that makes the trees slower: float32 thresholds become float64 only to save more than casts (ranks of float64 take more
+    than twice as long); and where trees become tensor operators, which look for NaN by three more of them a step, imputation stays
+    outside of trees that need not look for NaN.
+    """
 
     compiler: Compiler
+    options: CompileOptions
+    strategy: str
     notes: list[str]
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, self._absorb)
 
     def _absorb(self, node: Node) -> Node | None:
-        op = node.op
-        if type(op) is not TreeEnsemble or op.strategy != "scan":
+        if type(node.op) is not TreeEnsemble or gives_rows(node.inputs[0]):
             return None
-        x = node.inputs[0]
-        parts = x.inputs if isinstance(x.op, Concat) and x.op.axis == 1 else (x,)
-        hot = [part for part in parts if _is_code_test(part)]
-        if not hot:
+        absorbed = _absorbed(node.op, node.inputs[0], through_missing=True)
+        if absorbed is not None and self._has_to_look_for_nan(node.op, absorbed.op):
+            absorbed = _absorbed(node.op, node.inputs[0], through_missing=False)
+        if absorbed is None:
             return None
-        # New numbers: first the columns of y, in their order, then a plane for every column of a OneHot.
-        numbers, columns, sources, values = [], 0, [], []
-        blocks: list[Node] = []
-        for part in parts:
-            codes = part.inputs[0] if part in hot else part
-            block = codes if codes.type.dtype == x.type.dtype else Cast(x.type.dtype)(codes)
-            if part in hot:
-                assert isinstance(part.op, OneHot)
-                numbers.append(np.full(part.type.columns, -1))
-                sources.append(part.op.source + columns)
-                values.append(part.op.value)
-            else:
-                numbers.append(np.arange(columns, columns + part.type.columns))
-            blocks.append(block)
-            columns += block.type.columns
-        number = np.concatenate(numbers)
-        number[number < 0] = columns + np.arange((number < 0).sum())
-        tested = op.threshold[(op.feature >= 0) & (number[op.feature] >= columns)]
-        y = blocks[0] if len(blocks) == 1 else Concat(1)(*blocks)
-        source, value = np.concatenate(sources), np.concatenate(values)
-        planes = len(source)
-        sets = CategoryPlanes(
-            columns=source,
-            categories=value.astype(np.int64),
-            offsets=np.arange(planes + 1),
-            inside=np.ones(planes, bool),
-            missing=np.zeros(planes, bool),
-            invalid=np.zeros(planes, bool),
-            limit=float(LARGEST_CODE),
-        )
-        if not self.compiler.supports(sets) or not len(tested) or tested.min() < 0 or tested.max() >= 1:
-            return None
-        self.notes.append(
-            f"{planes} columns of one-hot codes became set tests on {sum(p.inputs[0].type.columns for p in hot)} codes"
-        )
-        feature = np.where(op.feature < 0, -1, number[op.feature]).astype(op.feature.dtype)
-        return replace(op, feature=feature)(Concat(1)(y, sets(y)))
+        self.notes.append(absorbed.note)
+        return absorbed.op(absorbed.x)
+
+    def _has_to_look_for_nan(self, before: TreeEnsemble, after: TreeEnsemble) -> bool:
+        if before.missing_left.any() or not after.missing_left.any():
+            return False
+        strategy = self.compiler.choose_strategy(after, self.options)[0] if self.strategy == "auto" else self.strategy
+        return not self.compiler.supports(replace(after, strategy=strategy))
 
 
-def _is_code_test(node: Node) -> bool:
-    """Whether a value is the one-hot codes of integers that a float of any width holds."""
-    op = node.op
-    if type(op) is not OneHot or not len(op.value) or node.inputs[0].type.dtype not in ("i32", "i64"):
-        return False
-    return bool(op.value.min() >= 0 and op.value.max() < LARGEST_CODE)
+@dataclass(frozen=True)
+class _Absorbed:
+    op: TreeEnsemble
+    x: Node
+    note: str
+
+
+def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | None:
+    """The trees over the columns that those of x are made of; None where nothing is gained."""
+    features = np.unique(op.feature[op.feature >= 0]).tolist()
+    up = _Upwards(through_missing)
+    x = _narrow_codes(x, features, up)
+    chains = {feature: up.chain((x, feature)) for feature in features}
+    tests = _Tests.of(op)
+    while _is_worth_it(op, chains.values()):
+        cuts = _cuts(tests, chains)
+        refused = {feature for feature in tests.feature[~cuts.found].tolist() if len(chains[feature]) > 1}
+        if not refused:
+            return _rebuilt(op, tests, cuts, chains, x)
+        chains.update((feature, chains[feature][:1]) for feature in refused)
+    return None
+
+
+@dataclass
+class _Upwards:
+    """What a column of a value is computed from. through_missing: also what is imputed."""
+
+    through_missing: bool
+    _monotone: dict[Node, Array] = field(default_factory=dict)
+
+    def chain(self, column: Column) -> list[Column]:
+        """The column of floats itself, but for operators that only choose columns, and those that it is computed from, one from the
+        other, up to the last floats."""
+        column = _placed(column)
+        found, floats = [column], 1
+        while (source := self._source(column)) is not None:
+            column = _placed(source)
+            found.append(column)
+            if column[0].type.is_float:
+                floats = len(found)
+        return found[:floats]
+
+    def _source(self, column: Column) -> Column | None:
+        node, index = column
+        varying = [source for source in node.inputs if not isinstance(source.op, Constant)]
+        if len(varying) != 1 or varying[0].type.shape != node.type.shape or len(node.type.shape) != 2:
+            return None
+        if gives_rows(varying[0]) or (node.op.removes_missing and not self.through_missing):
+            return None
+        if node not in self._monotone:
+            constants = [source.op.value if isinstance(source.op, Constant) else None for source in node.inputs]
+            self._monotone[node] = np.broadcast_to(node.op.monotone(*constants), node.type.columns)
+        return (varying[0], index) if self._monotone[node][index] else None
+
+
+def _placed(column: Column) -> Column:
+    """The same numbers, before operators that only choose columns."""
+    node, index = column
+    while True:
+        match node.op:
+            case Concat(axis=1):
+                for part in node.inputs:
+                    if index < part.type.columns:
+                        break
+                    index -= part.type.columns
+                node = part
+            case SelectColumns(indices):
+                node, index = node.inputs[0], int(indices[index])
+            case _:
+                return node, index
+
+
+def _narrow_codes(x: Node, features: Iterable[int], up: _Upwards) -> Node:
+    """x with the zeros and ones of encoders in float32, where all other columns are: they have no digits to lose."""
+    bases = {up.chain((x, feature))[-1][0] for feature in features}
+    codes = {node for node in bases if type(node.op) is OneHot and node.type.dtype == "f64"}
+    if not codes or any(node.type.dtype != "f32" for node in bases - codes):
+        return x
+    (x,) = substitute([x], {node: Cast("f64")(replace(node.op, dtype="f32")(*node.inputs)) for node in codes})  # type: ignore[type-var]
+    return x
+
+
+def _is_worth_it(op: TreeEnsemble, chains: Iterable[Sequence[Column]]) -> bool:
+    chains = list(chains)
+    works = {type(node.op) for chain in chains for node, _ in chain[:-1]}
+    narrow = all(chain[-1][0].type.dtype == "f32" for chain in chains)
+    if any(isinstance(chain[-1][0].op, CategoryPlanes) for chain in chains):
+        return False  # set tests look at the same columns as the others
+    return bool(works - {Cast}) or (bool(works) and narrow and op.threshold.dtype == np.float64)
+
+
+# --- the tests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tests:
+    """The different tests of an ensemble: `x[feature] <= threshold`, NaN to the left where missing_left; and which of them each split
+    (node of feature ≥ 0, in order) makes."""
+
+    feature: Array
+    threshold: Array
+    missing_left: Array
+    of_split: Array
+
+    @classmethod
+    def of(cls, op: TreeEnsemble) -> _Tests:
+        inner = op.feature >= 0
+        keys = (op.missing_left[inner], op.threshold[inner] + 0, op.feature[inner])  # -0.0 and 0.0 are one
+        order = np.lexsort(keys)
+        missing, threshold, feature = (key[order] for key in keys)
+        new = np.append(True, (feature[1:] != feature[:-1]) | (threshold[1:] != threshold[:-1]) | (missing[1:] != missing[:-1]))
+        new = new[: len(order)]
+        of_split = np.empty(len(order), np.int64)
+        of_split[order] = np.cumsum(new) - 1
+        return cls(feature[new].astype(np.int64), threshold[new], missing[new], of_split)
+
+
+def _cuts(tests: _Tests, chains: dict[int, list[Column]]) -> Cuts:
+    """The tests as tests of the columns that chains begin with."""
+    count = len(tests.feature)
+    cuts = Cuts(tests.threshold.astype(np.float64), np.zeros(count, bool), tests.missing_left.copy(), np.ones(count, bool))
+    for dtype in ("f32", "f64"):
+        moved = [feature for feature, chain in chains.items() if len(chain) > 1 and chain[-1][0].type.dtype == dtype]
+        here = np.flatnonzero(np.isin(tests.feature, moved))
+        if len(here):
+            decide = _decision(tests, here, {feature: chains[feature] for feature in moved})
+            found = find_cuts(decide, len(here), NUMPY_DTYPES[dtype])
+            for name in ("cut", "swapped", "missing", "found"):
+                getattr(cuts, name)[here] = getattr(found, name)
+    return cuts
+
+
+def _decision(tests: _Tests, here: Array, chains: dict[int, list[Column]]) -> Callable[[Array], Array]:
+    """Some of the tests as a function of one number each, in the columns that the chains end with.
+
+    Operators compute all their columns side by side, as in any call; a row has a number for one test of each column, and what no chain
+    passes is 0.
+    """
+    source = {column: above for chain in chains.values() for column, above in pairwise(chain)}
+    computed: dict[Node, list[int]] = defaultdict(list)
+    for node, index in source:
+        computed[node].append(index)
+    nodes = [node for node in topological(chain[0][0] for chain in chains.values()) if node in computed]
+    heads = {feature: i for i, feature in enumerate(chains)}
+    bases = {base: i for i, base in enumerate(dict.fromkeys(chain[-1] for chain in chains.values()))}
+    head = np.array([heads[feature] for feature in tests.feature[here].tolist()])
+    base = np.array([bases[chain[-1]] for chain in chains.values()])[head]
+    order = np.argsort(base, kind="stable")
+    row = np.empty(len(here), np.int64)
+    row[order] = np.arange(len(here)) - np.searchsorted(base[order], base[order])
+    threshold, missing_left = tests.threshold[here], tests.missing_left[here]
+
+    def decide(numbers: Array) -> Array:
+        matrix = np.zeros((int(row.max()) + 1, len(bases)), numbers.dtype)
+        matrix[row, base] = numbers
+        values = dict(zip(bases, matrix.T, strict=True))
+        with np.errstate(all="ignore"):
+            for node in nodes:
+                values.update(_computed(node, computed[node], source, values))
+        found = np.stack([values[chain[0]] for chain in chains.values()], axis=1)[row, head]
+        return (found <= threshold) | (np.isnan(found) & missing_left)
+
+    return decide
+
+
+def _computed(
+    node: Node, indices: list[int], source: Mapping[Column, Column], values: Mapping[Column, Array]
+) -> dict[Column, Array]:
+    """Columns of a value, from those they are made of."""
+    operands = []
+    for operand in node.inputs:
+        if isinstance(operand.op, Constant):
+            operands.append(operand.op.value)
+            continue
+        columns = [values[source[node, index]] for index in indices]
+        matrix = np.zeros((len(columns[0]), operand.type.columns), columns[0].dtype)
+        matrix[:, indices] = np.stack(columns, axis=1)
+        operands.append(matrix)
+    y = node.op.evaluate(*operands)
+    return {(node, index): y[:, index] for index in indices}
+
+
+def _rebuilt(op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], x: Node) -> _Absorbed:
+    """The trees with the cuts for thresholds, over the columns that the chains end with."""
+    read: dict[Node, set[int]] = defaultdict(set)
+    for chain in chains.values():
+        node, index = chain[-1]
+        read[node].add(index)
+    nodes = [node for node in topological([x]) if node in read]
+    dtype: DType = "f32" if all(node.type.dtype == "f32" for node in nodes) else "f64"
+    place: dict[Column, int] = {}
+    blocks = []
+    for node in nodes:
+        kept = np.array(sorted(read[node]) if len(nodes) > 1 else range(node.type.columns))
+        place.update({(node, index): len(place) + i for i, index in enumerate(kept.tolist())})
+        chosen = node if len(kept) == node.type.columns else SelectColumns(kept)(node)
+        blocks.append(cast(chosen, dtype))
+    number = np.zeros(max(chains) + 1, op.feature.dtype)
+    for feature, chain in chains.items():
+        number[feature] = place[chain[-1]]
+    inner = np.flatnonzero(op.feature >= 0)
+    columns, threshold = op.feature.copy(), np.zeros(len(op.feature), NUMPY_DTYPES[dtype])
+    left, right, missing_left = op.left.copy(), op.right.copy(), op.missing_left.copy()
+    columns[inner] = number[op.feature[inner]]
+    threshold[inner] = cuts.cut[tests.of_split]
+    missing_left[inner] = cuts.missing[tests.of_split]
+    swapped = inner[cuts.swapped[tests.of_split]]
+    left[swapped], right[swapped] = op.right[swapped], op.left[swapped]
+    works = dict.fromkeys(type(node.op).__name__ for chain in chains.values() for node, _ in reversed(chain[:-1]))
+    moved = sum(len(chain) > 1 for chain in chains.values())
+    note = f"{', '.join(works)} before {moved} of {len(chains)} columns moved into {len(tests.feature)} thresholds ({dtype})"
+    trees = replace(op, feature=columns, threshold=threshold, left=left, right=right, missing_left=missing_left)
+    return _Absorbed(trees, concat(blocks), note)

@@ -1,5 +1,5 @@
-"""What stays on the host (strings, functions that need numpy's own bits): a graph is cut into what comes before the device, what
-runs on it, and what comes after."""
+"""What stays on the host (strings, functions that need numpy's own bits, iterations): a graph is cut into what comes before the
+device, what runs on it, and what comes after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
 from hbc.ir.types import Array
 from hbc.ops.tensor import Take
-from hbc.optimizer.place import ancestors, in_numpy, on_host
+from hbc.optimizer.place import ancestors, on_host
 
 BEFORE = "inputs"
 
@@ -76,10 +76,10 @@ def _is_constant(node: Node) -> bool:
 
 def _sides(graph: Graph) -> dict[Node, str]:
     side: dict[Node, str] = {}
-    functions = ancestors(graph, list(filter(in_numpy, graph.nodes)))
+    numpy = ancestors(graph, [node for node in graph.nodes if node.op.in_numpy])
     for node in graph.nodes:
         sources = {side[source] for source in node.inputs}
-        if isinstance(node.op, (Input, Constant)) or node in functions:
+        if isinstance(node.op, (Input, Constant)) or node in numpy:
             side[node] = "before"
         elif not on_host(node):
             side[node] = "device"

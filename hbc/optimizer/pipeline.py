@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
-from hbc.optimizer.absorb import CategoriesIntoTrees
+from hbc.optimizer.absorb import NumbersIntoTrees
+from hbc.optimizer.absorb_categories import CategoriesIntoTrees
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.place import PlaceFunctions
 from hbc.optimizer.select import PushSelection
@@ -46,8 +47,9 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
     notes: list[str] = []
     passes: tuple[Pass, ...] = (
-        RemoveChecks(),  # first: checks stand between operators that later passes match together
-        PushSelection(),  # before MergeColumns, which joins what it selects
+        PushSelection(),  # first: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
+        RemoveChecks(),  # early: checks stand between operators that later passes match together
+        NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice

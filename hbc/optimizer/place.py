@@ -40,14 +40,9 @@ def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:
     return found
 
 
-def in_numpy(node: Node) -> bool:
-    """Whether the value must have numpy's own bits."""
-    return isinstance(node.op, Function) and node.op.on_host
-
-
 def on_host(node: Node) -> bool:
-    """Whether the host has to compute this value: a string, what is made of strings, what must have numpy's own bits, and what is
-    mostly zeros."""
-    if in_numpy(node) or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs)):
+    """Whether the host has to compute this value: a string, what is made of strings, what must have numpy's own bits or is iterated
+    there, and what is mostly zeros."""
+    if node.op.in_numpy or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs)):
         return True
     return gives_rows(node) or takes_rows(node)

@@ -2,121 +2,152 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbc.ir.graph import Graph, Node
-from hbc.ir.rewrite import substitute
+from hbc.ir.graph import Constant, Graph, Node, Operator, gives_rows
+from hbc.ir.narrow import SideBySide
 from hbc.ir.types import Array
+from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import OneHot
-from hbc.ops.tensor import Cast, Concat
-from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tensor import Cast
 
 WORTH_IT = 4
-"""A selection moves if it saves at least one column in so many: to gather those that are left costs about as much as to scale them."""
+"""Columns are gathered for an operator if for every so many of them it need not compute another one: to gather a column costs about
+as much as to scale it, but most often several operators follow."""
 
 
 @dataclass(frozen=True)
 class PushSelection:
-    """What trees do not read, and selections leave out, is not computed:
+    """What trees do not read, selections leave out, and models weigh with 0 is not computed:
 
     `TreeEnsemble(Concat(Standardize(x), OneHot(c)))` → `TreeEnsemble'(Concat(Standardize'(SelectColumns(x)), OneHot'(c)))`;
-    `SelectColumns(Standardize(x))` → `Standardize'(SelectColumns(x))`, through operators that keep columns apart, with the parameters
-    of the columns that are left. It stops where a row is consumed whole, and where somebody else needs all columns.
+    `SelectColumns(Standardize(x))` → `Standardize'(SelectColumns(x))`; `Linear(Check(OneHot(c)))` → `Linear'(Check'(OneHot'(c)))`.
+
+    Operators say themselves which columns of their inputs they need for some columns of their result, and how they compute those
+    alone (`Operator.reads`, `Operator.narrowed`). Backwards from the results every value learns which of its columns anybody reads;
+    then each is computed from what is left of its inputs. It stops where a row is consumed whole. A weight of 0 is as good as none
+    where a Check has seen to it that there is no NaN and no infinity, which it would make NaN.
     """
 
     def __call__(self, graph: Graph) -> Graph:
-        while (replaced := _first(graph)) is not None:
-            outputs = {method: tuple(substitute(group, replaced)) for method, group in graph.outputs.items()}
-            graph = Graph(graph.inputs, outputs)
-        return graph
+        finite = _finite(graph)
+        reads = _kept(graph, finite)
+        narrowing = _Narrowing({node: (node, np.arange(node.type.width)) for node in graph.inputs})
+        for node in graph.nodes:
+            if node in reads and node not in narrowing.made:
+                narrowing.made[node] = narrowing.narrowed(node, *reads[node])
+        made = {node: value for node, (value, _) in narrowing.made.items()}
+        return Graph(graph.inputs, {method: tuple(made[node] for node in group) for method, group in graph.outputs.items()})
 
 
-def _first(graph: Graph) -> dict[Node, Node] | None:
-    """The first value of which not all columns are read, as a replacement of its readers."""
-    readers: dict[Node, list[Node | None]] = defaultdict(list)
-    for node in graph.nodes:
-        for source in node.inputs:
-            readers[source].append(node)
+def _kept(graph: Graph, finite: set[Node]) -> dict[Node, tuple[Array, Sequence[Array]]]:
+    """Of every value that is read: the columns that are, ascending, and those of its inputs that they need."""
+    read = {node: np.zeros(node.type.width, bool) for node in graph.nodes}
     for group in graph.outputs.values():
         for node in group:
-            readers[node].append(None)
-    for x in reversed(graph.nodes):
-        nodes = [node for node in readers[x] if node is not None and isinstance(node.op, (TreeEnsemble, SelectColumns))]
-        if not nodes or len(nodes) < len(readers[x]):
+            read[node][:] = True
+    kept: dict[Node, tuple[Array, Sequence[Array]]] = {}
+    for node in reversed(graph.nodes):
+        columns = np.flatnonzero(read[node])
+        if not len(columns) and node.type.width:
             continue
-        read = np.unique(np.concatenate([_read(node) for node in nodes]))
-        narrow, saved = _narrowed(x, read, readers)
-        if saved and saved * WORTH_IT >= x.type.columns:
-            return {node: _renumbered(node, read, narrow) for node in nodes}
-    return None
+        needed = _reads(node, columns, finite)
+        if needed is None:  # not of these columns alone
+            columns = np.arange(node.type.width)
+            needed = _reads(node, columns, finite)
+        if needed is None:
+            needed = [np.arange(source.type.width) for source in node.inputs]
+        kept[node] = columns, needed
+        for source, some in zip(node.inputs, needed, strict=True):
+            read[source][some] = True
+    return kept
 
 
-def _read(node: Node) -> Array:
-    if isinstance(node.op, SelectColumns):
-        return node.op.indices
-    assert isinstance(node.op, TreeEnsemble)
-    return node.op.feature[node.op.feature >= 0].astype(np.int64)
+def _reads(node: Node, columns: Array, finite: set[Node]) -> Sequence[Array] | None:
+    unfolded = any(not x.type.batched and not isinstance(x.op, Constant) for x in node.inputs)
+    empty = not all(x.type.width for x in (node, *node.inputs))
+    if len(node.type.shape) > 2 or unfolded or (empty and not isinstance(node.op, SideBySide)):
+        return None
+    return node.op.reads(columns, node.inputs, finite.issuperset(node.inputs))
 
 
-def _renumbered(node: Node, read: Array, x: Node) -> Node:
-    """The node, reading the columns of x that stand for `read`."""
-    op = node.op
-    if isinstance(op, SelectColumns):
-        indices = np.searchsorted(read, op.indices)
-        return x if np.array_equal(indices, np.arange(x.type.columns)) else SelectColumns(indices)(x)
-    assert isinstance(op, TreeEnsemble)
-    feature = np.where(op.feature < 0, -1, np.searchsorted(read, op.feature)).astype(op.feature.dtype)
-    return replace(op, feature=feature)(x)
+def _finite(graph: Graph) -> set[Node]:
+    """The values without NaN and infinities: what was checked to have none, and what has no numbers but those."""
+    finite: set[Node] = set()
+    for node in graph.nodes:
+        op, dtype = node.op, node.type.dtype
+        kept = bool(node.inputs) and finite.issuperset(node.inputs)
+        if isinstance(op, Check):
+            kept = kept or not (op.allow_nan or op.allow_inf)
+        elif isinstance(op, Cast):
+            kept = kept and (node.inputs[0].type.dtype, dtype) != ("f64", "f32")
+        elif isinstance(op, Constant) and dtype != "str":
+            kept = bool(np.isfinite(op.value).all())
+        else:
+            kept = kept and op.keeps_values and not op.creates_missing
+        if kept or (not node.type.is_float and dtype != "str"):
+            finite.add(node)
+    return finite
 
 
-def _narrowed(x: Node, kept: Array, readers: Mapping[Node, Sequence[Any]]) -> tuple[Node, int]:
-    """x[:, kept], the columns ascending, and how many columns that saves from being computed."""
-    size, op = x.type.columns, x.op
-    if len(kept) == size:
-        return x, 0
-    chosen = SelectColumns(kept)(x), 0
-    if not len(kept) or (len(readers[x]) > 1 and not _reads_trees(readers[x])):
-        return chosen
-    match op:
-        case Concat(axis=1):
-            parts, saved, start = [], 0, 0
-            for part in x.inputs:
-                width = part.type.columns
-                inside = kept[(kept >= start) & (kept < start + width)] - start
-                start += width
-                if len(inside):
-                    narrow, less = _narrowed(part, inside, readers)
-                    parts.append(narrow)
-                    saved += less
-                else:
-                    saved += width
-            return (parts[0] if len(parts) == 1 else Concat(1)(*parts)), saved
-        case SelectColumns(indices):
-            return SelectColumns(indices[kept])(x.inputs[0]), 0
-        case Cast():
-            narrow, saved = _narrowed(x.inputs[0], kept, readers)
-            return op(narrow), saved
-        case OneHot() if type(op) is OneHot:
-            used = np.unique(op.source[kept])
-            narrow, saved = _narrowed(x.inputs[0], used, readers)
-            return OneHot(np.searchsorted(used, op.source[kept]), op.value[kept], op.dtype)(narrow), saved + size - len(kept)
-    if not op.columnwise or op.rows or len(x.inputs) != 1 or size == 1 or x.inputs[0].type.columns != size:
-        return chosen
-    parameters = {field.name: getattr(op, field.name) for field in fields(op)}  # type: ignore[arg-type]
-    arrays = {name: value for name, value in parameters.items() if isinstance(value, np.ndarray)}
-    if any(value.ndim == 0 or len(value) != size for value in arrays.values()):
-        return chosen
-    narrow, saved = _narrowed(x.inputs[0], kept, readers)
-    smaller = replace(op, **{name: value[kept] for name, value in arrays.items()})  # type: ignore[type-var]
-    return smaller(narrow), saved + size - len(kept)
+@dataclass
+class _Narrowing:
+    """What has become of every value, with the columns that it has; and what has been gathered."""
+
+    made: dict[Node, tuple[Node, Array]]
+    gathered: dict[tuple[Node, bytes], Node] = field(default_factory=dict)
+
+    def narrowed(self, node: Node, kept: Array, needed: Sequence[Array]) -> tuple[Node, Array]:
+        """The value with the columns `kept`, and perhaps more, and the columns that it has; `needed` are those of its inputs."""
+        left = [self.made.get(x, (x, np.zeros(0, np.int64))) for x in node.inputs]
+        if len(kept) == node.type.width and _are_whole(node, left):
+            return _applied(node, node.op, left), kept
+        found = node.op.narrowed(kept, [columns for _, columns in left], node.inputs)
+        if found is None or len(found[1]) > len(kept):
+            works = not isinstance(node.op, Check) and not _is_one_part(node, needed)
+            for i, ((x, columns), some) in enumerate(zip(left, needed, strict=True)):
+                if found is None or (works and _pays(x, columns, some)):
+                    left[i] = self._gather(x, columns, some), some
+            found = node.op.narrowed(kept, [columns for _, columns in left], node.inputs)
+            assert found is not None, f"{node!r} is not computed from the columns that it names"
+        op, gives = found
+        if len(gives) == node.type.width and _are_whole(node, left):
+            op = node.op
+        return _applied(node, op, [(x, columns) for x, columns in left if len(columns)]), gives
+
+    def _gather(self, x: Node, columns: Array, some: Array) -> Node:
+        if len(columns) == len(some):
+            return x
+        place = np.searchsorted(columns, some)
+        if isinstance(x.op, Constant):
+            return Constant(x.op.value[..., place])()
+        return self.gathered.setdefault((x, place.tobytes()), SelectColumns(place)(x))
 
 
-def _reads_trees(nodes: Sequence[Node | None]) -> bool:
-    """Whether all readers take columns by number: the value is narrowed for all of them at once."""
-    return all(node is not None and isinstance(node.op, (TreeEnsemble, SelectColumns)) for node in nodes)
+def _pays(x: Node, columns: Array, some: Array) -> bool:
+    """Whether to gather these columns of x costs less than to compute with all that it has. Among the entries of a matrix that is
+    mostly zeros they would have to be looked for."""
+    return (len(columns) - len(some)) * WORTH_IT >= len(some) and not gives_rows(x)
+
+
+def _are_whole(node: Node, left: Sequence[tuple[Node, Array]]) -> bool:
+    return all(len(columns) == x.type.width for x, (_, columns) in zip(node.inputs, left, strict=True))
+
+
+def _is_one_part(node: Node, needed: Sequence[Array]) -> bool:
+    """Whether nothing is left to be joined."""
+    return isinstance(node.op, SideBySide) and sum(len(columns) > 0 for columns in needed) == 1
+
+
+def _applied(node: Node, op: Operator, operands: Sequence[tuple[Node, Array]]) -> Node:
+    inputs = [x for x, _ in operands]
+    if op is node.op and inputs == list(node.inputs):
+        return node
+    if len(inputs) == 1 and isinstance(op, SideBySide):
+        return inputs[0]
+    if isinstance(op, SelectColumns) and np.array_equal(op.indices, np.arange(inputs[0].type.width)):
+        return inputs[0]
+    return op(*inputs)

@@ -4,17 +4,9 @@ what the README prints, and what the sweep over scikit-learn (tests/test_sweep.p
 from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
-    "sklearn.decomposition.MiniBatchNMF": "its transform stops when all rows together change little: a row's result depends on the others.",
-    "sklearn.decomposition.NMF": "its transform stops when all rows together change little: a row's result depends on the others.",
-    "sklearn.decomposition.LatentDirichletAllocation": (
-        "each document is iterated until it converges, by the digamma function, which no backend has."
-    ),
     "sklearn.preprocessing.MultiLabelBinarizer": "its input is a sequence of sets of labels, which is no matrix and no frame.",
     "sklearn.feature_extraction.image.PatchExtractor": (
         "it cuts images [N, height, width] into patches, so that its rows are not those of its input."
-    ),
-    "sklearn.manifold.LocallyLinearEmbedding": (
-        "its weights solve a nearly singular system of equations for each row, whose solution differs with the order of rounding."
     ),
 }
 """Public name → a sentence. A class that gets a converter leaves this list."""

@@ -93,8 +93,8 @@ class HostedExecutable:
         if self.whole is not None:
             return self.whole(path)
         raise ValueError(
-            f"{path}: a part of this model runs in numpy, outside the compiled code: strings, or logarithms and exponentials in front "
-            "of trees and bins. Export it with backend='onnx' (strings only), or save() it."
+            f"{path}: a part of this model runs in numpy, outside the compiled code: strings, iterations (NMF, topics), or logarithms and "
+            "exponentials in front of trees and bins. Export it with backend='onnx' (strings only), or save() it."
         )
 
 

@@ -189,6 +189,7 @@ class CompiledModel:
         self._empty = {method: np.empty(shape, dtype) for method, (dtype, shape) in info.without_rows.items()}
         self._sparse = info.sparse
         self._frames = info.frames
+        self._mixes_rows = any(graph.mixes_rows for graph in graphs.values())
         self._fast: dict[np.dtype[Any], Variant] = {}
         self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
         """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
@@ -252,7 +253,7 @@ class CompiledModel:
         return make_frame(output, X, compute, self._intake.positions)
 
     def _run_arrays(self, method: str, X: Any) -> Any:
-        if type(X) is not ndarray and sparse.is_sparse(X) and sparse.is_large(X):
+        if type(X) is not ndarray and not self._mixes_rows and sparse.is_sparse(X) and sparse.is_large(X):
             return self._run_blocks(method, X)
         if self._sparse_class(method, X):
             return self._as_sparse(method, self._rows(method, X), X)
@@ -287,7 +288,7 @@ class CompiledModel:
         (node,) = variant.plan.graph.outputs[method]
         run: Any = getattr(ready.executable, "run_rows", ready.run)
         step = max(len(arrays[0]), 1)
-        if not gives_rows(node):
+        if not gives_rows(node) and not self._mixes_rows:
             step = max(sparse.BLOCK_BYTES // max(node.type.columns * NUMPY_DTYPES[node.type.dtype].itemsize, 1), 1)
         found = []
         for start in range(0, max(len(arrays[0]), 1), step):

@@ -10,9 +10,10 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.factors import Barycentre
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import checked
+from hbc.parser.sklearn.common import checked, own_number
 from hbc.parser.sklearn.kernel_methods import projected
 from hbc.parser.sklearn.neighbors import nearest_of
 
@@ -34,3 +35,26 @@ def isomap(m: Any, x: Node) -> Result:
         ways.append(t.add(onward, t.cast(distance, common)))
     geodesic = t.cast(reduce(t.minimum, ways), "f32" if single else "f64")
     return projected(m.kernel_pca_, checked(m.kernel_pca_, t.mul(t.mul(geodesic, geodesic), -0.5)))
+
+
+LEAST_RIDGE = 1e-6
+"""Of LocallyLinearEmbedding's reg. The weights of two ways to solve differ by 1e-16 / reg: by 1e-13 at the default of 1e-3."""
+
+
+@converts("sklearn.manifold.LocallyLinearEmbedding")
+def locally_linear_embedding(m: Any, x: Node) -> Result:
+    """The mean of the nearest training points' places, by the weights with which these points make up the row."""
+    if m.reg < LEAST_RIDGE:
+        raise Refusal(
+            f"its reg is {m.reg:g}: the weights of a row solve equations so near to singular that they hang on the order of rounding.",
+            f"Fit it with a reg of at least {LEAST_RIDGE:g} (1e-3 is the default).",
+        )
+    x = checked(m, x, limit=float(np.sqrt(np.finfo(np.float64).max)) / 4)  # the source solves for no infinite distances
+    _, places = nearest_of(m.nbrs_, x, m.n_neighbors)
+    points, embedding = np.asarray(m.nbrs_._fit_X, np.float64), np.asarray(m.embedding_)
+    x = own_number(x)
+    kind = x.type.dtype  # in which the source stores the weights
+    differences = t.sub(t.take(points, places, axis=0), t.reshape(t.cast(x, "f64"), N, 1, points.shape[1]))
+    weights = t.cast(t.cast(Barycentre(float(m.reg))(differences), kind), "f64")
+    placed = t.mul(t.take(embedding, places, axis=0), t.reshape(weights, N, m.n_neighbors, 1))
+    return t.sum_(placed, 1)

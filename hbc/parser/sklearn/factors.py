@@ -1,0 +1,76 @@
+"""sklearn.decomposition: rows as mixtures of components or topics, found by iterating."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ops import tensor as t
+from hbc.ops.checks import CheckLeast
+from hbc.ops.factors import CoordinateDescent, MultiplicativeUpdates, Topics
+from hbc.parser.frame import Refusal
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.common import checked, float_of, rejected
+from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
+
+
+def _penalties(m: Any, width: int) -> tuple[float, float]:
+    """Those of y: l1, l2 (_BaseNMF._compute_regularization)."""
+    return width * m.alpha_W * m.l1_ratio, width * m.alpha_W * (1.0 - m.l1_ratio)
+
+
+@converts("sklearn.decomposition.NMF")
+def nmf(m: Any, x: Node) -> Result:
+    """The weights of the components that make up each row, at least 0. All rows of a call decide together when it is enough."""
+    x = float_of(checked(m, x))
+    h = np.asarray(m.components_)
+    if not h.any():
+        raise Refusal("its components are all 0, with which the source's transform raises an error.", "Fit it on other data.")
+    if h.dtype != NUMPY_DTYPES[x.type.dtype]:
+        x = t.cast(
+            rejected(m, x, f"its components are {h.dtype}, and the source takes no other dtype: use astype"),
+            dtype_name(h.dtype),
+        )
+    # Where the divergence has a logarithm or a quotient of x, the source rejects a 0 too.
+    x = CheckLeast(public_name(type(m)), exclusive=m._beta_loss <= 0)(x)
+    l1, l2 = _penalties(m, h.shape[1])
+    if m.solver == "mu":
+        return MultiplicativeUpdates(h, float(m._beta_loss), l1, l2, float(m.tol), int(m.max_iter))(x)
+    transposed = np.ascontiguousarray(h.T)
+    gram = np.dot(transposed.T, transposed)
+    gram.flat[:: len(h) + 1] += l2
+    return CoordinateDescent(gram, l1, float(m.tol), int(m.max_iter), _order(m))(t.matmul(x, transposed))
+
+
+def _order(m: Any) -> int:
+    if not m.shuffle:
+        return -1
+    if not isinstance(m.random_state, (int, np.integer)):
+        found = "no seed" if m.random_state is None else "a RandomState"
+        raise Refusal(
+            f"it shuffles its components with {found} as random_state, and gives another result at every call.",
+            "Set random_state to an integer.",
+        )
+    return int(m.random_state)
+
+
+@converts("sklearn.decomposition.MiniBatchNMF")
+def mini_batch_nmf(m: Any, x: Node) -> Result:
+    """As NMF with solver="mu", but for what stops it: a small change of the weights. Negative numbers are not rejected."""
+    x = float_of(checked(m, x))
+    h: Array = np.asarray(m.components_)
+    l1, l2 = _penalties(m, h.shape[1])
+    return MultiplicativeUpdates(h, float(m._beta_loss), l1, l2, float(m.tol), int(m._transform_max_iter), online=True)(x)
+
+
+@converts("sklearn.decomposition.LatentDirichletAllocation")
+def latent_dirichlet_allocation(m: Any, x: Node) -> Result:
+    """The shares of the topics in each document, computed in the dtype of the components."""
+    words = np.asarray(m.exp_dirichlet_component_)
+    kind = dtype_name(words.dtype)
+    x = t.cast(checked(m, x, limit=FLOAT32_LIMIT if kind == "f32" else float("inf")), kind)
+    x = CheckLeast(public_name(type(m)))(x)
+    return Topics(words, float(m.doc_topic_prior_), float(m.mean_change_tol), int(m.max_doc_update_iter))(x)

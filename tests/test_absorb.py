@@ -1,0 +1,242 @@
+"""Absorption into trees: with the pass and without it every leaf is the same, and the source's, for numbers at every cut and one ulp
+beside it, NaN, infinities, zeros of both signs and subnormals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_trees import random_tree
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    RobustScaler,
+    StandardScaler,
+)
+
+import hbc
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.types import NUMPY_DTYPES, Array, N
+from hbc.ops import tensor as t
+from hbc.ops.columns import Rank, SelectColumns
+from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, OneHot, Standardize
+from hbc.ops.tree import TreeEnsemble, join
+from hbc.optimizer.absorb import NumbersIntoTrees
+from hbc.optimizer.cuts import find_cuts, number, place
+from hbc.optimizer.simplify import RemoveChecks
+
+F = 4
+OFFSET, SCALE = np.array([0.1, -3e5, 0.0, 7.25]), np.array([1e-3, -17.7, 1e30, 3.0])
+OFFSET32, SCALE32 = OFFSET.astype(np.float32), SCALE.astype(np.float32)
+EDGES = np.sort(np.arange(9.0 * F).reshape(F, 9) % 7 - 3)
+scaled = Standardize(OFFSET, SCALE)
+
+
+def with_indicators(x: Node) -> Node:
+    return Affine(np.tile(SCALE, 2), np.tile(OFFSET, 2))(t.concat([Impute(OFFSET)(x), t.cast(t.isnan(x), "f64")]))
+
+
+Chain = tuple[str, Callable[[Node], Node], str]
+CHAINS: dict[str, Chain] = {  # the dtype of x, what the trees read of it, and what is left of that
+    "scaled": ("f64", scaled, ""),
+    "scaled in float32 by float64": ("f32", scaled, ""),
+    "scaled in float32": ("f32", Standardize(OFFSET32, SCALE32), ""),
+    "widened": ("f32", lambda x: t.cast(x, "f64"), ""),
+    "scaled, then narrowed": ("f64", lambda x: t.cast(scaled(x), "f32"), ""),
+    "clipped": ("f32", lambda x: Clip(-1.0, 1.5)(Affine(SCALE, OFFSET)(x)), ""),
+    "binary, and as it was": ("f64", lambda x: t.concat([x, Binarize(0.3, "f64")(x)]), ""),
+    "imputed": ("f32", lambda x: Standardize(OFFSET, None)(Impute(OFFSET32)(x)), ""),
+    "imputed, with indicators": ("f64", with_indicators, ""),
+    "bins": ("f32", lambda x: scaled(t.cast(Rank(EDGES)(t.cast(x, "f64")), "f32")), ""),
+    "integers": ("i64", lambda x: scaled(t.cast(x, "f32")), "Cast"),
+    "in two ways": (
+        "f32",
+        lambda x: t.concat([t.cast(x, "f64"), scaled(t.cast(SelectColumns(np.array([3, 0, 1, 1]))(x), "f64"))]),
+        "",
+    ),
+    "beside what stays": ("f32", lambda x: t.concat([scaled(x), Function("exp")(x)]), "Function Concat"),
+    "above what stays": ("f64", lambda x: scaled(Function("log1p_abs")(x)), "Function"),
+    "beside codes": (
+        "f32",
+        lambda x: t.concat([t.cast(scaled(x), "f64"), OneHot(np.arange(F), OFFSET32, "f64")(x)]),
+        "OneHot Concat",
+    ),
+}
+
+
+def numbers(dtype: str, rng: np.random.Generator, rows: int) -> Array:
+    x = rng.normal(size=(rows, F)) * 10.0 ** rng.integers(-3, 7, (rows, F))
+    return x.astype(NUMPY_DTYPES[dtype])
+
+
+def random_graph(chain: Chain) -> Graph:
+    """Trees behind a chain, most of whose thresholds are numbers that it gives."""
+    dtype, build, _ = chain
+    x = Input("X", dtype, (N, F))()
+    y, rng = build(x), np.random.default_rng(0)
+    values = Graph((x,), {"y": (y,)}).evaluate(numbers(dtype, rng, 200))["y"][0]
+    grown = []
+    for _ in range(30):
+        tree = random_tree(rng, 20, values.shape[1], values.dtype.str[1:], np.arange(9.0)[:, None], missing=True)
+        inner = np.flatnonzero((tree.feature >= 0) & (rng.random(len(tree.feature)) < 0.9))
+        tree.threshold[inner] = values[rng.integers(len(values), size=len(inner)), tree.feature[inner]]
+        grown.append(tree)
+    return Graph((x,), {"apply": (replace(join(grown, np.zeros(1)), output="leaf")(y),)})
+
+
+def absorb(graph: Graph, backend: str = "numpy", strategy: str = "auto") -> Graph:
+    return NumbersIntoTrees(load_compiler(backend), CompileOptions(), strategy, [])(graph).verify()
+
+
+def trees_of(graph: Graph) -> Node:
+    (node,) = [node for node in graph.nodes if isinstance(node.op, TreeEnsemble)]
+    return node
+
+
+def beside(cuts: Array, dtype: str, rng: np.random.Generator, rows: int, infinite: bool = True) -> Array:
+    """Rows of numbers at cuts, beside them, and special ones."""
+    kind = NUMPY_DTYPES[dtype]
+    if kind.kind == "i":
+        finite = cuts[np.abs(cuts) < 2**62]
+        near = finite.astype(kind)[:, None] + np.arange(-2, 3)
+        return rng.choice(np.append(near.ravel(), [0, np.iinfo(kind).min, np.iinfo(kind).max]), (rows, F))
+    cuts = np.unique(cuts.astype(kind))
+    limits = np.finfo(kind)
+    special = [np.nan, -0.0, 0.0, limits.smallest_subnormal, -limits.smallest_subnormal, limits.max, limits.min]
+    with np.errstate(over="ignore"):
+        near = [cuts, np.nextafter(cuts, kind.type(np.inf)), np.nextafter(cuts, kind.type(-np.inf))]
+    pool = np.concatenate([*near, np.array(special, kind), np.array([np.inf, -np.inf], kind)])
+    return rng.choice(pool if infinite else pool[~np.isinf(pool)], (rows, F))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CHAINS)
+def test_leaves_are_the_same(name: str) -> None:
+    before = random_graph(CHAINS[name])
+    after = absorb(before)
+    dtype, _, left = CHAINS[name]
+    assert {type(node.op).__name__ for node in after.nodes} == {"Input", "TreeEnsemble", *left.split()}
+    cuts = trees_of(after).op.threshold
+    assert cuts.dtype == (np.float64 if dtype == "f64" else np.float32)
+    X = beside(cuts, dtype, np.random.default_rng(1), 3000)
+    np.testing.assert_array_equal(after.evaluate(X)["apply"][0], before.evaluate(X)["apply"][0])
+    assert absorb(after) == after
+
+
+STAY: dict[str, Chain] = {
+    "floats are rounded": ("f64", lambda x: t.cast(x, "f32"), ""),
+    "a logarithm": ("f64", Function("log"), ""),
+    "a scale of 0 makes NaN of infinities": ("f64", Standardize(None, np.zeros(F)), ""),
+    "an offset of NaN": ("f64", Standardize(np.full(F, np.nan), None), ""),
+    "nothing": ("f64", lambda x: x, ""),
+    "chosen columns": ("f64", lambda x: t.concat([x, SelectColumns(np.array([2, 1]))(x)]), ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", STAY)
+def test_it_must_not_fire(name: str) -> None:
+    graph = random_graph(STAY[name])
+    assert absorb(graph) == graph
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_imputation_stays_where_trees_would_have_to_look_for_nan() -> None:
+    """As tensor operators, and only if they do not anyway."""
+    graph = random_graph(CHAINS["imputed"])
+    op = trees_of(graph).op
+    never = replace(op, missing_left=np.zeros_like(op.missing_left))
+    (x,) = trees_of(graph).inputs
+    before = Graph(graph.inputs, {"apply": (never(x),)})
+    for strategy, left in (("perf_tree_trav", {"Impute"}), ("scan", set())):
+        after = absorb(before, "torch", strategy)
+        assert {type(node.op).__name__ for node in after.nodes} == {"Input", "TreeEnsemble"} | left
+    assert absorb(graph, "torch", "perf_tree_trav") == absorb(graph)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_places_of_floats(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    info = np.finfo(kind)
+    ascending = np.array(
+        [-np.inf, info.min, -1, -info.smallest_subnormal, -0.0, 0.0, info.smallest_subnormal, 1, info.max, np.inf], kind
+    )
+    places = place(ascending)
+    assert (np.diff(places) > 0).all()
+    assert (np.diff(places)[[0, 3, 4, 5, 8]] == 1).all()
+    back = number(places, kind)
+    np.testing.assert_array_equal(back.view(f"i{kind.itemsize}"), ascending.view(f"i{kind.itemsize}"))
+
+
+def test_what_is_no_cut_is_not_found() -> None:
+    """An interval, zeros that are told apart, and infinities that go another way than the numbers beside them."""
+    kinds: list[Callable[[Array], Array]] = [
+        lambda v: v == np.inf,
+        lambda v: v == -np.inf,
+        lambda v: np.abs(v) == np.inf,
+        lambda v: np.signbit(v) & ~np.isnan(v),
+        lambda v: np.isnan(v),
+        lambda v: ~np.isnan(v),
+        lambda v: v >= 3,
+        lambda v: (v >= 3) & (v < np.inf),
+    ]
+    cuts = find_cuts(
+        lambda values: np.array([kind(v) for kind, v in zip(kinds, values, strict=True)]), len(kinds), np.dtype("f8")
+    )
+    largest = np.finfo("f8").max
+    np.testing.assert_array_equal(cuts.found, [True, True, False, False, True, True, True, False])
+    np.testing.assert_array_equal(cuts.cut[cuts.found], [largest, -np.inf, np.inf, np.inf, np.nextafter(3.0, 0.0)])
+    np.testing.assert_array_equal(cuts.swapped[cuts.found], [True, False, True, False, True])
+    np.testing.assert_array_equal(cuts.missing[cuts.found], [True, False, False, False, True])
+
+
+# --- whole pipelines against their source --------------------------------------------------------------------------------
+
+PIPELINES = {
+    "standard": lambda: [StandardScaler()],
+    "imputed, min-max": lambda: [SimpleImputer(add_indicator=True), MinMaxScaler(clip=True)],
+    "robust, max-abs": lambda: [RobustScaler(), MaxAbsScaler()],
+    "median, bins": lambda: [
+        SimpleImputer(strategy="median"),
+        KBinsDiscretizer(6, encode="ordinal", quantile_method="averaged_inverted_cdf"),
+    ],
+    "binary": lambda: [StandardScaler(), Binarizer(threshold=0.2)],
+    "logarithms": lambda: [FunctionTransformer(np.square), FunctionTransformer(np.log1p), StandardScaler()],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tvm" if backend == "tvm" else "numpy")
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, F)) * [1, 100, 1e-3, 5] + [0, 50, 0, -9]
+    steps = PIPELINES[name]()
+    if isinstance(steps[0], SimpleImputer):
+        X[rng.random(X.shape) < 0.1] = np.nan
+    X = X.astype(dtype)
+    model = make_pipeline(*steps, RandomForestRegressor(10, max_depth=6, random_state=0)).fit(X, rng.normal(size=300))
+    on = hbc.convert(model, backend, threads=1)
+    kind = "f32" if dtype == "f4" else "f64"
+    (variant,) = (v for v in on.variants.values() if v.graph.inputs[0].type.dtype == kind)
+    assert "NumbersIntoTrees" in [record.name for record in variant.plan.records if record.changed]
+    cuts = trees_of(absorb(RemoveChecks()(variant.graph))).op.threshold
+    rows = beside(cuts[np.abs(cuts) < 1e30], kind, rng, 2000, infinite=False)
+    rows = np.where(np.abs(rows) > 1e30, rows.dtype.type(1), rows)
+    if isinstance(steps[-1], Binarizer):  # it takes no NaN
+        rows = np.nan_to_num(rows)
+    expected = model.predict(rows)
+    np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)  # of fixed point
+    monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees")
+    np.testing.assert_allclose(hbc.convert(model, backend, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)

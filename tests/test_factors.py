@@ -1,0 +1,90 @@
+"""Rows as mixtures: what their source warns of and rejects, batches that are not cut, and what the host computes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.decomposition import NMF, LatentDirichletAllocation, MiniBatchNMF
+from sklearn.manifold import LocallyLinearEmbedding
+
+import hbc
+from hbc.runtime import sparse
+
+RNG = np.random.default_rng(0)
+X = RNG.exponential(size=(300, 3)) @ RNG.exponential(size=(3, 7))
+
+
+@pytest.fixture(scope="module")
+def model() -> NMF:
+    return NMF(3, max_iter=1000, random_state=0).fit(X)
+
+
+def quietly(model, X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.transform(X)
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "mu"}, {"solver": "mu", "beta_loss": 1.5}])
+def test_iterations_that_end_are_warned_of(options) -> None:
+    source = NMF(3, init="random", random_state=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source.fit(X)
+    compiled = hbc.convert(source.set_params(max_iter=10, tol=1e-12), "numpy")
+    with pytest.warns(UserWarning, match="Maximum number of iterations 10 reached. Increase it to improve convergence."):
+        found = compiled.transform(X)
+    np.testing.assert_allclose(found, quietly(source, X), rtol=1e-10, atol=1e-12)
+    source.set_params(tol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hbc.convert(source, "numpy").transform(X)
+
+
+def test_rows_of_a_sparse_matrix_stay_together(model, monkeypatch) -> None:
+    """Large sparse matrices are cut into blocks, but not for a model whose rows depend on each other."""
+    monkeypatch.setattr(sparse, "BLOCK_BYTES", 1024)
+    rows = scipy.sparse.csr_array(np.where(X > 3, X, 0))
+    compiled = hbc.convert(model, "onnx")
+    np.testing.assert_allclose(compiled.transform(rows), model.transform(rows), rtol=1e-9, atol=1e-12)
+    parts = np.concatenate([compiled.transform(rows[i : i + 10]) for i in range(0, 300, 10)])
+    assert np.abs(parts - model.transform(rows)).max() > 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [1, 9, 300])
+def test_few_rows_are_descended_as_many_are(dtype, rows) -> None:
+    source = NMF(3, max_iter=1000, random_state=0, alpha_W=0.01).fit(X.astype(dtype))
+    expected = source.transform(X[:rows].astype(dtype))
+    found = hbc.convert(source, "numpy").transform(X[:rows].astype(dtype))
+    if dtype == np.float32:
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_rejected_as_in_the_source(model) -> None:
+    topics = LatentDirichletAllocation(2, max_iter=1, random_state=0).fit(X)
+    logs = clone(model).set_params(solver="mu", beta_loss=0, init="random").fit(X)
+    zeros = np.where(X < 3, 0, X)
+    for source, rows in ((model, -X), (model, X.astype("f4")), (topics, -X), (logs, zeros)):
+        with pytest.raises((ValueError, TypeError)):
+            source.transform(rows)
+        with pytest.raises(hbc.InvalidInputError):
+            hbc.convert(source, "numpy").transform(rows)
+    mini = MiniBatchNMF(2, init="random", random_state=0, max_iter=500).fit(X)
+    with pytest.raises(ValueError, match="NaN"):
+        quietly(mini, -X)
+    with pytest.raises(hbc.InvalidInputError, match="negative numbers"):
+        hbc.convert(mini, "numpy").transform(-X)
+
+
+def test_refused() -> None:
+    shuffled = NMF(2, shuffle=True, max_iter=1000).fit(X)
+    singular = LocallyLinearEmbedding(reg=1e-9).fit(X[:60])
+    for source, reason in ((shuffled, "random_state"), (singular, "reg")):
+        with pytest.raises(hbc.UnsupportedOperatorError, match=reason):
+            hbc.convert(source, "numpy")
