@@ -78,9 +78,8 @@ class PandasTable(Table):
         self._frame = frame
         self.rows = len(frame)
         # What pandas holds, an ndarray or an array of its own. No public way to it takes less than 11 µs a column.
-        self._held: Callable[[int], Any] = getattr(frame, "_get_column_array", None) or (
-            lambda index: frame.iloc[:, index].array
-        )
+        held = getattr(getattr(frame, "_mgr", None), "iget_values", None)
+        self._held: Callable[[int], Any] = held or (lambda index: frame.iloc[:, index].array)
 
     def block(self) -> Array | None:
         held = self._held if len(self.names) <= FEW_COLUMNS else None
@@ -150,7 +149,13 @@ class PolarsTable(Table):
 
     def column(self, index: int) -> Array:
         few = self._few[index] if self.rows <= FEW_ROWS else None
-        return super().column(index) if few is None else few
+        if few is not None:
+            return few
+        series = self._frame.to_series(index)
+        dtype = _numpy_dtype(series.dtype)
+        if dtype is None or (dtype.kind == "b" and series.null_count()):
+            return super().column(index)
+        return np.asarray(series.to_numpy())
 
 
 def _numpy_dtype(dtype: Any) -> Any:
@@ -165,8 +170,9 @@ FEW_ROWS = 64
 """Rows up to which a frame of polars is read row by row: there, both ways take the same time."""
 FEW_COLUMNS = 24
 """Columns of pandas up to which to ask each for its dtype takes less time than to ask the frame for all (14 µs)."""
-WORTH_CODES = 2048
-"""Rows from which on it takes less time to encode a column of 1,000 different strings than to look at them one by one."""
+WORTH_CODES = 512
+"""Rows from which on it takes less time to encode a column of strings than to look at them one by one: of few different ones a
+quarter, of 1,000 different ones as much."""
 
 
 def _of_categories(held: Any) -> tuple[Array, Array] | None:

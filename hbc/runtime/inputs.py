@@ -78,8 +78,9 @@ class Intake:
         self.numbers = [i for i, found in enumerate(kinds) if found - {"str", "unread"}]
         self._own_dtype = [i for i, bits in enumerate(spec.integer_bits) if bits]
         self._in_order = range(spec.n_features)
-        self._chosen: dict[tuple[np.dtype[Any], ...], Kinds] = {}
-        """The variants of frames that came before, by the dtypes of `numbers`: of 40 columns, to look it up takes 2 µs, to find it 25."""
+        self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
+        """The variants of frames that came before and need no conversion, by whether they are of pandas, and the dtypes of `numbers`: of
+        40 columns, to look it up takes 2 µs, to find it 25."""
         self.uniform: dict[DType, Kinds] = {}
         for variant in self.variants:
             dtypes = set(variant) - {"str", "unread"}
@@ -227,32 +228,32 @@ class Intake:
         for i in self.texts if texts is None else ():
             columns[i] = strings(table.column(place[i]), self._places[i])
         for i in self.numbers:
-            values = table.column(place[i])
-            if values.dtype.kind not in "fiub":
+            columns[i] = table.column(place[i])
+        kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in self.numbers]))
+        if kinds is None:
+            for i in self.numbers:
+                values = columns[i]
                 if values.dtype.kind in "mM":
-                    dates[i] = values
-                values = values.astype(np.float64) if values.dtype.kind in "mM" else self._floats(i, values)
-            columns[i] = values
-        if dates:
+                    dates[i], columns[i] = values, values.astype(np.float64)
+                elif values.dtype.kind not in "fiub":
+                    columns[i] = self._floats(i, values)
             self._require_dates(dates)
-        kinds = self._variant(columns, table.pandas)
+            kinds = self._variant(columns, table.pandas)
         return kinds, self._assembled(kinds, columns, table.rows, texts)
 
     def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
         """The variant for a frame's numbers, which are widened where the source does so before it looks at their dtypes."""
-        if not pandas:
-            for i in self.spec.frames_as_f64:
-                if i in columns and columns[i].dtype == np.float32:
-                    columns[i] = columns[i].astype(np.float64)
+        given = tuple([columns[i].dtype for i in self.numbers])
+        for i in () if pandas else self.spec.frames_as_f64:
+            if i in columns and columns[i].dtype == np.float32:
+                columns[i] = columns[i].astype(np.float64)
+        for i in self._own_dtype:
+            if i in columns:
+                self._require_width(i, columns[i].dtype)
         dtypes = tuple([columns[i].dtype for i in self.numbers])
-        kinds = self._chosen.get(dtypes)
-        if kinds is None:
-            for i in self._own_dtype:
-                if i in columns:
-                    self._require_width(i, columns[i].dtype)
-            kinds = self._choose(dict(zip(self.numbers, dtypes, strict=True)))
-            if len(self._chosen) < MOST_CHOSEN:
-                self._chosen[dtypes] = kinds
+        kinds = self._choose(dict(zip(self.numbers, dtypes, strict=True)))
+        if dtypes == given and len(self._chosen) < MOST_CHOSEN:
+            self._chosen[(pandas, *dtypes)] = kinds
         return kinds
 
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
@@ -347,10 +348,13 @@ class Intake:
             if self.spec.ndim == 1:
                 arrays.append(np.ascontiguousarray(_converted(columns[group[0]], dtype)))
                 continue
-            block = np.empty((rows, len(group)), dtype)
-            for j, i in enumerate(group):
-                values = columns[i]
-                block[:, j] = values if values.dtype == dtype else _converted(values, dtype)
+            values = [column if (column := columns[i]).dtype == dtype else _converted(column, dtype) for i in group]
+            if rows == 1:
+                block = np.concatenate(values)[None]  # half the time
+            else:
+                block = np.empty((rows, len(group)), dtype)
+                for j, column in enumerate(values):
+                    block[:, j] = column
             arrays.append(block)
         return arrays
 
