@@ -5,7 +5,7 @@ Nothing here looks at values, only at shapes, names and dtypes; what values a mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import NA, InputSpec, Kinds, Sample, input_layout
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
-from hbc.runtime.frames import Table, read_frame
+from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
 from hbc.runtime.items import read_items
 from hbc.runtime.sparse import is_sparse
 
@@ -147,12 +147,13 @@ class Intake:
         matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
         if self.numbers and array.dtype.kind != "O":
             _reject_strings(self._where(self.numbers[0]), matrix[0, self.numbers[0]] if len(matrix) else "")
-        for i in self.texts:
+        texts = self._texts(lambda i: encoded(matrix[:, i])) if array.ndim == 2 and len(matrix) >= WORTH_CODES else None
+        for i in self.texts if texts is None else ():
             columns[i] = strings(matrix[:, i], self._where(i))
         for i in self.numbers:
             columns[i] = self._floats(i, matrix[:, i])
         kinds = self.uniform["f64"]
-        return kinds, self._assembled(kinds, columns, len(matrix))
+        return kinds, self._assembled(kinds, columns, len(matrix), texts)
 
     def _from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
         if self.texts:
@@ -224,7 +225,7 @@ class Intake:
                 return self._from_numbers(block.astype(np.float64) if wide else block)
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
-        texts = self._texts(table, place)
+        texts = self._texts(lambda i: table.coded(place[i]))
         for i in self.texts if texts is None else ():
             columns[i] = strings(table.column(place[i]), self._places[i])
         for i in self.numbers:
@@ -263,15 +264,19 @@ class Intake:
             if not groups or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group):
                 _reject_dtype(values.dtype, self._where(i))
 
-    def _texts(self, table: Table, place: Sequence[int]) -> Texts | None:
-        """The columns of strings as codes, where all of them come so."""
-        found = []
+    def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> Texts | None:
+        """The columns of strings as codes, where all of them come so. (What is no string is None here, and rejected with its row.)"""
+        codes, values = [], []
         for i in self.texts:
-            coded = table.coded(place[i])
-            if coded is None:
+            column = coded(i)
+            if column is None:
                 return None
-            found.append((coded[0], strings(coded[1], self._places[i])))
-        return Texts(tuple(codes for codes, _ in found), tuple(values for _, values in found)) if found else None
+            codes.append(column[0])
+            try:
+                values.append(strings(column[1], self._places[i]))
+            except InvalidInputError:
+                return None
+        return Texts(tuple(codes), tuple(values)) if codes else None
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
