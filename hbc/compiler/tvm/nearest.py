@@ -16,7 +16,7 @@ from hbc.ir.graph import Node
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 
 POINTS = 4  # of a tile, at most
-MOST_SORTED = INSERTION + 1  # numbers of a row that are kept in order; more, in a heap
+MOST_SORTED = 32  # numbers of a row that are kept in order; more, in a heap
 ZERO = tirx.const(0, "int64")
 
 
