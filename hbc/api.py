@@ -268,11 +268,12 @@ def _n_operators(graph: Graph) -> int:
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text, or of arrays that are large themselves, and may do so for some rows at a time."""
+    """Whether the host makes Rows of text, or of arrays that are large themselves, or computes such, and may do so for some rows at a
+    time."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    sources += [node for node in graph.nodes if node.op.in_numpy]
     return not graph.mixes_rows and any(
-        source.type.dtype == "str" or source.type.columns * NUMPY_DTYPES[source.type.dtype].itemsize > 1024
-        for source in sources
+        source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
     )
 
 

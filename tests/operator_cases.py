@@ -18,6 +18,7 @@ import numpy as np
 from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
+from hbc.ops.categories import HashedValues, HashText, chained
 from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.coupling import PairwiseCoupling
@@ -323,6 +324,21 @@ CASES["Categorize"] = [
         Categorize(np.array(["b", "a", "ü", ""]), nan=5, none=6, unknown=7),
         [texts(1)],
     ),
+]
+CASES["HashText"] = [(HashText(), [np.array(["a", "", "ü" * 9, "x" * 20, "y" * 40, "z" * 200], object)[indices("i64", 6, 2)]])]
+CASES["HashedValues"] = [
+    (
+        HashedValues(
+            elements=np.array([[0, 2], [1, -1]]),
+            known=np.append(
+                chained(rows("i64", 3)[:9], np.array([[0, 2], [1, -1]]))[:, :9].view(np.int64), [[0], [0]], 1
+            ).ravel(),
+            starts=np.array([0, 10, 20]),
+            of=np.array([1, 0, 1]),
+            values=np.arange(30, dtype=np.float32),
+        ),
+        [rows("i64", 3)],
+    )
 ]
 CASES["Linear"] = [
     (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS

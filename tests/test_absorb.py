@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lightgbm import LGBMRegressor
 from random_trees import random_tree
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -18,6 +20,7 @@ from sklearn.preprocessing import (
     KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
+    OneHotEncoder,
     RobustScaler,
     StandardScaler,
 )
@@ -51,7 +54,7 @@ CHAINS: dict[str, Chain] = {  # the dtype of x, what the trees read of it, and w
     "scaled in float32 by float64": ("f32", scaled, ""),
     "scaled in float32": ("f32", Standardize(OFFSET32, SCALE32), ""),
     "widened": ("f32", lambda x: t.cast(x, "f64"), ""),
-    "scaled, then narrowed": ("f64", lambda x: t.cast(scaled(x), "f32"), ""),
+    "narrowed, then scaled": ("f64", lambda x: scaled(t.cast(x, "f32")), "Cast"),
     "clipped": ("f32", lambda x: Clip(-1.0, 1.5)(Affine(SCALE, OFFSET)(x)), ""),
     "binary, and as it was": ("f64", lambda x: t.concat([x, Binarize(0.3, "f64")(x)]), ""),
     "imputed": ("f32", lambda x: Standardize(OFFSET, None)(Impute(OFFSET32)(x)), ""),
@@ -126,7 +129,7 @@ def test_leaves_are_the_same(name: str) -> None:
     dtype, _, left = CHAINS[name]
     assert {type(node.op).__name__ for node in after.nodes} == {"Input", "TreeEnsemble", *left.split()}
     cuts = trees_of(after).op.threshold
-    assert cuts.dtype == (np.float64 if dtype == "f64" else np.float32)
+    assert cuts.dtype == (np.float64 if dtype == "f64" and left != "Cast" else np.float32)
     X = beside(cuts, dtype, np.random.default_rng(1), 3000)
     np.testing.assert_array_equal(after.evaluate(X)["apply"][0], before.evaluate(X)["apply"][0])
     assert absorb(after) == after
@@ -134,6 +137,7 @@ def test_leaves_are_the_same(name: str) -> None:
 
 STAY: dict[str, Chain] = {
     "floats are rounded": ("f64", lambda x: t.cast(x, "f32"), ""),
+    "thresholds would be wider": ("f64", lambda x: t.cast(scaled(x), "f32"), ""),
     "a logarithm": ("f64", Function("log"), ""),
     "a scale of 0 makes NaN of infinities": ("f64", Standardize(None, np.zeros(F)), ""),
     "an offset of NaN": ("f64", Standardize(np.full(F, np.nan), None), ""),
@@ -226,7 +230,10 @@ def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeyp
     if isinstance(steps[0], SimpleImputer):
         X[rng.random(X.shape) < 0.1] = np.nan
     X = X.astype(dtype)
-    model = make_pipeline(*steps, RandomForestRegressor(10, max_depth=6, random_state=0)).fit(X, rng.normal(size=300))
+    # A forest's thresholds are float32, LightGBM's float64.
+    forest = RandomForestRegressor(10, max_depth=6, random_state=0)
+    trees = forest if dtype == "f4" else LGBMRegressor(n_estimators=10, min_child_samples=5, verbose=-1, n_jobs=1)
+    model = make_pipeline(*steps, trees).fit(X, rng.normal(size=300))
     on = hbc.convert(model, backend, threads=1)
     kind = "f32" if dtype == "f4" else "f64"
     (variant,) = (v for v in on.variants.values() if v.graph.inputs[0].type.dtype == kind)
@@ -240,3 +247,43 @@ def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeyp
     np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)  # of fixed point
     monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees")
     np.testing.assert_allclose(hbc.convert(model, backend, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)
+
+
+# --- categories ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_codes_are_tested_as_they_came(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fractions, negative and large numbers are no category; NaN can be one."""
+    pytest.importorskip("tvm")
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 9, (400, F)).astype(dtype)
+    if dtype != "i8":
+        codes[rng.random(codes.shape) < 0.1] = np.nan
+    encoder = ColumnTransformer(
+        [("scaled", StandardScaler(), [0, 1]), ("hot", OneHotEncoder(handle_unknown="ignore", sparse_output=False), [3, 1, 2])]
+    )
+    trees = LGBMRegressor(n_estimators=20, num_leaves=15, verbose=-1, n_jobs=1, min_child_samples=5)
+    model = make_pipeline(encoder, trees).fit(codes, np.nan_to_num(codes).sum(axis=1) + rng.normal(size=400))
+    on = hbc.convert(model, threads=1)
+    kind = {"f4": "f32", "f8": "f64", "i8": "i64"}[dtype]
+    (variant,) = (v for v in on.variants.values() if v.graph.inputs[0].type.dtype == kind)
+    operators = [type(node.op).__name__ for node in variant.plan.graph.nodes]
+    assert "CategoryPlanes" in operators
+    assert not {"Standardize", "OneHot", "Equal", "Div"} & set(operators)
+    near = np.concatenate([np.arange(-2, 11), [2**20, 2**20 + 3, 2**24 + 1, 2**31, -(2**31)]]).astype(dtype)
+    if dtype != "i8":
+        fractions = [
+            near - near.dtype.type(0.5),
+            np.nextafter(near, near.dtype.type(-9)),
+            np.nextafter(near, near.dtype.type(99)),
+        ]
+        near = np.concatenate([near, *fractions, np.array([np.nan, -0.0, 1e-40, 1e30], dtype)])
+    rows = rng.choice(near, (2000, F))
+    expected = model.predict(rows)
+    np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)
+    for few in (1, 3, 40):
+        np.testing.assert_allclose(on.predict(rows[:few]), expected[:few], rtol=1e-9, atol=1e-9)
+    monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees,CategoriesIntoTrees")
+    np.testing.assert_allclose(hbc.convert(model, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)

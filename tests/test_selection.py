@@ -188,10 +188,10 @@ SCAN = {"strategy": "scan"}
 
 def test_one_hot_codes_become_set_tests() -> None:
     before = graph_of(lambda x, c: stump(1, **SCAN)(t.concat([hot(c, [0, 1], [2, 3]), x])))
-    after = graph_of(lambda x, c: stump(7, **SCAN)(planes(t.concat([t.cast(c, "f64"), x]), [0, 1], [2, 3])))
+    after = graph_of(lambda x, c: stump(2, **SCAN)(planes(t.cast(c, "f64"), [1], [3])))
     notes: list[str] = []
     assert_picture(CategoriesIntoTrees(Sets(True), notes)(before), before, after)
-    assert "2 columns" in notes[0]
+    assert "1 one-hot columns" in notes[0]
 
 
 UNTOUCHED = {

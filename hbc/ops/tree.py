@@ -187,12 +187,13 @@ class CategoryPlanes(Operator):
 
     With v = x[n, columns[p]] and the set S_p = categories[offsets[p] : offsets[p + 1]] (integers ≥ 0):
     y[n, p] = inside[p] if v, its fraction cut off, is in S_p; not inside[p] if it is another category; missing[p] if v is NaN;
-    invalid[p] if v < 0 (with truncate_negative: if v <= -1, so that -0.5 is category 0) or v >= limit.
+    invalid[p] if v < 0 (with truncate_negative: if v <= -1, so that -0.5 is category 0) or v >= limit, or v has a fraction and `whole`.
 
     columns, categories, offsets i64; inside, missing, invalid bool[P].
     LightGBM (a set goes left; C's cast to int): inside False, missing and invalid True, truncate_negative, limit 2^31.
     XGBoost (a set goes right; anything else left): inside True, invalid False, missing = not default_left, limit 2^24.
     scikit-learn's HistGradientBoosting encodes categories before its trees: codes 0, 1, … or NaN, and only `missing` matters.
+    scikit-learn's OneHotEncoder: inside True, missing and invalid False, whole.
     """
 
     columns: Array
@@ -203,6 +204,7 @@ class CategoryPlanes(Operator):
     invalid: Array
     truncate_negative: bool = False
     limit: float = 2.0**31
+    whole: bool = False
 
     removes_missing = True
 
@@ -237,6 +239,7 @@ class CategoryPlanes(Operator):
         for plane, column in enumerate(self.columns):
             value = x[:, column]
             valid = ((value > -1) if self.truncate_negative else (value >= 0)) & (value < self.limit)
+            valid &= (np.floor(value) == value) | (not self.whole)
             member = np.isin(np.where(valid, value, 0).astype(np.int64), self._set(plane))
             result[:, plane] = np.where(valid, member == self.inside[plane], self.invalid[plane])
             result[np.isnan(value), plane] = self.missing[plane]
@@ -248,6 +251,7 @@ class CategoryPlanes(Operator):
         x = t.take(x, columns, axis=1)
         valid = t.less(-1.0, x) if self.truncate_negative else t.less_equal(0.0, x)
         valid = t.logical_and(valid, t.less(x, self.limit))
+        valid = t.logical_and(valid, t.equal(t.floor(x), x)) if self.whole else valid
         known = np.arange(self.categories.max(initial=-1) + 1)
         if len(known) * len(self.columns) > TABLE_LIMIT:
             known = np.unique(self.categories)

@@ -1,4 +1,4 @@
-"""What stands before a tree ensemble, moved into its trees."""
+"""Encoders of categories before a tree ensemble, moved into its trees as tests of sets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.features import OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
+from hbc.optimizer.columns import Column, placed, side_by_side
 
 LARGEST_CODE = 1 << 20
 """Exact in float32, and a table of the codes up to it is small enough to be looked into."""
@@ -19,8 +21,9 @@ LARGEST_CODE = 1 << 20
 
 @dataclass(frozen=True)
 class CategoriesIntoTrees:
-    """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`, where
-    the compiler tests sets itself: of 10 columns of 1,000 categories a row holds 10 codes instead of 10,000 numbers."""
+    """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`, or the
+    value itself of which both are columns; where the compiler tests sets itself: of 10 columns of 1,000 categories a row holds 10
+    codes instead of 10,000 numbers."""
 
     compiler: Compiler
     notes: list[str]
@@ -32,53 +35,49 @@ class CategoriesIntoTrees:
         op = node.op
         if type(op) is not TreeEnsemble or op.strategy != "scan":
             return None
-        x = node.inputs[0]
-        parts = x.inputs if isinstance(x.op, Concat) and x.op.axis == 1 else (x,)
-        hot = [part for part in parts if _is_code_test(part)]
-        if not hot:
+        dtype = node.inputs[0].type.dtype
+        columns = {feature: placed((node.inputs[0], feature)) for feature in np.unique(op.feature[op.feature >= 0]).tolist()}
+        codes = {column: code for column in columns.values() if (code := _code(column, dtype)) is not None}
+        tested = op.threshold[np.isin(op.feature, [feature for feature, column in columns.items() if column in codes])]
+        if not len(tested) or tested.min() < 0 or tested.max() >= 1:
             return None
-        # New numbers: first the columns of y, in their order, then a plane for every column of a OneHot.
-        numbers, columns, sources, values = [], 0, [], []
-        blocks: list[Node] = []
-        for part in parts:
-            codes = part.inputs[0] if part in hot else part
-            block = codes if codes.type.dtype == x.type.dtype else Cast(x.type.dtype)(codes)
-            if part in hot:
-                assert isinstance(part.op, OneHot)
-                numbers.append(np.full(part.type.columns, -1))
-                sources.append(part.op.source + columns)
-                values.append(part.op.value)
-            else:
-                numbers.append(np.arange(columns, columns + part.type.columns))
-            blocks.append(block)
-            columns += block.type.columns
-        number = np.concatenate(numbers)
-        number[number < 0] = columns + np.arange((number < 0).sum())
-        tested = op.threshold[(op.feature >= 0) & (number[op.feature] >= columns)]
-        y = blocks[0] if len(blocks) == 1 else Concat(1)(*blocks)
-        source, value = np.concatenate(sources), np.concatenate(values)
-        planes = len(source)
+        numbers = [column for column in columns.values() if column not in codes]
+        y, place = side_by_side([*numbers, *(source for source, _ in codes.values())], dtype)
+        value = np.array([value for _, value in codes.values()], np.float64)
+        known = ~np.isnan(value)
         sets = CategoryPlanes(
-            columns=source,
-            categories=value.astype(np.int64),
-            offsets=np.arange(planes + 1),
-            inside=np.ones(planes, bool),
-            missing=np.zeros(planes, bool),
-            invalid=np.zeros(planes, bool),
+            columns=np.array([place[source] for source, _ in codes.values()]),
+            categories=value[known].astype(np.int64),
+            offsets=np.append(0, np.cumsum(known)),
+            inside=np.ones(len(value), bool),
+            missing=~known,
+            invalid=np.zeros(len(value), bool),
             limit=float(LARGEST_CODE),
+            whole=any(node.type.is_float for (node, _), _ in codes.values()),
         )
-        if not self.compiler.supports(sets) or not len(tested) or tested.min() < 0 or tested.max() >= 1:
+        if not self.compiler.supports(sets):
             return None
         self.notes.append(
-            f"{planes} columns of one-hot codes became set tests on {sum(p.inputs[0].type.columns for p in hot)} codes"
+            f"{len(codes)} one-hot columns became set tests on {len(set(sets.columns.tolist()))} columns of codes"
         )
-        feature = np.where(op.feature < 0, -1, number[op.feature]).astype(op.feature.dtype)
-        return replace(op, feature=feature)(Concat(1)(y, sets(y)))
+        place.update({column: y.type.columns + plane for plane, column in enumerate(codes)})
+        number = np.full(op.feature.max() + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
+        number[list(columns)] = [place[column] for column in columns.values()]
+        return replace(op, feature=number[op.feature])(Concat(1)(y, sets(y)))
 
 
-def _is_code_test(node: Node) -> bool:
-    """Whether a value is the one-hot codes of integers that a float of any width holds."""
+def _code(column: Column, dtype: str) -> tuple[Column, float] | None:
+    """Of a column that is 1 where a category is met: the column of the categories, which is exact in `dtype`, and that category."""
+    node, index = column
     op = node.op
-    if type(op) is not OneHot or not len(op.value) or node.inputs[0].type.dtype not in ("i32", "i64"):
-        return False
-    return bool(op.value.min() >= 0 and op.value.max() < LARGEST_CODE)
+    if type(op) is not OneHot:
+        return None
+    value, (node, index) = float(op.value[index]), placed((node.inputs[0], int(op.source[index])))
+    while isinstance(node.op, Cast) and node.type.dtype == "f64" and node.inputs[0].type.dtype == "f32":
+        node, index = placed((node.inputs[0], index))
+    # A larger integer stays one in any float; of a float all digits count.
+    exact = node.type.dtype in ("i32", "i64") or (
+        node.type.is_float and np.can_cast(NUMPY_DTYPES[node.type.dtype], NUMPY_DTYPES[dtype])
+    )
+    fits = np.isnan(value) or (0 <= value < LARGEST_CODE and value == int(value))
+    return ((node, index), value) if exact and fits else None

@@ -12,8 +12,10 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
 from hbc.optimizer.absorb import NumbersIntoTrees
 from hbc.optimizer.absorb_categories import CategoriesIntoTrees
+from hbc.optimizer.algebra import FoldLinear
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.place import PlaceFunctions
+from hbc.optimizer.prune import PruneTrees
 from hbc.optimizer.select import PushSelection
 from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
@@ -47,8 +49,10 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
     notes: list[str] = []
     passes: tuple[Pass, ...] = (
-        PushSelection(),  # first: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
-        RemoveChecks(),  # early: checks stand between operators that later passes match together
+        PruneTrees(notes),  # first: what is only read by branches that no row reaches is not computed
+        PushSelection(),  # early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
+        FoldLinear(notes),  # before RemoveChecks: what was checked is finite
+        RemoveChecks(),  # before the others: checks stand between operators that later passes match together
         NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are

@@ -10,6 +10,7 @@ from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
+from hbc.ops.linear import Linear
 from hbc.ops.tensor import Concat
 
 
@@ -41,7 +42,8 @@ class MergeColumns:
     """Chosen columns are chosen once:
 
     `SelectColumns(SelectColumns(x, a), b)` → `SelectColumns(x, a[b])`; a selection of all columns in order → `x`;
-    `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`; parts without columns are left out.
+    `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`; parts without columns are left out;
+    `Linear(SelectColumns(x, p))` → `Linear'(x)` where p is all columns in another order, in which its weights then are.
     """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -55,6 +57,11 @@ class MergeColumns:
                 return SelectColumns(x.op.indices[node.op.indices])(x.inputs[0])
             if np.array_equal(node.op.indices, np.arange(x.type.columns)):
                 return x
+        if isinstance(node.op, Linear) and isinstance(node.inputs[0].op, SelectColumns):
+            (x,) = node.inputs[0].inputs
+            place = np.argsort(node.inputs[0].op.indices)
+            if np.array_equal(node.inputs[0].op.indices[place], np.arange(x.type.columns)):
+                return Linear(node.op.coef[place], node.op.intercept)(x)
         if isinstance(node.op, Concat) and node.op.axis == 1 and len(node.type.shape) == 2:
             parts = [part for part in node.inputs if part.type.columns] or [node.inputs[0]]
             if len(parts) < len(node.inputs):

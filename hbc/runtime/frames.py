@@ -63,6 +63,14 @@ class Table:
         """One column: numbers in their own dtype (float64 where some are missing), or objects."""
         return _values(self._series(index), f"X, column {self.names[index]!r}")
 
+    def whole_numbers(self, index: int) -> Array | None:
+        """A column of integers or bool, of which `column` makes float64 if its dtype could hold missing values; None for others, and
+        where some are missing."""
+        series = self._series(index)
+        if not (series.dtype.is_integer() or str(series.dtype) == "Boolean") or series.null_count():
+            return None
+        return np.array(series.to_list(), np.uint64 if str(series.dtype).startswith("U") else np.int64)
+
 
 class PandasTable(Table):
     """A pandas.DataFrame: the same by a shorter way. Through narwhals a column takes 80 µs, and a frame of one row with 16
@@ -187,6 +195,9 @@ def encoded(values: Array) -> tuple[Array, Array] | None:
         places = {item: place for place, item in enumerate(set(items))}
     except TypeError:
         return None
+    kinds = set(map(type, places))
+    if not all(issubclass(kind, (str, float, type(None))) or kind.__name__ == "NAType" for kind in kinds):
+        return None  # 1 and True are equal, but not the same
     known = np.empty(len(places), object)
     known[:] = list(places)
     return np.fromiter(map(places.__getitem__, items), np.int64, len(items)), known

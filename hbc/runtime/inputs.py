@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
-from hbc.ir.signature import NA, InputSpec, Kinds, Sample, input_layout
+from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
 from hbc.runtime.items import read_items
 from hbc.runtime.sparse import is_sparse
+from hbc.runtime.values import coded_digits, converted, digits, floats, reject_dtype, reject_strings, strings
 
 RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
@@ -142,20 +143,24 @@ class Intake:
         if array.dtype.kind in "fiub":
             return self._from_numbers(array)
         if array.dtype.kind not in "OUT":
-            _reject_dtype(array.dtype, "X")
+            reject_dtype(array.dtype, "X")
         columns: dict[int, Array] = {}
         matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
         if self.numbers and array.dtype.kind != "O":
-            _reject_strings(self._where(self.numbers[0]), matrix[0, self.numbers[0]] if len(matrix) else "")
+            reject_strings(self._where(self.numbers[0]), matrix[0, self.numbers[0]] if len(matrix) else "")
         texts = self._texts(lambda i: encoded(matrix[:, i])) if array.ndim == 2 and len(matrix) >= WORTH_CODES else None
         for i in self.texts if texts is None else ():
-            columns[i] = strings(matrix[:, i], self._where(i))
+            columns[i] = self._strings(i, matrix[:, i])
         for i in self.numbers:
             columns[i] = self._floats(i, matrix[:, i])
         kinds = self.uniform["f64"]
         return kinds, self._assembled(kinds, columns, len(matrix), texts)
 
     def _from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
+        if self.texts and array.dtype.kind in "iub" and set(self.texts) <= set(self.spec.digits):
+            kinds = self.uniform[self._kind(array.dtype)]
+            columns = {i: self._strings(i, array[:, i]) for i in self.texts} | {i: array[:, i] for i in self.numbers}
+            return kinds, self._assembled(kinds, columns, len(array))
         if self.texts:
             found = f"numbers ({array.dtype})"
             raise InvalidInputError(
@@ -171,7 +176,7 @@ class Intake:
         for dtype, pick, _ in self._layouts[kinds]:
             block = array if pick is None or array.ndim == 1 else array[:, pick]
             if block.dtype != dtype:
-                block = _converted(block, dtype)
+                block = converted(block, dtype)
             arrays.append(_aligned(np.ascontiguousarray(block)))
         return kinds, arrays
 
@@ -191,6 +196,9 @@ class Intake:
         if array.shape[1] != n:
             raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=self._fitted_on())
         return array
+
+    def _strings(self, column: int, values: Array) -> Array:
+        return strings(digits(values) if column in self.spec.digits else values, self._places[column])
 
     def _floats(self, column: int, values: Array) -> Array:
         if column in self.spec.none_apart and values.dtype.kind == "O" and None in values.tolist():
@@ -225,9 +233,9 @@ class Intake:
                 return self._from_numbers(block.astype(np.float64) if wide else block)
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
-        texts = self._texts(lambda i: table.coded(place[i]))
+        texts = self._texts(lambda i: self._coded(table, i, place[i]))
         for i in self.texts if texts is None else ():
-            columns[i] = strings(table.column(place[i]), self._places[i])
+            columns[i] = self._strings(i, self._column(table, i, place[i]))
         for i in self.numbers:
             columns[i] = table.column(place[i])
         kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in self.numbers]))
@@ -262,7 +270,7 @@ class Intake:
         for i, values in dates.items():
             groups = [group for group in self.spec.dates if i in group]
             if not groups or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group):
-                _reject_dtype(values.dtype, self._where(i))
+                reject_dtype(values.dtype, self._where(i))
 
     def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> Texts | None:
         """The columns of strings as codes, where all of them come so. (What is no string is None here, and rejected with its row.)"""
@@ -273,10 +281,19 @@ class Intake:
                 return None
             codes.append(column[0])
             try:
-                values.append(strings(column[1], self._places[i]))
+                values.append(self._strings(i, column[1]))
             except InvalidInputError:
                 return None
         return Texts(tuple(codes), tuple(values)) if codes else None
+
+    def _coded(self, table: Table, column: int, place: int) -> tuple[Array, Array] | None:
+        found = table.coded(place)
+        return coded_digits(self._column(table, column, place)) if found is None and column in self.spec.digits else found
+
+    def _column(self, table: Table, column: int, place: int) -> Array:
+        values = table.column(place)
+        whole = table.whole_numbers(place) if column in self.spec.digits and values.dtype.kind == "f" else None
+        return values if whole is None else whole
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
@@ -351,9 +368,9 @@ class Intake:
                 arrays.append(texts.select([self.texts.index(i) for i in group]))
                 continue
             if self.spec.ndim == 1:
-                arrays.append(np.ascontiguousarray(_converted(columns[group[0]], dtype)))
+                arrays.append(np.ascontiguousarray(converted(columns[group[0]], dtype)))
                 continue
-            values = [column if (column := columns[i]).dtype == dtype else _converted(column, dtype) for i in group]
+            values = [column if (column := columns[i]).dtype == dtype else converted(column, dtype) for i in group]
             if rows == 1:
                 block = np.concatenate(values)[None]  # half the time
             else:
@@ -461,106 +478,8 @@ def _from_dlpack(X: Any) -> Array:
         ) from error
 
 
-# --- values of one column ----------------------------------------------------------------------------------------------
-
-
-def strings(values: Array, where: str) -> Array:
-    """A column of strings as scikit-learn sees it: str, None and NaN."""
-    if values.dtype.kind in "UT":
-        return values.astype(object)
-    if values.dtype.kind != "O":
-        if values.dtype.kind == "f" and np.isnan(values).all():
-            return values.astype(object)  # a column of nothing but missing values has no better dtype
-        advice = "The model was fitted on strings there: convert the column with astype(str)."
-        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where, advice=advice)
-    items = values.tolist()
-    others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
-    if not others:
-        return values
-    changed = None
-    for row, item in enumerate(items):
-        if item is None or isinstance(item, str) or (isinstance(item, (float, np.floating)) and item != item):
-            continue
-        if type(item).__name__ != "NAType":
-            _reject_among_strings(item, row, where)
-        changed = values.copy() if changed is None else changed
-        changed[row] = NA
-    return values if changed is None else changed
-
-
-def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
-    raise InvalidInputError(
-        found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
-        expected="strings, None or NaN",
-        where=where,
-        advice="The model was fitted on strings there: convert the column with astype(str).",
-    )
-
-
-def floats(values: Array, where: str) -> Array:
-    """A column of Python objects as float64, as scikit-learn converts it (None is NaN)."""
-    if values.dtype.kind in "fiub":
-        return _converted(values, np.dtype(np.float64))
-    if values.dtype.kind not in "OUT":
-        _reject_dtype(values.dtype, where)
-    if values.dtype.kind == "O":
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError, OverflowError):
-            pass
-    for row, item in enumerate(values.tolist()):
-        try:
-            float(item) if values.dtype.kind == "O" and item is not None else float("no")
-        except (TypeError, ValueError, OverflowError):
-            if isinstance(item, str):
-                _reject_strings(where, item, row)
-            raise InvalidInputError(
-                found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
-                expected="numbers that float64 can hold",
-                where=where,
-                advice="Convert the column to numbers first.",
-            ) from None
-    return values.astype(np.float64)
-
-
-def _reject_strings(where: str, item: Any, row: int = 0) -> NoReturn:
-    raise InvalidInputError(
-        found=f"the string {str(item)!r:.60} in row {row}",
-        expected="numbers",
-        where=where,
-        advice="Encode strings before (OneHotEncoder, OrdinalEncoder), or convert the column to numbers.",
-    )
-
-
-def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
-    """The values in a wider dtype."""
-    if values.dtype == dtype:
-        return values
-    if dtype.kind == "i" and values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size:
-        largest = int(values.max())
-        if largest > np.iinfo(np.int64).max:
-            advice = "Convert it with astype(float), as scikit-learn would."
-            raise InvalidInputError(
-                found=f"{largest} in an array of {values.dtype}", expected="at most 2**63 - 1", advice=advice
-            )
-    with np.errstate(all="ignore"):
-        return values.astype(dtype)
-
-
 def _aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy()
-
-
-def _reject_dtype(dtype: np.dtype[Any], where: str) -> NoReturn:
-    what = {
-        "c": ("complex numbers", "Pass the real and the imaginary parts as columns of their own."),
-        "M": ("dates", "Convert them to numbers first (for example days since a fixed date)."),
-        "m": ("time spans", "Convert them to numbers first (for example with .dt.total_seconds())."),
-        "S": ("bytes", "Decode them to str, or convert them to numbers."),
-        "V": ("records", "Pass a frame, or a matrix of numbers."),
-    }
-    found, advice = what.get(dtype.kind, ("values", ""))
-    raise InvalidInputError(found=f"{found} ({dtype})", expected="numbers or strings", where=where, advice=advice)
 
 
 def _reject_kind(X: Any) -> NoReturn:

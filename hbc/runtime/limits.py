@@ -14,6 +14,8 @@ from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
+CELLS_PER_BLOCK = 1 << 14  # of the test that says yes or no: 128 KiB
+FIRST_ROWS = 64  # where there are missing values, they are hardly ever not among these
 
 
 class Gate:
@@ -31,6 +33,8 @@ class Gate:
         self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and all(guard.safe for guard in self.guards)
         """Whether enough rows, and a sum of squares up to `fast` (None: any), are all that is asked for."""
         self.fast = self._fast(kinds) if self.simple else None
+        self.missing = self.simple and bool(self.inputs[0][0].allow_nan.all())
+        """Whether NaN may be left out of that sum."""
 
     def _fast(self, kinds: Kinds) -> Any:
         (_, columns), bound = self.inputs[0], self.bounds[0]
@@ -47,10 +51,14 @@ class Gate:
     def __call__(self, arrays: Sequence[Array]) -> None:
         if len(arrays[0]) < self.min_rows:
             self._too_few(len(arrays[0]))
+        unknown = arrays  # to the guards
         for (limits, columns), bound, array in zip(self.inputs, self.bounds, arrays, strict=True):
             # NaN, ±inf and numbers beyond the limit all fail this comparison; BLAS makes it the fastest single pass (0.5 µs for
             # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
-            if bound is None or (array.dtype != object and np.vdot(array, array) <= bound):
+            if bound is None or (array.dtype != object and _begins_within(array, bound) and np.vdot(array, array) <= bound):
+                continue
+            if array.dtype.kind == "f" and self._within(array, limits):
+                unknown = [other for other in unknown if other is not array]
                 continue
             if isinstance(array, Texts):
                 if not _missing_strings(array.distinct(), limits).any():
@@ -58,9 +66,28 @@ class Gate:
                 array = array.dense()
             self._inspect(array if array.ndim == 2 else array[:, None], limits, columns)
         # What is harmless to the strictest is to all: one look at the input, however many there are.
-        harmless = self.strictest is not None and self.strictest.harmless(arrays)
+        harmless = self.strictest is not None and self.strictest.harmless(unknown)
         for guard in self.tests if harmless else self.guards:
             guard.test(arrays)
+
+    def _within(self, array: Array, limits: InputLimits) -> bool:
+        """Whether there is nothing to reject, and nothing that a guard would have to look at: numbers of ordinary size, and NaN in
+        columns that may be missing. One pass, a block at a time (34,000 rows of 118 take 6 ms; the exact test and a guard's 38)."""
+        kind = array.dtype.type
+        safe = np.inf if self.strictest is None else self.strictest.safe
+        most = np.minimum(limits.limit, np.where(limits.allow_inf, safe, min(safe, np.finfo(kind).max))).astype(kind)
+        most = most[0] if (most == most[0]).all() else most
+        filled = np.flatnonzero(~limits.allow_nan)
+        rows = max(CELLS_PER_BLOCK // len(limits.limit), 1)
+        size = np.empty((min(rows, len(array)), *array.shape[1:]), kind)
+        with np.errstate(over="ignore"):
+            for start in range(0, len(array), rows):
+                block = array[start : start + rows]
+                found = np.abs(block, out=size[: len(block)])
+                # The sum of a column's magnitudes is NaN if one of them is; to gather these columns takes 4 times as long.
+                if (found > most).any() or (len(filled) and np.isnan(np.atleast_1d(found.sum(axis=0))[filled]).any()):
+                    return False
+        return True
 
     def _inspect(self, array: Array, limits: InputLimits, columns: Sequence[int]) -> None:
         test = _missing_strings if array.dtype == object else _beyond
@@ -97,6 +124,11 @@ class Gate:
                 "the first rows of the result."
             )
         raise InvalidInputError(found=f"{rows} row{'s' * (rows != 1)}", expected=f"at least {self.min_rows}", advice=advice)
+
+
+def _begins_within(array: Array, bound: Any) -> bool:
+    """Whether it is worth adding up the squares of all rows."""
+    return len(array) <= ROWS_PER_BLOCK or bool(np.vdot(array[:FIRST_ROWS], array[:FIRST_ROWS]) <= bound)
 
 
 def _bound(limits: InputLimits, kind: str) -> Any:

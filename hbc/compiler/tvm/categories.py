@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
-from hbc.compiler.tvm.expressions import Expr, is_nan, number
+from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, number
 from hbc.compiler.tvm.vectors import permute, vector
 from hbc.ir.graph import Graph, Node, operator
 from hbc.ir.rewrite import rewrite
@@ -149,7 +149,8 @@ class Codes:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.columns, "i64", column))], Row(row)))
             lower = tirx.LT(number(-1, dtype), value) if sets.truncate_negative else tirx.LE(number(0, dtype), value)
             valid = tirx.And(lower, tirx.LT(value, number(sets.limit, dtype)))
-            whole = tirx.Cast("int64", tirx.Select(valid, value, number(0, dtype)))
+            whole = T.Bind(tirx.Cast("int64", tirx.Select(valid, value, number(0, dtype))))
+            valid = tirx.And(valid, tirx.EQ(tirx.Cast(DTYPES[dtype], whole), value)) if sets.whole else valid
             size = T.Bind(f.constant(self.sizes, "i64", column))
             entry = tirx.Select(valid, tirx.Min(whole, size - 1), tirx.Select(is_nan(value), size + 1, size))
             bit = T.Bind(f.constant(self.bits, "u16", f.constant(self.starts, "i64", column) + entry))

@@ -13,7 +13,7 @@ from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, convert, larger, library, number, product
 from hbc.compiler.tvm.vectors import vector
 from hbc.ir.graph import Node
-from hbc.ops.nearest import INSERTION, Distances, Smallest
+from hbc.ops.nearest import Distances, Smallest
 
 POINTS = 4  # of a tile, at most
 MOST_SORTED = 32  # numbers of a row that are kept in order; more, in a heap

@@ -1,0 +1,51 @@
+"""Single columns of values, wherever operators only choose them or put them side by side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from hbc.ir.graph import Node, topological
+from hbc.ir.types import DType
+from hbc.ops.columns import SelectColumns
+from hbc.ops.tensor import Concat, cast, concat
+
+Column = tuple[Node, int]
+
+
+def placed(column: Column) -> Column:
+    """The same numbers, before operators that only choose columns."""
+    node, index = column
+    while True:
+        match node.op:
+            case Concat(axis=1):
+                for part in node.inputs:
+                    if index < part.type.columns:
+                        break
+                    index -= part.type.columns
+                node = part
+            case SelectColumns(indices):
+                node, index = node.inputs[0], int(indices[index])
+            case _:
+                return node, index
+
+
+def side_by_side(columns: Iterable[Column], dtype: DType) -> tuple[Node, dict[Column, int]]:
+    """A matrix [N, F] of a dtype with these columns among others, and where each is. Columns of one value are that value, whole: to copy
+    a row for a tree ensemble that reads it in place takes longer than to leave some of it out saves."""
+    read: dict[Node, set[int]] = defaultdict(set)
+    for node, index in columns:
+        read[node].add(index)
+    blocks = []
+    place: dict[Column, int] = {}
+    start = 0
+    for node in topological(read):
+        if node not in read:
+            continue
+        kept = np.array(sorted(read[node]) if len(read) > 1 else range(node.type.columns), np.int64)
+        place.update({(node, index): start + i for i, index in enumerate(kept.tolist())})
+        start += len(kept)
+        blocks.append(cast(node if len(kept) == node.type.columns else SelectColumns(kept)(node), dtype))
+    return concat(blocks), place
