@@ -117,7 +117,7 @@ def sparse_class() -> str:
 
 
 def items_of(model: Any) -> str:
-    """What the rows of a model's input are: "documents", "dicts", "lists", or "" for those of a matrix."""
+    """What the rows of a model's input are: "documents", "dicts", "lists", "sets", or "" for those of a matrix."""
     return ITEMS.get(public_name(type(model)), lambda _: "")(model)
 
 

@@ -158,7 +158,7 @@ class TvmExecutable:
     def kernel(self, method: str, bounded: bool = False, missing: bool = False) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded) not in self._kernels:
-            plan = make_plan(self.graph.outputs[method])
+            plan = make_plan(self.graph.outputs[method], self.options.block)
             tested = bounded and bool(plan.inputs)
             kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
             self._kernels[method, bounded] = kernel
