@@ -23,6 +23,7 @@ from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
+from hbc.ops.factors import Barycentre, CoordinateDescent
 from hbc.ops.features import (
     Affine,
     Binarize,
@@ -252,6 +253,15 @@ _numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
 CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
 CASES["ScatterEntries"] = [(ScatterEntries(9), [_numbers, summable("f64", 4)])]
 CASES["Present"] = [(Present(), [rows("f64", 5)])]
+_gram = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]])
+CASES["CoordinateDescent"] = [
+    (CoordinateDescent(_gram.astype(NUMPY_DTYPES[dtype]), 0.1, 0.0, 5, seed), [rows(dtype, 3, finite=True)])
+    for dtype, seed in (("f32", -1), ("f64", 0))
+]
+_differences = np.random.default_rng(4).normal(size=(ROWS, 4, 3))
+_differences[1] = 0  # a row that all its neighbours equal
+CASES["Barycentre"] = [(Barycentre(1e-3), [_differences])]
+TOLERANCES["Barycentre"] = Tolerance(1e-3, 1e-3, "equations of the condition 1e3, solved in two ways: 1e-10 in float64")
 CASES["PresentEntries"] = [(PresentEntries(), [rows("f64", 5)])]
 
 

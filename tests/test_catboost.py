@@ -142,6 +142,12 @@ def test_what_is_refused() -> None:
     two = ["Borders:TargetBorderCount=3", "Borders:TargetBorderCount=1"]
     with pytest.raises(hbc.UnsupportedOperatorError, match="several binarizations"):
         hbc.convert(of_categories("CatBoostRegressor", simple_ctr=two)[0], "numpy")
+    for loss in ("MultiRMSE", "SurvivalAft"):
+        options = {**SETTINGS, "iterations": 5, "loss_function": loss, "cat_features": ["text"]}
+        frame = categories(100, 0)[["text", "x"]]
+        targets = np.stack([np.arange(100), np.arange(100) + 1], axis=1)
+        with pytest.raises(hbc.UnsupportedOperatorError, match="several targets"):
+            hbc.convert(catboost.CatBoost(options).fit(frame, targets), "numpy")
     texts = np.array([["some words"], ["other words"], ["some other"], ["words"]] * 50, object)
     of_texts = catboost.CatBoostClassifier(**SETTINGS, text_features=[0]).fit(texts, [0, 1, 0, 1] * 50)
     with pytest.raises(hbc.UnsupportedOperatorError, match="text features"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,7 +63,7 @@ class Categories:
     def _statistics(self) -> list[dict[str, Any]]:
         found = list(self.document["features_info"].get("ctrs", []))
         if found:
-            _require_told_apart(self.document)
+            _require_told_apart(self.document, found)
         return found
 
     @property
@@ -134,7 +135,7 @@ class Categories:
         raise Refusal(f"it combines categories with {element['combination_element']!r}, which hbc does not know.")
 
     def _of_statistic(self, ctr: dict[str, Any]) -> Table:
-        found = self.document["ctr_data"].get(ctr["identifier"])
+        found = (self.document.get("ctr_data") or {}).get(ctr["identifier"])
         if found is None:
             raise Refusal(
                 "it has no table of one of its target statistics.", "Fit it with final_ctr_computation_mode='Default'."
@@ -171,16 +172,30 @@ def _ratios(ctr: dict[str, Any], counts: Array, denominator: int) -> Array:
     return values
 
 
-def _require_told_apart(document: dict[str, Any]) -> None:
-    """Raise Refusal where tables of one kind were made with different borders of the target: CatBoost writes only one of them."""
+SEVERAL_TARGETS = re.compile(r"^Multi(?!Class|Quantile)|^SurvivalAft|UserDefinedMulti|^unknown")
+"""Losses of several targets, each of which has statistics of its own."""
+
+
+def _require_told_apart(document: dict[str, Any], statistics: list[dict[str, Any]]) -> None:
+    """Raise Refusal where there can be several tables of one kind: CatBoost writes only one of them. (It names a table by its kind and
+    elements, but not by the target, or the borders of the target, that it was made with.)"""
     options = document["model_info"].get("params", {})
-    options = (json.loads(options) if isinstance(options, str) else options).get("cat_feature_params")
-    if not options:
+    options = json.loads(options) if isinstance(options, str) else options
+    categories = options.get("cat_feature_params")
+    if not categories:
         raise Refusal(
             "its file does not say how its target statistics were made.", "Convert a model that was fitted, not added up."
         )
-    groups = [options.get("simple_ctrs"), options.get("combinations_ctrs"), *(options.get("per_feature_ctrs") or {}).values()]
-    for group in groups:
+    of_target = [ctr for ctr in statistics if ctr["ctr_type"] not in ("Counter", "FeatureFreq")]
+    keys = ("identifier", "target_border_idx", "prior_numerator", "prior_denomerator", "shift", "scale", "borders")
+    twice = len({json.dumps([ctr[key] for key in keys]) for ctr in of_target}) < len(of_target)
+    if of_target and (twice or SEVERAL_TARGETS.search(options.get("loss_function", {}).get("type", "unknown"))):
+        raise Refusal(
+            "it has statistics of several targets, which CatBoost does not tell apart in the files that hbc reads.",
+            "Fit it with simple_ctr=['Counter'] and combinations_ctr=['Counter'], or a model for each target.",
+        )
+    per_feature = (categories.get("per_feature_ctrs") or {}).values()
+    for group in (categories.get("simple_ctrs"), categories.get("combinations_ctrs"), *per_feature):
         borders: dict[str, Any] = {}
         for ctr in group or []:
             if borders.setdefault(ctr["ctr_type"], ctr.get("target_binarization")) != ctr.get("target_binarization"):
