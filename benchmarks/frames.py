@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib.metadata
-import json
 import os
 import sys
 import time
@@ -155,12 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.only or encoder in options.only:
             results["workloads"] |= run(encoder, size, options.rounds, options.budget)
             print(f"{time.strftime('%H:%M:%S')} {encoder}", file=sys.stderr, flush=True)
-    results["machine"]["load_after"] = os.getloadavg()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    out.with_suffix(".md").write_text(markdown(results))
-    print(markdown(results))
-    print(f"\nwritten: {out} and {out.with_suffix('.md')}")
+    report.finish(results, out, markdown(results))
     return 1 if report.failures(results) else 0
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
-import os
 import pickle
 import sys
 import tempfile
@@ -125,12 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(_progress(name, found), file=sys.stderr, flush=True)
         finally:
             processes.end()
-    results["machine"]["load_after"] = os.getloadavg()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    out.with_suffix(".md").write_text(markdown(results))
-    print(markdown(results))
-    print(f"\nwritten: {out} and {out.with_suffix('.md')}")
+    report.finish(results, out, markdown(results))
     return 1 if report.failures({"workloads": _measured(results)}) else 0
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib.metadata
-import json
 import os
 import sys
 import time
@@ -274,12 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, make in WORKLOADS.items():
         if not options.only or name in options.only:
             results["workloads"] |= run(make(size), options.rounds, options.budget)
-    results["machine"]["load_after"] = os.getloadavg()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    out.with_suffix(".md").write_text(markdown(results))
-    print(markdown(results))
-    print(f"\nwritten: {out} and {out.with_suffix('.md')}")
+    report.finish(results, out, markdown(results))
     return 1 if report.failures(results) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,28 @@ LEGEND = (
 )
 
 
-def write(results: dict[str, Any], path: Path) -> None:
+def write(results: dict[str, Any], path: Path, tables: str) -> None:
     """The JSON, and the tables beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    path.with_suffix(".md").write_text(tables)
+
+
+def finish(results: dict[str, Any], path: Path, tables: str) -> None:
+    """Write them, and print the tables."""
+    results["machine"]["load_after"] = os.getloadavg()
+    write(results, path, tables)
+    print(f"{tables}\nwritten: {path} and {path.with_suffix('.md')}")
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables of tree ensembles."""
     parts = [
         heading(results, "Tree ensembles", LEGEND),
         summary(results),
         *(details(name, workload) for name, workload in results["workloads"].items()),
     ]
-    path.with_suffix(".md").write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
 
 
 def failures(results: dict[str, Any]) -> list[str]:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for workload in workloads:
         results["workloads"][workload.name] = run(workload, engines, size, settings)
         results["machine"]["load_after"] = os.getloadavg()
-        report.write(results, out)  # after each, so that a run that is stopped has left what it knew
+        report.write(results, out, report.markdown(results))  # after each, so that a run that is stopped has left what it knew
         print(report.details(workload.name, results["workloads"][workload.name]), flush=True)
     print(report.summary(results))
     print(f"\nwritten: {out} and {out.with_suffix('.md')}")

@@ -298,13 +298,22 @@ class Graph:
 
     def evaluate_rows(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array | Rows]]:
         """`evaluate`, with what is mostly zeros left as Rows."""
-        wanted = list(self.outputs if methods is None else methods)
+        wanted = tuple(self.outputs if methods is None else methods)
+        order = self._orders.get(wanted)
+        if order is None:
+            order = tuple(topological(node for method in wanted for node in self.outputs[method]))
+            self._orders[wanted] = order
         values: dict[Node, Array | Rows] = dict(zip(self.inputs, arrays, strict=True))
         with np.errstate(all="ignore"):
-            for node in topological(node for method in wanted for node in self.outputs[method]):
+            for node in order:
                 if node not in values:
                     values[node] = _evaluated(node, [values[source] for source in node.inputs])
         return {method: [values[node] for node in self.outputs[method]] for method in wanted}
+
+    @cached_property
+    def _orders(self) -> dict[tuple[str, ...], tuple[Node, ...]]:
+        """The order of evaluation by methods, found once: for a row it takes as long as the evaluation."""
+        return {}
 
     def __eq__(self, other: object) -> bool:
         """Same structure: the same operators applied in the same way, whatever the node objects are."""
@@ -331,6 +340,8 @@ def _dense(value: Array | Rows) -> Array:
 
 
 def _evaluated(node: Node, operands: list[Array | Rows]) -> Array | Rows:
+    if node.op.rows != "makes" and not any(isinstance(operand, (Texts, Rows)) for operand in operands):
+        return node.op.evaluate(*operands)
     if any(isinstance(operand, Texts) for operand in operands):
         if node.op.of_texts is not None:
             return node.op.of_texts(*operands)  # type: ignore[no-any-return]

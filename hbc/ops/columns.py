@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,9 @@ from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
 from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor as t
+
+ABSENT = np.iinfo(np.int64).min
+"""No category's code."""
 
 
 @operator
@@ -29,6 +33,8 @@ class SelectColumns(Operator):
         return TensorType(x.dtype, (x.shape[0], len(self.indices)))
 
     def evaluate(self, x: Array) -> Array:
+        if len(self.indices) == 1:
+            return x[:, self.indices[0] :][:, :1]  # a view: for a row, it takes a tenth of the time
         return x[:, self.indices]
 
     def of_rows(self, x: Rows) -> Rows:
@@ -102,11 +108,13 @@ class Categorize(Operator):
         column = x[:, 0]
         if self.categories.dtype.kind in "UO":
             codes, items = self._codes, column.tolist()
-            with contextlib.suppress(KeyError, ValueError):  # an unknown string, or a code that is no byte
-                if len(codes) > 256:
-                    return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))[:, None]
-                return np.frombuffer(bytes(map(codes.__getitem__, items)), np.uint8).astype(np.int64)[:, None]
-            return np.array([codes.get(v, self.unknown) if v == v else self.nan for v in items], np.int64)[:, None]
+            if len(codes) <= 256:
+                with contextlib.suppress(KeyError, ValueError):  # an unknown string, or a code that is no byte
+                    return np.frombuffer(bytes(map(codes.__getitem__, items)), np.uint8).astype(np.int64)[:, None]
+            found = np.fromiter(map(codes.get, items, itertools.repeat(ABSENT)), np.int64, len(items))
+            for row in np.flatnonzero(found == ABSENT).tolist():
+                found[row] = self.nan if items[row] != items[row] else self.unknown
+            return found[:, None]
         order = np.argsort(self.categories)
         ordered = self.categories[order]
         if not len(ordered):

@@ -1,0 +1,130 @@
+"""The values of one column: as strings, as numbers, in another dtype; or an InvalidInputError that says where and why not."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.signature import NA
+from hbc.ir.types import Array
+
+
+def strings(values: Array, where: str) -> Array:
+    """A column of strings as scikit-learn sees it: str, None and NaN."""
+    if values.dtype.kind in "UT":
+        return values.astype(object)
+    if values.dtype.kind != "O":
+        if values.dtype.kind == "f" and np.isnan(values).all():
+            return values.astype(object)  # a column of nothing but missing values has no better dtype
+        advice = "The model was fitted on strings there: convert the column with astype(str)."
+        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where, advice=advice)
+    items = values.tolist()
+    others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
+    if not others:
+        return values
+    changed = None
+    for row, item in enumerate(items):
+        if item is None or isinstance(item, str) or (isinstance(item, (float, np.floating)) and item != item):
+            continue
+        if type(item).__name__ != "NAType":
+            _reject_among_strings(item, row, where)
+        changed = values.copy() if changed is None else changed
+        changed[row] = NA
+    return values if changed is None else changed
+
+
+def digits(values: Array) -> Array:
+    """Integers and bool as strings of their decimal digits, also where they stand among others; None as NaN."""
+    coded = coded_digits(values)
+    if coded is not None:
+        return coded[1][coded[0]]
+    if values.dtype.kind != "O" or set(map(type, values.tolist())) <= {str}:
+        return values
+    changed = values.copy()
+    for row, item in enumerate(values.tolist()):
+        if isinstance(item, (np.integer, np.bool_)) or (isinstance(item, int) and -(2**63) <= item < 2**63):
+            changed[row] = str(int(item))
+        elif item is None:
+            changed[row] = np.nan
+    return changed
+
+
+def coded_digits(values: Array) -> tuple[Array, Array] | None:
+    """An array of integers or bool as codes and strings (Texts); None for others."""
+    if values.dtype.kind not in "iub":
+        return None
+    distinct, codes = np.unique(values, return_inverse=True)
+    return codes, np.array([str(int(value)) for value in distinct.tolist()], object)
+
+
+def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
+    raise InvalidInputError(
+        found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
+        expected="strings, None or NaN",
+        where=where,
+        advice="The model was fitted on strings there: convert the column with astype(str).",
+    )
+
+
+def floats(values: Array, where: str) -> Array:
+    """A column of Python objects as float64, as scikit-learn converts it (None is NaN)."""
+    if values.dtype.kind in "fiub":
+        return converted(values, np.dtype(np.float64))
+    if values.dtype.kind not in "OUT":
+        reject_dtype(values.dtype, where)
+    if values.dtype.kind == "O":
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    for row, item in enumerate(values.tolist()):
+        try:
+            float(item) if values.dtype.kind == "O" and item is not None else float("no")
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(item, str):
+                reject_strings(where, item, row)
+            raise InvalidInputError(
+                found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
+                expected="numbers that float64 can hold",
+                where=where,
+                advice="Convert the column to numbers first.",
+            ) from None
+    return values.astype(np.float64)
+
+
+def reject_strings(where: str, item: Any, row: int = 0) -> NoReturn:
+    raise InvalidInputError(
+        found=f"the string {str(item)!r:.60} in row {row}",
+        expected="numbers",
+        where=where,
+        advice="Encode strings before (OneHotEncoder, OrdinalEncoder), or convert the column to numbers.",
+    )
+
+
+def converted(values: Array, dtype: np.dtype[Any]) -> Array:
+    """The values in a wider dtype."""
+    if values.dtype == dtype:
+        return values
+    if dtype.kind == "i" and values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size:
+        largest = int(values.max())
+        if largest > np.iinfo(np.int64).max:
+            advice = "Convert it with astype(float), as scikit-learn would."
+            raise InvalidInputError(
+                found=f"{largest} in an array of {values.dtype}", expected="at most 2**63 - 1", advice=advice
+            )
+    with np.errstate(all="ignore"):
+        return values.astype(dtype)
+
+
+def reject_dtype(dtype: np.dtype[Any], where: str) -> NoReturn:
+    what = {
+        "c": ("complex numbers", "Pass the real and the imaginary parts as columns of their own."),
+        "M": ("dates", "Convert them to numbers first (for example days since a fixed date)."),
+        "m": ("time spans", "Convert them to numbers first (for example with .dt.total_seconds())."),
+        "S": ("bytes", "Decode them to str, or convert them to numbers."),
+        "V": ("records", "Pass a frame, or a matrix of numbers."),
+    }
+    found, advice = what.get(dtype.kind, ("values", ""))
+    raise InvalidInputError(found=f"{found} ({dtype})", expected="numbers or strings", where=where, advice=advice)
