@@ -52,6 +52,7 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, threshold_counts
 
 TREES = 4  # of a group, whose leaves are added together
+GROUPS = 8  # whose leaves are looked up one digit after the other
 CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
 CHUNKS_OF_BYTES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
 PIECES, PIECES_OF_AVX2 = (5, 3), (4, 2)  # sizes: tables of 32 bytes and of 16
@@ -317,7 +318,7 @@ class Scan:
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
         steps = packed.splits
         self.leaf_dtype = "u16" if isinstance(steps, PackedSteps) and steps.lo.dtype == np.uint16 else "u8"
-        self.reached = T.alloc_buffer((TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
+        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
 
     def run(self, first: Expr, chunks: int) -> None:
         """Add the leaves' values of rows first … first + 64 · chunks of the block."""
@@ -326,15 +327,19 @@ class Scan:
             target = T.Bind(f.constant(self.targets, "i64", span))
             self.leaves.begin(span, chunks)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
-            with T.serial(T.Bind(f.constant(self.span_starts, "i64", span)), last) as group:
-                if self.sets is not None:
-                    self.sets.run(group, first, chunks)
-                self.scan(group, first, chunks)
-                self.leaves.add(group, target, first, self.reached, chunks)
+            start = T.Bind(f.constant(self.span_starts, "i64", span))
+            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS - 1)) // GROUPS) as part:
+                begin = T.Bind(start + part * GROUPS)
+                end = T.Bind(tirx.Min(begin + GROUPS, last))
+                with T.serial(begin, end) as group:
+                    if self.sets is not None:
+                        self.sets.run(group, first, chunks)
+                    self.scan(group, T.Bind((group - begin) * (TREES * chunks * CHUNK)), first, chunks)
+                self.leaves.add((begin, end), target, first, self.reached, chunks)
             self.leaves.end(target, first, chunks)
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
-        """The leaves that the rows reach in a group's trees, into `reached` [trees, chunks, 64]."""
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
+        """The leaves that the rows reach in a group's trees, into `reached` from `place` on, [trees, chunks, 64]."""
         raise NotImplementedError
 
     def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
@@ -365,7 +370,7 @@ class MasksScan(Scan):
         self.candidates = self.f.scratch(TREES * chunks * CHUNK, self.leaf_dtype)  # in registers; here, since it takes a call
         super().run(first, chunks)
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         for slot in range(TREES * chunks):
             store(self.candidates, zero, slot * CHUNK, CHUNK)
@@ -373,7 +378,7 @@ class MasksScan(Scan):
             for tree in range(TREES):
                 self._split(step * TREES + tree, first, tree, chunks)
         for slot in range(TREES * chunks):
-            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), slot * CHUNK, CHUNK)
+            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), place + slot * CHUNK, CHUNK)
 
     def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
         plane = self._plane(self.plane, at, first)
@@ -400,7 +405,7 @@ class BytesScan(Scan):
         # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
         self.candidates = [T.alloc_buffer((WORDS,), "int32") for _ in range(chunks * CHUNK // HALF)]
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         f, candidates = self.f, self.candidates[: chunks * CHUNK // HALF]
         zero = tirx.Broadcast(tirx.const(0, "int32"), WORDS)
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
@@ -412,7 +417,7 @@ class BytesScan(Scan):
                     self._piece(candidates, pieces_, piece, first, origin)
             for slot, candidate in enumerate(candidates):
                 leaf = tirx.reinterpret(many("uint8", HALF), vector(candidate, origin, WORDS))
-                store(self.reached, leaf, tree * (chunks * CHUNK) + slot * HALF, HALF)
+                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * HALF, HALF)
 
     def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
         f, size = self.f, pieces_.plane.shape[1]
