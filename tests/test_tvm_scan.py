@@ -84,7 +84,9 @@ def test_pieces_change_leaves_as_their_splits_do(sizes: tuple[int, ...]) -> None
             number = sum(left[split] << i for i, split in enumerate(members))
             leaf[:] = np.where(leaf == lo, leaf ^ change[number], leaf)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(np.sort(np.concatenate([part.split[part.split >= 0] for part in parts])), np.arange(len(tree)))
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.split[part.split >= 0] for part in parts])), np.arange(len(tree))
+    )
 
 
 def test_a_feature_whose_nan_go_both_ways_is_ranked_once() -> None:

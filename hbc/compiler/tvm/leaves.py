@@ -228,9 +228,7 @@ class LeafTables(Leaves):
             with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column, f.repeat(self.digits) as digit:
                 self._look_up(groups, reached, chunks, column, digit, width)
 
-    def _look_up(
-        self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int
-    ) -> None:
+    def _look_up(self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int) -> None:
         """Add one digit of one column. Its sums stay in registers meanwhile: storing 64 bytes takes as long as two permutations."""
         f, start = self.f, groups[0]
         sums = [(self.registers[i], chunk * self.size + i % 2 * 32) for i in range(chunks * 2) for chunk in [i // 2]]
@@ -242,7 +240,9 @@ class LeafTables(Leaves):
                 table = T.Bind(f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width))
                 looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
                 for tree in range(self.trees):
-                    values = [T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS)) for at in range(0, width, ROWS)]
+                    values = [
+                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS)) for at in range(0, width, ROWS)
+                    ]
                     for chunk in range(chunks):
                         leaf = vector(reached, ((group - start) * self.trees + tree) * (chunks * ROWS) + chunk * ROWS, ROWS)
                         looked_up[chunk].append(permute(values, T.Bind(leaf)))

@@ -120,11 +120,11 @@ def pieces(ranked: RankedTrees, sizes: Sequence[int]) -> list[Pieces]:
         kind[left[level]] = kind[right[level]] = kind[level]
         open_ = np.full(len(level), True)
         for a in range(most):
-            b = share[level] - 1 - a
-            both = costs[kind[level], left[level], a] + costs[kind[level], right[level], np.maximum(b, 0)]
-            chosen = open_ & (b >= 0) & (both == costs[kind[level], level, share[level]])
+            rest = share[level] - 1 - a
+            both = costs[kind[level], left[level], a] + costs[kind[level], right[level], np.maximum(rest, 0)]
+            chosen = open_ & (rest >= 0) & (both == costs[kind[level], level, share[level]])
             open_ &= ~chosen
-            for below, count in ((left[level[chosen]], a), (right[level[chosen]], b[chosen])):
+            for below, count in ((left[level[chosen]], np.full(chosen.sum(), a)), (right[level[chosen]], rest[chosen])):
                 share[below] = count
                 head[below] = np.where(share[below] > 0, head[level[chosen]], below)
     head, kind = head[:splits], kind[:splits]
