@@ -17,7 +17,7 @@ from hbc.errors import (
 )
 
 if TYPE_CHECKING:
-    from hbc.api import backends, convert, load, strategies, supported_operators
+    from hbc.api import backends, convert, load, strategies, supported_operators, tune
     from hbc.parser.registry import converts
     from hbc.runtime.model import CompiledModel
 
@@ -27,6 +27,7 @@ _LAZY = {
     "backends": "hbc.api",
     "strategies": "hbc.api",
     "supported_operators": "hbc.api",
+    "tune": "hbc.api",
     "converts": "hbc.parser.registry",
     "CompiledModel": "hbc.runtime.model",
 }
@@ -45,6 +46,7 @@ __all__ = [
     "load",
     "strategies",
     "supported_operators",
+    "tune",
 ]
 __version__ = "0.1.0"
 

@@ -9,9 +9,10 @@ import operator
 import os
 import pkgutil
 import re
+import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import hbc.ops
 from hbc.compiler.base import (
     CompileOptions,
     Compiler,
+    Estimates,
     Executable,
     GraphExporter,
     backend_name,
@@ -28,21 +30,32 @@ from hbc.compiler.base import (
     known_backends,
     load_compiler,
 )
-from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.errors import (
+    ArtifactError,
+    BackendUnavailableError,
+    Culprit,
+    InvalidInputError,
+    NotFittedError,
+    UnsupportedOperatorError,
+)
 from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.sound import require_sound
+from hbc.ops.tree import TreeEnsemble
+from hbc.optimizer import tuned
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
+from hbc.optimizer.strategy import worth_measuring
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
-from hbc.runtime import artifact
+from hbc.runtime import artifact, tuning
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
 from hbc.runtime.model import CompiledModel, Launches, Plan
+from hbc.runtime.tuning import Tuning
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
 """The paper's, which become tensor operators and so run on every backend."""
@@ -74,7 +87,8 @@ def convert(
     backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
     X: a sample of the input, needed only where the model does not know its own columns' names or dtypes.
     device: "cpu", "cuda" or "cuda:1".
-    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. batch_size: a hint for that choice.
+    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. batch_size: rows of a call, a hint for that choice; without it,
+        what is good for one row to 100,000. What `hbc.tune` found for such a model on this machine goes before the estimates of "auto".
     threads: of this model's calls. target: a TVM target, for cross-compiling.
 
     Raises UnsupportedOperatorError (with every culprit), NotFittedError, BackendUnavailableError, InvalidInputError, ValueError.
@@ -88,6 +102,7 @@ def convert(
     _require_model(model)
     parsed = parse(model, None if X is None or registry.items_of(model) else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
+    builder = builder.as_tuned(parsed.variants[main])
     return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main)._prepare(compile=True)
 
 
@@ -109,10 +124,55 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
         raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
     builder = saved.moved(backend, device)
     try:
-        return _model(contents, builder)._prepare(compile=True)
+        return _model(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+
+
+def tune(
+    model: Any,
+    rows: Iterable[int] = (1, 1_000, 100_000),
+    X: Any = None,
+    *,
+    backend: str = "tvm",
+    device: str = "cpu",
+    threads: int | None = None,
+    target: Mapping[str, Any] | None = None,
+) -> Tuning:
+    """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows.
+
+    model: what `hbc.convert` takes, with the options that follow, or a CompiledModel, which has its own. rows: of the calls that matter.
+    X: some of the data; without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
+
+    The answers of all candidates are compared. The winner is faster than "auto" by more than noise, and slower for none of `rows`;
+    otherwise "auto" stays. The result has the tuned `model`, and `hbc.convert` and `hbc.load` choose the same for models of the same
+    structure (all but the values of leaves): it is kept in $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache.
+
+    Raises what `hbc.convert` does; InvalidInputError where random rows will not do.
+    """
+    counts = _rows(rows)
+    usual = model if isinstance(model, CompiledModel) else convert(model, backend, X, device, threads=threads, target=target)
+    own, graph = usual._builder, usual.graph
+    assert isinstance(own, Builder)
+    builder = replace(own, strategy="auto", choice=None, note="")
+    data = _data(usual, max(counts)) if X is None else X
+    candidates, left_out = builder.candidates(graph, counts)
+    schedules = [tuned.Choice("", block=block) for block in getattr(builder.compiler, "blocks", ())]
+    if builder.options.threads is None and builder.device == "cpu" and tuning.cpus() > 1:
+        schedules.append(tuned.Choice("", threads=1))
+    found = tuning.search(
+        lambda choice: _rebuilt(usual, replace(builder, choice=choice)),
+        [tuned.Choice(name) for name in candidates],
+        lambda best: [replace(schedule, strategy=best.strategy) for schedule in schedules],
+        data,
+        counts,
+    )
+    note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
+    kept = tuned.Tuned(counts, found.overall, found.each, note)
+    path = tuned.keep(kept, graph, builder.backend, builder.options)
+    chosen = _rebuilt(usual, builder.chosen(kept))._prepare(compile=True)
+    return Tuning(chosen, counts, found.seconds, str(found.overall), {**left_out, **found.left_out}, path)
 
 
 def backends() -> dict[str, bool]:
@@ -158,6 +218,9 @@ class Builder:
     backend: str
     options: CompileOptions
     strategy: str = "auto"
+    choice: tuned.Choice | None = None
+    """Of `hbc tune`: instead of "auto", and of options that the caller left open."""
+    note: str = ""
 
     @property
     def device(self) -> str:
@@ -169,14 +232,17 @@ class Builder:
 
     def settings(self) -> dict[str, Any]:
         options = self.options
-        return {
+        settings = {
             "backend": self.backend,
             "device": options.device,
-            "strategy": self.strategy,
+            "strategy": self.strategy if self.choice is None else self.choice.strategy,
             "threads": options.threads,
             "batch_size": options.batch_size,
             "target": None if options.target is None else dict(options.target),
         }
+        if self.choice is not None:
+            settings["tuned"] = {**asdict(self.choice), "note": self.note, "machine": tuned.this_machine()}
+        return settings
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Builder:
@@ -187,19 +253,53 @@ class Builder:
         )
         if not isinstance(settings["strategy"], str):
             raise ValueError(f"strategy {settings['strategy']!r}")
-        return cls(name, options, settings["strategy"])
+        found = settings.get("tuned")
+        if found is None:
+            return cls(name, options, settings["strategy"])
+        choice = tuned.Choice(settings["strategy"], _positive("threads", found["threads"]), _positive("block", found["block"]))
+        if found["machine"] != tuned.this_machine():  # a strategy carries over to other machines, a schedule does not
+            choice = tuned.Choice(choice.strategy)
+        return cls(name, options, "auto", choice, str(found["note"]))
+
+    def chosen(self, found: tuned.Tuned) -> Builder:
+        """With what `hbc tune` found for the rows of a call that were said."""
+        return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
+
+    def as_tuned(self, graph: Graph) -> Builder:
+        """If the strategy is "auto", and such a model was tuned on this machine: with that choice."""
+        if self.strategy != "auto" or self.choice is not None:
+            return self
+        found = tuned.find(graph, self.backend, self.options, strategies(self.backend))
+        return self if found is None else self.chosen(found)
+
+    @property
+    def effective(self) -> CompileOptions:
+        """The caller's options, and what `hbc tune` chose where these leave it open."""
+        return self.options if self.choice is None else self.choice.applied(self.options)
+
+    def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
+        """The strategies to be measured: "auto", and those that are not hopeless by the estimates; the others, each with a reason."""
+        ensembles = [node.op for node in graph.nodes if isinstance(node.op, TreeEnsemble)]
+        compiler, known = self.compiler, strategies(self.backend)[1:]
+        if not ensembles:
+            return ["auto"], {}
+        if not isinstance(compiler, Estimates) or self.device != "cpu":
+            return ["auto", *known], {}
+        return worth_measuring(compiler, ensembles, self.options, rows, known)
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
         """For another backend or device. What only the old backend understands is left behind."""
         options = self.options if device is None else replace(self.options, device=_device(device))
         name = self.backend if backend is None else backend_name(backend)
         if name == self.backend:
-            return replace(self, options=options)
+            same = options.device == self.options.device
+            return replace(self, options=options, choice=self.choice if same else None, note=self.note if same else "")
         strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
         return Builder(name, replace(options, target=None), strategy)
 
     def plan(self, graph: Graph) -> Plan:
-        optimized = optimize(graph, self.compiler, self.options, self.strategy)
+        strategy = self.strategy if self.choice is None else self.choice.strategy
+        optimized = optimize(graph, self.compiler, self.effective, strategy, self.note)
         launches = _launches(optimized.graph, self.compiler)
         return Plan(optimized.graph, optimized.records, input_limits(graph), looser_limits(graph), launches)
 
@@ -207,9 +307,9 @@ class Builder:
         compiler = self.compiler
         makes_rows = _makes_rows(plan.graph)
         if compiler.handles_strings and not makes_rows:
-            return compiler.compile(plan.graph, self.options)
+            return compiler.compile(plan.graph, self.effective)
         parts = partition(plan.graph)
-        device = compiler.compile(parts.device, self.options) if parts.device.outputs else None
+        device = compiler.compile(parts.device, self.effective) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
         whole = None
@@ -268,11 +368,12 @@ def _n_operators(graph: Graph) -> int:
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text, or of arrays that are large themselves, and may do so for some rows at a time."""
+    """Whether the host makes Rows of text, or of arrays that are large themselves, or computes such, and may do so for some rows at a
+    time."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    sources += [node for node in graph.nodes if node.op.in_numpy]
     return not graph.mixes_rows and any(
-        source.type.dtype == "str" or source.type.columns * NUMPY_DTYPES[source.type.dtype].itemsize > 1024
-        for source in sources
+        source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
     )
 
 
@@ -285,6 +386,34 @@ def _as_arrays(node: Node) -> Node | None:
 
 def _writes_strings(compiler: Compiler) -> bool:
     return compiler.handles_strings or isinstance(compiler, GraphExporter)
+
+
+def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
+    """The same model with other options."""
+    graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
+    return CompiledModel(model.info, model.spec, graphs, builder, model._main)
+
+
+def _data(model: CompiledModel, rows: int) -> np.ndarray[Any, Any]:
+    """Rows to measure with."""
+    graph, spec = model.graph, model.spec
+    kinds = {node.type.dtype for node in graph.inputs}
+    if (
+        len(graph.inputs) != 1
+        or spec.ndim != 2
+        or spec.frames_only
+        or kinds & {"str"}
+        or graph.inputs[0].type.columns != spec.n_features
+    ):
+        found, advice = "no X", "Rows of strings, frames or columns of several dtypes cannot be made up."
+        raise InvalidInputError(found=found, expected="some of the data that the model is for", advice=advice)
+    data = tuned.random_rows(graph, rows)
+    try:
+        getattr(model, model.methods[0])(data[:2])
+    except InvalidInputError as error:
+        found, advice = f"no X, and random rows are rejected ({error})", "Pass some of the data."
+        raise InvalidInputError(found=found, expected="rows that the model accepts", advice=advice) from error
+    return data
 
 
 def _model(contents: artifact.Contents, builder: Builder) -> CompiledModel:
@@ -346,6 +475,16 @@ def _positive(name: str, value: Any) -> int | None:
     if isinstance(value, bool) or number < 1:
         raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
     return number
+
+
+def _rows(rows: Any) -> tuple[int, ...]:
+    try:
+        counts = sorted({operator.index(count) for count in rows})
+    except TypeError:
+        counts = []
+    if not counts or counts[0] < 1:
+        raise ValueError(f"rows must be positive integers, such as (1, 1000, 100000), found {rows!r}")
+    return tuple(counts)
 
 
 def _target(target: Any, backend: str) -> dict[str, Any] | None:

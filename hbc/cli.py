@@ -1,4 +1,4 @@
-"""The command line: `hbc convert | explain | doctor`."""
+"""The command line: `hbc convert | explain | tune | doctor`."""
 
 from __future__ import annotations
 
@@ -69,12 +69,7 @@ def convert(
     from hbc.parser.files import READERS, read_model
 
     suffix = output.suffix.lower()
-    if suffix in READERS and suffix != ".onnx":  # it may well be the model itself
-        raise ArtifactError(
-            path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=".hbc, .onnx, .pt or .so"
-        )
-    if output.exists() and model.exists() and output.samefile(model):
-        raise ArtifactError(path=str(output), found="the model itself", expected="another file to write")
+    _require_new(output, model, {name for name in READERS if name != ".onnx"}, ".hbc, .onnx, .pt or .so")
     if backend is None:
         backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
@@ -83,6 +78,15 @@ def convert(
     else:
         compiled.save(output)
     typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
+
+
+def _require_new(output: Path, model: Path, refused: set[str], expected: str) -> None:
+    """Refuse to write over a model, which a file with a suffix of other libraries may well be."""
+    suffix = output.suffix.lower()
+    if suffix in refused:
+        raise ArtifactError(path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=expected)
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ArtifactError(path=str(output), found="the model itself", expected="another file to write")
 
 
 @app.command()
@@ -94,6 +98,51 @@ def explain(
     """Print what a compiled model consists of: its input, the passes that fired, the functions that a call starts, the strategy of
     every tree ensemble, and its operators before and after the passes."""
     typer.echo(hbc.load(model, backend=backend).explain(html), nl=False)
+
+
+@app.command()
+def tune(
+    model: Annotated[
+        Path, typer.Argument(help="A model saved by `hbc convert`, or what `hbc convert` takes (a pickle only with --trust).")
+    ],
+    rows: Annotated[str, typer.Option(help="Rows of the calls that matter, with commas between them.")] = "1,1000,100000",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the tuned model, to a file for hbc.load.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="tvm, torch, torchscript, onnx or numpy; by default tvm, or a saved model's own.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default cpu, or a saved model's own.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")] = False,
+) -> None:
+    """Measure on this machine how a model's trees run fastest, and keep it for later.
+
+    Tries the strategies of the backend that are not hopeless by its estimates, then threads and blocks of rows, on random rows around
+    the trees' thresholds. What it finds is kept in $HBC_CACHE (by default `hbc` in $XDG_CACHE_HOME or ~/.cache): from then on
+    `hbc convert` and `hbc.convert` with strategy auto, and `hbc.load`, choose the same on this machine for models with the same trees
+    (but for the values of leaves).
+
+    Example: `hbc tune model.txt --rows 1,1000,100000 -o model.hbc`
+    """
+    from hbc.parser.files import READERS, read_model
+
+    try:
+        counts = [int(count) for count in rows.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise ValueError(
+            f"--rows: found {rows!r}, expected positive whole numbers with commas between them, such as 1,1000,100000"
+        )
+    if output is not None:
+        _require_new(output, model, {".onnx", ".pt", ".so", *READERS}, "a name for a saved model, such as model.hbc")
+    if model.suffix.lower() in READERS:
+        found = hbc.tune(read_model(model, trust), counts, backend=backend or "tvm", device=device or "cpu")
+    else:
+        found = hbc.tune(hbc.load(model, device, backend), counts)
+    typer.echo(str(found))
+    typer.echo(f"kept in {found.path}" if found.path else "not kept")
+    if output is not None:
+        found.model.save(output)
+        typer.echo(f"{output}: {found.model!r}, {output.stat().st_size / 1e3:,.1f} kB")
 
 
 @app.command()

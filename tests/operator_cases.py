@@ -18,10 +18,12 @@ import numpy as np
 from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
+from hbc.ops.categories import HashedValues, HashText, chained
 from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
+from hbc.ops.factors import Barycentre, CoordinateDescent
 from hbc.ops.features import (
     Affine,
     Binarize,
@@ -251,6 +253,15 @@ _numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
 CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
 CASES["ScatterEntries"] = [(ScatterEntries(9), [_numbers, summable("f64", 4)])]
 CASES["Present"] = [(Present(), [rows("f64", 5)])]
+_gram = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]])
+CASES["CoordinateDescent"] = [
+    (CoordinateDescent(_gram.astype(NUMPY_DTYPES[dtype]), 0.1, 0.0, 5, seed), [rows(dtype, 3, finite=True)])
+    for dtype, seed in (("f32", -1), ("f64", 0))
+]
+_differences = np.random.default_rng(4).normal(size=(ROWS, 4, 3))
+_differences[1] = 0  # a row that all its neighbours equal
+CASES["Barycentre"] = [(Barycentre(1e-3), [_differences])]
+TOLERANCES["Barycentre"] = Tolerance(1e-3, 1e-3, "equations of the condition 1e3, solved in two ways: 1e-10 in float64")
 CASES["PresentEntries"] = [(PresentEntries(), [rows("f64", 5)])]
 
 
@@ -323,6 +334,21 @@ CASES["Categorize"] = [
         Categorize(np.array(["b", "a", "ü", ""]), nan=5, none=6, unknown=7),
         [texts(1)],
     ),
+]
+CASES["HashText"] = [(HashText(), [np.array(["a", "", "ü" * 9, "x" * 20, "y" * 40, "z" * 200], object)[indices("i64", 6, 2)]])]
+CASES["HashedValues"] = [
+    (
+        HashedValues(
+            elements=np.array([[0, 2], [1, -1]]),
+            known=np.append(
+                chained(rows("i64", 3)[:9], np.array([[0, 2], [1, -1]]))[:, :9].view(np.int64), [[0], [0]], 1
+            ).ravel(),
+            starts=np.array([0, 10, 20]),
+            of=np.array([1, 0, 1]),
+            values=np.arange(30, dtype=np.float32),
+        ),
+        [rows("i64", 3)],
+    )
 ]
 CASES["Linear"] = [
     (Linear(rows(dtype, 3, finite=True)[:5], rows(dtype, 3, finite=True)[0]), [summable(dtype, 5)]) for dtype in FLOATS

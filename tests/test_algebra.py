@@ -16,12 +16,12 @@ from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Affine, Impute, Lookup, OneHot, Standardize
+from hbc.ops.features import Affine, Clip, Impute, Lookup, OneHot, Standardize
 from hbc.ops.linear import Linear
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.optimizer.algebra import FoldLinear
 from hbc.optimizer.prune import PruneTrees
-from hbc.optimizer.simplify import MergeColumns
+from hbc.optimizer.simplify import MergeColumns, RemoveChecks
 
 ROWS = np.array(
     [
@@ -139,6 +139,11 @@ PICTURES = [
     Picture("no products where that is longer", lambda x, c: Linear(UP, np.ones(6))(check(Linear(W, B)(x))), None),
     Picture("no products of what may be infinite", lambda x, c: t.matmul(t.matmul(x, DOWN), np.ones((3, 1))), None),
     Picture(
+        "no column that becomes several",
+        lambda x, c: Linear(W, B)(t.mul(SelectColumns(np.array([1]))(x), SCALE[None])),
+        None,
+    ),
+    Picture(
         "no products that cancel",
         lambda x, c: t.matmul(t.matmul(check(x), W + 1e3), np.array([[1.0], [-1.0]])),
         None,
@@ -208,6 +213,19 @@ def test_a_shift_costs_no_more_than_the_bound(offset: float) -> None:
     exact = ((rows.astype(wide) - mean) / scale) @ weights.astype(wide)
     bound = 4 * 2.0**-53 * (1 + 2 * offset) * np.abs(weights).sum(axis=0)
     assert (np.abs(found - exact) <= bound).all()
+
+
+def test_equal_operators_are_one() -> None:
+    """Down to the sign of zero; those that nothing needs are not in the graph at all."""
+    x = Input("X", "f64", (N, 4))()
+    unused = scaled(x, 2 * OFFSET)
+    twice = t.add(t.exp(scaled(x)), t.exp(scaled(x)))
+    clipped = t.concat(
+        [Clip(0.0, 1.0)(twice), Clip(-0.0, 1.0)(twice), Clip(0.0, 1.0)(t.add(t.exp(scaled(x)), t.exp(scaled(x))))]
+    )
+    after = RemoveChecks()(Graph((x,), {"transform": (clipped,)}))
+    assert [type(node.op).__name__ for node in after.nodes] == ["Input", "Standardize", "Exp", "Add", "Clip", "Clip", "Concat"]
+    assert unused not in after.nodes
 
 
 # --- codes of every kind

@@ -1,4 +1,4 @@
-"""CatBoost: every leaf at the borders, and what is refused."""
+"""CatBoost: every leaf at the borders, categories in every form, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimators.catboost_cases import Y3, X, Z
+from estimators.catboost_cases import Y3, X, Z, categories, of_categories
 
 import hbc
+from hbc.ops.categories import HashText
+from hbc.parser.catboost import read_document
 
 catboost = pytest.importorskip("catboost")
 SETTINGS: dict[str, Any] = {"iterations": 25, "depth": 6, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
@@ -54,12 +56,102 @@ def test_saved_models_need_no_catboost(tmp_path: Path) -> None:
     np.testing.assert_allclose(hbc.load(tmp_path / "model.hbc").predict_proba(X), model.predict_proba(X), rtol=1e-9)
 
 
+def test_hashes_of_strings_of_every_length() -> None:
+    """The values of one-hot splits are hashes: those of the strings that the model was fitted on."""
+    rng = np.random.default_rng(0)
+    letters = np.array([*"abcXYZ 0123é漢😀ß\0\n"])
+    for lengths in (range(140), range(140, 210)):
+        texts = ["".join(rng.choice(letters, length)) for length in lengths]
+        X = np.array(texts * 2, object)[:, None]
+        y = np.tile(rng.normal(size=len(texts)), 2)
+        options = {**SETTINGS, "iterations": 40, "depth": 4, "one_hot_max_size": 255, "learning_rate": 1}
+        model = catboost.CatBoostRegressor(**options, cat_features=[0]).fit(X, y)
+        (feature,) = read_document(model)["features_info"]["categorical_features"]
+        assert len(feature["values"]) > 20
+        assert set(feature["values"]) <= set(HashText().evaluate(X)[:, 0].tolist())
+        np.testing.assert_allclose(hbc.convert(model, "numpy").predict(X), model.predict(X), rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def with_categories() -> Any:
+    model, _ = of_categories("CatBoostRegressor", max_ctr_complexity=2, one_hot_max_size=3)
+    return model, hbc.convert(model, "numpy")
+
+
+def forms() -> dict[str, Any]:
+    """Frames and arrays whose categories are given in every way that CatBoost takes."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame = categories(60, 2, 5)
+    integers = np.random.default_rng(3).integers(0, 5, (40, 6))
+    coded = frame.assign(text=pd.Categorical(frame.text), integer=pd.Categorical(frame.integer))
+    mixed = [1, "2", np.int8(-3), True, np.bool_(False), np.uint64(2**64 - 1)] * 10
+    columns = {
+        **{
+            f"integer as {kind}": ("integer", frame.integer.astype(kind)) for kind in ("int8", "Int64", "str", "string", object)
+        },
+        "bool": ("integer", frame.integer > 0),
+        "nullable bool": ("integer", (frame.integer > 0).astype("boolean")),
+        "large": ("integer", pd.Series([2**64 - 1, 3] * 30, dtype="uint64")),
+        "mixed": ("text", pd.Series(mixed, dtype=object)),
+        "categories of bool": ("category", pd.Categorical([True, False] * 30)),
+    }
+    return {
+        **{about: frame.assign(**{name: values}) for about, (name, values) in columns.items()},
+        "codes": coded,
+        "many rows": categories(3000, 4, 5).astype({"category": "str"}),
+        "polars": pl.from_pandas(frame.astype({"category": "str"})),
+        "objects": frame.to_numpy(object),
+        "lists": frame.to_numpy(object).tolist(),
+        "no rows": frame[:0],
+        **{f"array of {kind.__name__}": integers.astype(kind) for kind in (np.int64, np.uint8, bool)},
+        "sparse": pytest.importorskip("scipy.sparse").csr_matrix(integers),
+    }
+
+
+def test_every_form_of_categories(with_categories: Any) -> None:
+    model, compiled = with_categories
+    for about, data in forms().items():
+        np.testing.assert_allclose(compiled.predict(data), model.predict(data), rtol=1e-9, err_msg=about)
+
+
+def test_what_is_no_category(with_categories: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    model, compiled = with_categories
+    frame = categories(4, 2)
+    wrong = [pd.Series(["a", value, "b", "c"], dtype=object) for value in (None, np.nan, pd.NA, 1.0, np.float32(2), 2**64)]
+    wrong += [[1.0, 2.0, 3.0, 4.0], pd.Categorical(["a", None, "b", "c"]), pd.Series([1, None, 2, 3], dtype="Int64")]
+    for name in ("text", "same"):  # a column that no tree reads, too
+        for values in wrong:
+            data = frame.assign(**{name: values})
+            with pytest.raises((catboost.CatBoostError, TypeError, OverflowError)):
+                model.predict(data)
+            with pytest.raises(hbc.InvalidInputError, match=name):
+                compiled.predict(data)
+    with pytest.raises(hbc.InvalidInputError):
+        compiled.predict(np.zeros((3, 6)))
+
+
+def test_categories_are_saved(with_categories: Any, tmp_path: Path) -> None:
+    _, compiled = with_categories
+    compiled.save(tmp_path / "model.hbc")
+    X = categories(50, 5, 3)
+    np.testing.assert_array_equal(hbc.load(tmp_path / "model.hbc").predict(X), compiled.predict(X))
+
+
 def test_what_is_refused() -> None:
-    categories = np.where(np.nan_to_num(X[:, :1]) > 0, "a", "b").astype(object)
-    frame = np.concatenate([categories, X.astype(object)], axis=1)
-    one_hot = catboost.CatBoostRegressor(**SETTINGS, cat_features=[0]).fit(frame, Z + (categories[:, 0] == "a"))
-    with pytest.raises(hbc.UnsupportedOperatorError, match="OneHotFeature"):
-        hbc.convert(one_hot, "numpy")
+    two = ["Borders:TargetBorderCount=3", "Borders:TargetBorderCount=1"]
+    with pytest.raises(hbc.UnsupportedOperatorError, match="several binarizations"):
+        hbc.convert(of_categories("CatBoostRegressor", simple_ctr=two)[0], "numpy")
+    for loss in ("MultiRMSE", "SurvivalAft"):
+        options = {**SETTINGS, "iterations": 5, "loss_function": loss, "cat_features": ["text"]}
+        frame = categories(100, 0)[["text", "x"]]
+        targets = np.stack([np.arange(100), np.arange(100) + 1], axis=1)
+        with pytest.raises(hbc.UnsupportedOperatorError, match="several targets"):
+            hbc.convert(catboost.CatBoost(options).fit(frame, targets), "numpy")
+    texts = np.array([["some words"], ["other words"], ["some other"], ["words"]] * 50, object)
+    of_texts = catboost.CatBoostClassifier(**SETTINGS, text_features=[0]).fit(texts, [0, 1, 0, 1] * 50)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="text features"):
+        hbc.convert(of_texts, "numpy")
     log_loss = catboost.CatBoostClassifier(**SETTINGS, loss_function="MultiLogloss").fit(
         X, np.stack([Z > 0, Z > 1], 1).astype(int)
     )

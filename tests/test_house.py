@@ -173,8 +173,8 @@ def test_every_operator_says_what_it_is() -> None:
 
 
 HOST_OPERATORS = {
-    *("ImputeText", "MissingText", "Analyze", "CountTerms", "CountItems", "HashTerms", "HashItems"),
-    *("CoordinateDescent", "MultiplicativeUpdates", "Topics"),
+    *("ImputeText", "MissingText", "Analyze", "CountTerms", "CountItems", "HashTerms", "HashItems", "HoldsLabels", "HashText"),
+    *("HashedValues", "CoordinateDescent", "MultiplicativeUpdates", "Topics"),
 }
 """Operators on strings, lists and dicts alone, and those that iterate in numpy: they never reach a device, so they have no lowering."""
 

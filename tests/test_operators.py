@@ -91,6 +91,8 @@ def test_lowering_agrees_with_the_operator(name: str) -> None:
     graph, arrays = graph_of(op, operands)
     if any(node.type.dtype == "str" for node in graph.nodes):
         return  # strings are never lowered: the host computes them
+    if op.level == "model" and type(op).lower is Operator.lower:
+        return  # nor is what it computes whatever the backend: HOST_OPERATORS in test_house.py
     if getattr(op, "strategy", "") == "auto":
         return  # the optimizer has to choose first
     lowered = rewrite(graph, lambda node: node.op.lower(*node.inputs) if node.op.level == "model" else None)

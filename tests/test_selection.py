@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from operator_cases import CASES, Fixed
 from random_trees import stump
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+import hbc
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.types import N, type_of
 from hbc.ops import tensor as t
@@ -164,6 +171,26 @@ def test_every_operator_before_a_selection(name: str) -> None:
                 same = str if found.dtype.kind == "O" else found.dtype  # a NaN among objects is equal to itself only
                 np.testing.assert_array_equal(found.astype(same), whole[:, chosen].astype(same))
             assert len(after.nodes) <= len(before.nodes) + len(inputs)
+
+
+def test_strings_that_nobody_reads_are_not_encoded_but_still_validated() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=60), "s": rng.choice(["a", "b", "c"], 60), "t": rng.choice(["u", "v"], 60)})
+    columns = ColumnTransformer([("numbers", StandardScaler(), ["x"]), ("texts", OneHotEncoder(), ["s", "t"])])
+    labels = (frame["s"] == "a") ^ (rng.random(60) < 0.1)
+    model = make_pipeline(columns, SelectKBest(k=1), LogisticRegression()).fit(frame, labels)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_allclose(compiled.predict_proba(frame), model.predict_proba(frame))
+    graph = next(variant.plan.graph for variant in compiled.variants.values() if "f64" in variant.kinds)
+    operators = [type(node.op).__name__ for node in graph.nodes]
+    assert operators.count("Categorize") == 1
+    assert "Standardize" not in operators
+    spoils = {"missing": frame.drop(columns="t"), "unknown": frame.assign(t="never seen"), "infinity": frame.assign(x=np.inf)}
+    for message, spoilt in spoils.items():
+        with pytest.raises(ValueError, match=message):
+            model.predict_proba(spoilt)
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.predict_proba(spoilt)
 
 
 @dataclass

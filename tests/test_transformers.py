@@ -99,3 +99,26 @@ def test_a_binarizer_of_two_classes_rejects_others() -> None:
     """With a third label, the source's result would have two columns."""
     with pytest.raises(hbc.InvalidInputError):
         hbc.convert(LabelBinarizer().fit(["no", "yes"]), "numpy").transform(np.array(["no", "perhaps"]))
+
+
+def test_unknown_labels_are_warned_of_once() -> None:
+    """The source's own words, for all rows of a call together, although the host computes texts a few thousand rows at a time."""
+    from sklearn.preprocessing import MultiLabelBinarizer
+
+    model = MultiLabelBinarizer().fit([("red", "blue")])
+    sets = [("red", "pink")] * 5000 + [(2, None)]
+    with pytest.warns(UserWarning, match="unknown class") as expected:
+        indicators = model.transform(sets)
+    with pytest.warns(UserWarning, match="unknown class") as found:
+        np.testing.assert_array_equal(hbc.convert(model, "numpy").transform(sets), indicators)
+    assert [str(warning.message) for warning in found] == [str(warning.message) for warning in expected]
+
+
+@pytest.mark.parametrize("sets", [[1, 2], [None], [[["red"]]], "red", {"red": 1}])
+def test_what_is_no_set_of_labels(sets: object) -> None:
+    from sklearn.preprocessing import MultiLabelBinarizer
+
+    with pytest.raises(hbc.InvalidInputError, match="labels"):
+        hbc.convert(MultiLabelBinarizer().fit([("red", "blue")]), "numpy").transform(sets)
+    with pytest.raises(hbc.UnsupportedOperatorError, match=r"label \(1, 2\) is of type tuple"):
+        hbc.convert(MultiLabelBinarizer().fit([[(1, 2)]]), "numpy")

@@ -154,6 +154,21 @@ def test_bounded_calls(dtype: DType, threads: int) -> None:
                     np.testing.assert_array_equal(executable.run("predict", [spoilt])[0], -spoilt)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_missing_numbers_are_within_bounds(dtype: DType) -> None:
+    x = Input("X", dtype, ("N", 30))()
+    direct = COMPILER.compile(Graph((x,), {"predict": (t.neg(x),)}), CompileOptions(threads=1)).direct("predict", 1e20, True)
+    assert direct is not None
+    for n in (1, 17):
+        for place in ((0, 0), (n - 1, 29), (n // 2, 15)):
+            data = rows(n, 30).astype(NUMPY_DTYPES[dtype])
+            data[place] = np.nan
+            np.testing.assert_array_equal(direct(data, n), -data)
+            for bad in (np.inf, -np.inf, 2e10):
+                data[n // 2, 16] = bad
+                assert direct(data, n) is None
+
+
 def test_where_there_is_no_shorter_way() -> None:
     x, y = Input("X", "f32", ("N", 2))(), Input("Y", "i64", ("N", 2))()
     assert COMPILER.compile(Graph((x,), {"p": (x, t.neg(x))}), SINGLE).direct("p", None) is None

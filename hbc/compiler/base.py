@@ -16,12 +16,14 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What the caller of `hbc.convert` chose. `target` is a TVM target as a dict; `batch_size` only a hint."""
+    """What the caller of `hbc.convert` chose. `target` is a TVM target as a dict; `batch_size` only a hint. `block`, rows that are computed
+    together, is chosen by `hbc tune` alone."""
 
     device: str = "cpu"
     threads: int | None = None
     target: Mapping[str, Any] | None = None
     batch_size: int | None = None
+    block: int | None = None
 
 
 @runtime_checkable
@@ -46,11 +48,11 @@ Direct = Callable[..., Array | None]
 class DirectExecutable(Protocol):
     """An executable with a shorter way than `run` for methods of one input and one output."""
 
-    def direct(self, method: str, bound: float | None) -> Direct | None:
+    def direct(self, method: str, bound: float | None, missing: bool = False) -> Direct | None:
         """A function for a C-contiguous, aligned, writeable array of the input's dtype and shape, and the number of its rows
         (at least one). It returns the result, in new memory or in `out`: an array with that property, of the result's dtype and shape.
         With a bound it returns None, having computed nothing of use, if the sum of the squares of the array, or of some of its rows,
-        is not at most that. None where there is no such way."""
+        is not at most that (`missing`: of its numbers, NaN being none). None where there is no such way."""
         ...
 
     def prepared(self, array: Array) -> Any:
@@ -80,6 +82,17 @@ class Compiler(Protocol):
 
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
         """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
+        ...
+
+
+@runtime_checkable
+class Estimates(Protocol):
+    """A compiler that knows about how long the strategies take. `blocks`: rows of a block that `hbc tune` tries."""
+
+    blocks: tuple[int, ...]
+
+    def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
+        """Nanoseconds a call on a CPU, for each number of rows, of the strategies for a tree ensemble that are worth a trial."""
         ...
 
 

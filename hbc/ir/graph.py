@@ -127,9 +127,9 @@ class Operator:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal keys mean equal operators: arrays are compared by dtype, shape and bits (so NaN equals NaN)."""
+        """Equal keys mean equal operators: arrays are compared by dtype, shape and bits (so NaN equals NaN, and 0.0 is not -0.0)."""
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return (type(self).__name__, *(array_key(v) if isinstance(v, np.ndarray) else v for v in values))
+        return (type(self).__name__, *map(_parameter_key, values))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and self.key == other.key
@@ -154,6 +154,12 @@ def frozen(array: Array) -> Array:
     array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
     array.setflags(write=False)
     return array
+
+
+def _parameter_key(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return array_key(value)
+    return float(value).hex() if isinstance(value, float) else value
 
 
 def array_key(array: Array) -> tuple[Any, ...]:

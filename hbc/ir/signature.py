@@ -31,7 +31,8 @@ class InputSpec:
     `narrow_as_f32`: bool and integers of 8 and 16 bits give what they give as float32. `float_entries`: sparse matrices must be floats.
     `own_dtype`: what `transform` returns of an array has its dtype.
     `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
-    `items`: "documents" (strings), "dicts" or "lists" for models that take a sequence of these instead of a matrix.
+    `items`: "documents" (strings), "dicts", "lists" or "sets" for models that take a sequence of these instead of a matrix.
+    `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
 
@@ -54,6 +55,7 @@ class InputSpec:
     narrow_as_f32: bool = False
     float_entries: bool = False
     own_dtype: bool = False
+    digits: tuple[int, ...] = ()
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

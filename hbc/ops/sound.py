@@ -13,7 +13,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns
 from hbc.ops.curves import BSplines
 from hbc.ops.features import Lookup, Polynomial
 from hbc.ops.nearest import Scatter, Smallest
-from hbc.ops.text import CountItems, CountTerms
+from hbc.ops.text import CountItems, CountTerms, HoldsLabels
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 Span = tuple[int, int] | None
@@ -59,6 +59,8 @@ def _require_indices(node: Node, operands: list[Span]) -> None:
             _require(op.degree >= 0, f"splines of degree {op.degree}")
         case CountTerms() | CountItems() as op:
             _require(_within(op.columns, -1, op.width - 1), f"columns beyond {op.width}")
+        case HoldsLabels() as op:
+            _require(_within(op.columns, 0, len(op.columns) - 1), "columns of labels that are not there")
 
 
 def _require_trees(op: TreeEnsemble) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, repeat
@@ -402,6 +403,61 @@ def _places(signed: Array, width: int, alternate: bool) -> tuple[Array, Array]:
     # The source's own rule for -2**31, whose absolute value no int32 is.
     column = np.where(wide == -(2**31), (2147483647 - (width - 1)) % width, np.abs(wide) % width)
     return column, np.where(wide >= 0, 1.0, -1.0) if alternate else np.ones(len(wide))
+
+
+# --- sets of labels --------------------------------------------------------------------------------------------------
+
+
+@operator
+class HoldsLabels(_Maker):
+    """y[N, K] = 1 where x[N], a sequence or a set of labels, holds label k, else 0; i64. The labels are those of `terms` (strings, packed:
+    see `pack`), then integers i64, then floats f64; columns[K] are their columns. Labels that are none of these are left
+    out, with one warning for all of a call (MultiLabelBinarizer.transform)."""
+
+    terms: Array
+    ends: Array
+    integers: Array
+    floats: Array
+    columns: Array
+
+    mixes_rows = True  # in that warning
+
+    def infer(self, x: TensorType) -> TensorType:
+        _require_objects(x)
+        return TensorType("i64", (x.shape[0], len(self.columns)))
+
+    def column_of(self) -> dict[Any, int]:
+        """The column of each label."""
+
+        def made() -> dict[Any, int]:
+            labels = [*unpack(self.terms, self.ends), *self.integers.tolist(), *self.floats.tolist()]
+            return dict(zip(labels, self.columns.tolist(), strict=True))
+
+        return _once(self, made)
+
+    def rows_of(self, x: Array) -> Rows:
+        sets = [_labels(item) for item in x.tolist()]
+        labels = list(chain.from_iterable(sets))
+        try:
+            column = np.fromiter(map(self.column_of().get, labels, repeat(-1)), np.int64, len(labels))
+        except TypeError as error:  # a list, for one, has no hash
+            raise InvalidInputError(found=f"labels that cannot be in a set ({error})", expected="labels", where="X") from error
+        known = column >= 0
+        if not known.all():
+            unknown = {labels[i] for i in np.flatnonzero(~known)}
+            warnings.warn(f"unknown class(es) {sorted(unknown, key=str)} will be ignored", UserWarning, stacklevel=2)
+        y = summed_rows(_lengths(sets)[known], column[known], None, len(sets), len(self.columns), np.dtype(np.int64))
+        return y.with_data(np.ones_like(y.data))
+
+
+def _labels(item: Any) -> Any:
+    if isinstance(item, (list, tuple, set, frozenset)):
+        return item
+    try:
+        return list(item)
+    except TypeError as error:
+        found = f"{item!r:.60} (of type {type(item).__name__})"
+        raise InvalidInputError(found=found, expected="a set of labels for every row", where="X") from error
 
 
 # --- weights -----------------------------------------------------------------------------------------------------------

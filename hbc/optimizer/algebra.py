@@ -55,10 +55,12 @@ class FoldLinear:
     `Linear(Concat(x, OneHot(codes)))` → `Add(Linear'(x), Sum(Take(rows of weights, codes)))`.
     """
 
+    notes: list[str] = field(default_factory=list)
+
     def __call__(self, graph: Graph) -> Graph:
         folded, turn, fired = rewrite(graph, lambda node: None), 0, False  # equal operands are one, before readers are counted
         while turn < len(_TURNS):
-            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn])
+            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn], self.notes)
             folded = rewrite(folded, step)
             turn = 0 if step.fired else turn + 1
             fired = fired or step.fired
@@ -112,6 +114,7 @@ class _Step:
     readers: Readers
     jumping: set[Node]
     turn: Callable[[_Step, Node], Node | None]
+    notes: list[str]
     fired: bool = field(default=False)
 
     def __call__(self, node: Node) -> Node | None:
@@ -134,6 +137,7 @@ class _Step:
             coded = self._one_hot(part)
             if coded is not None:
                 tables.append(coded)
+                self.notes.append(f"{len(coded[0].source)} one-hot columns are looked up by {coded[1].type.columns} codes")
                 continue
             folded = self._before_product(part, intercept is not None)
             if folded is not None:
@@ -169,16 +173,15 @@ class _Step:
             both = _product_of(chosen, weights, dtype)
             if both is None or (shift is not None and not self._may_shift(value, has_intercept)):
                 return None
+            self.notes.append(f"products with {_size(chosen)} and {_size(weights)} weights became one with {_size(both)}")
             more = np.zeros(weights.shape[1]) if shift is None else part.chosen(shift.astype(np.float64)) @ weights
             return _Part(_past(x)[0], None, both, False), more
         mapped = _as_map(value)
         if mapped is None:
             return None
         x, by_column = mapped
-        if x.type.dtype != dtype:
-            return None
-        centred = _centred(value, by_column)
         if not by_column.fits(dtype):
+            centred = _centred(value)
             if centred is None or len(self.readers[value]) > 1:
                 return None
             x, by_column = centred, Map(by_column.slope, np.zeros(1), np.zeros(1), True)
@@ -190,6 +193,7 @@ class _Step:
         scaled = _scaled(weights, slope, dtype)
         if scaled is None:
             return None
+        self.notes.append(f"a product with {_size(weights)} weights took over what scales its operand")
         return _Part(x, part.columns, scaled, False), shift @ weights
 
     def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:
@@ -222,7 +226,7 @@ class _Step:
             return None
         value, by_column = mapped
         product = _as_product(value)
-        if product is None or value.type != node.type or len(self.readers[value]) > 1:
+        if product is None or len(self.readers[value]) > 1:
             return None
         x, weights, intercept = product
         scaled = _scaled(weights.astype(np.float64).T, by_column.slope, node.type.dtype)
@@ -241,7 +245,7 @@ class _Step:
         if outer is None or node.type.dtype != "f64" or not self._is_absorbed(node):
             return None
         inner = _as_map(outer[0])
-        if inner is None or inner[0].type != node.type or len(self.readers[outer[0]]) > 1:
+        if inner is None or len(self.readers[outer[0]]) > 1:
             return None
         both = inner[1].then(outer[1])
         if not both.fits("f64"):
@@ -349,9 +353,12 @@ def _parts(x: Node, weights: Array, finite: bool = False) -> list[_Part]:
 
 def _as_map(node: Node) -> tuple[Node, Map] | None:
     """(x, map) of what changes a matrix of floats by columns: its operand without checks, of the same type."""
+    found = _read_map(node) if node.type.is_float and len(node.type.shape) == 2 and node.inputs else None
+    return found if found is not None and found[0].type == node.type else None
+
+
+def _read_map(node: Node) -> tuple[Node, Map] | None:
     op = node.op
-    if not node.type.is_float or len(node.type.shape) != 2 or not node.inputs:
-        return None
     x, _ = _past(node.inputs[0])
     zero, one = np.zeros(1), np.ones(1)
     with np.errstate(all="ignore"):
@@ -397,7 +404,7 @@ def _row(node: Node, result: Node) -> Array | None:
     return node.op.value.astype(np.float64).reshape(-1)
 
 
-def _centred(value: Node, by_column: Map) -> Node | None:
+def _centred(value: Node) -> Node | None:
     """x - offset of a Standardize, whose scale alone a product can take over whatever the offset is."""
     op = value.op
     if not isinstance(op, Standardize) or op.offset is None or op.scale is None:
@@ -406,6 +413,10 @@ def _centred(value: Node, by_column: Map) -> Node | None:
 
 
 # --- parameters
+
+
+def _size(weights: Array) -> str:
+    return " · ".join(map(str, weights.shape))
 
 
 def _is_safe(values: Array, dtype: str) -> bool:

@@ -43,7 +43,7 @@ class Optimized:
     records: tuple[PassRecord, ...]
 
 
-def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto") -> Optimized:
+def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto", tuned: str = "") -> Optimized:
     """Every pass on a parsed graph, down to what the compiler runs. The graph is verified before and after each pass; an error
     names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes,
     with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
@@ -51,12 +51,12 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     passes: tuple[Pass, ...] = (
         PruneTrees(notes),  # first: what is only read by branches that no row reaches is not computed
         PushSelection(),  # early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
-        FoldLinear(),  # before RemoveChecks: what was checked is finite
+        FoldLinear(notes),  # before RemoveChecks: what was checked is finite
         RemoveChecks(),  # before the others: checks stand between operators that later passes match together
         NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
-        ChooseStrategy(compiler, options, strategy, notes),  # before lowering, which follows the choice
+        ChooseStrategy(compiler, options, strategy, notes, tuned),  # before lowering, which follows the choice
         CategoriesIntoTrees(compiler, notes),  # after the choice: a scan tests sets as fast as numbers, a walk does not
         Lower(compiler),
         FoldConstants(),  # last: lowering makes constants out of parameters

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbc.ir.graph import Graph, Node
+from hbc.ir.graph import Graph
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -28,20 +28,19 @@ class PruneTrees:
     notes: list[str]
 
     def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._prune)
+        trees = {id(node.op): node.op for node in graph.nodes if type(node.op) is TreeEnsemble and node.op.output == "sum"}
+        pruned = {key: after for key, op in trees.items() if (after := self._pruned(op)) is not op}
+        if not pruned:
+            return graph
+        return rewrite(graph, lambda node: pruned[id(node.op)](*node.inputs) if id(node.op) in pruned else None)
 
-    def _prune(self, node: Node) -> Node | None:
-        op = node.op
-        if type(op) is not TreeEnsemble or op.output != "sum":
-            return None
+    def _pruned(self, op: TreeEnsemble) -> TreeEnsemble:
         after = without_equal_trees(without_constants(without_branches(op)))
-        if after is op:
-            return None
         splits, left = (int((trees.feature >= 0).sum()) for trees in (op, after))
-        self.notes.append(
-            f"{op.n_trees - after.n_trees} of {op.n_trees} trees and {splits - left} of {splits} splits were not needed"
-        )
-        return after(node.inputs[0])
+        if after is not op:
+            trees = op.n_trees - after.n_trees
+            self.notes.append(f"{trees} of {op.n_trees} trees and {splits - left} of {splits} splits were not needed")
+        return after
 
 
 # --- branches

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hbc.compiler.base import CompileOptions, Compiler
+from hbc.compiler.base import CompileOptions, Compiler, Estimates
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.ops.tree import TreeEnsemble
@@ -12,12 +13,14 @@ from hbc.ops.tree import TreeEnsemble
 
 @dataclass(frozen=True)
 class ChooseStrategy:
-    """`TreeEnsemble(strategy="auto")` → the caller's strategy, or the one that the compiler recommends; `notes` says which and why."""
+    """`TreeEnsemble(strategy="auto")` → the caller's strategy, or the one that the compiler recommends; `notes` says which and why.
+    tuned: what `hbc tune` found, if the strategy is its choice."""
 
     compiler: Compiler
     options: CompileOptions
     strategy: str
     notes: list[str]
+    tuned: str = ""
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, self._choose)
@@ -26,11 +29,31 @@ class ChooseStrategy:
         op = node.op
         if not isinstance(op, TreeEnsemble) or op.strategy != "auto":
             return None
-        chosen, reason = self.strategy, "asked for by the caller"
+        chosen, reason = self.strategy, self.tuned or "asked for by the caller"
         if chosen == "auto":
             chosen, reason = self.compiler.choose_strategy(op, self.options)
+            reason += f"; {self.tuned}" * bool(self.tuned)
         self.notes.append(
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
             f"{chosen} ({reason})"
         )
         return replace(op, strategy=chosen)(*node.inputs)
+
+
+HOPELESS = 6.0
+"""Times the least estimate, for all numbers of rows: not worth a measurement."""
+
+
+def worth_measuring(
+    compiler: Estimates, ensembles: Sequence[TreeEnsemble], options: CompileOptions, rows: Sequence[int], known: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """ "auto" and the strategies that `hbc tune` measures; those that it leaves out, with the reason."""
+    total: dict[str, list[float]] = {}
+    for op in ensembles:
+        for name, times in compiler.estimates(op, options, rows).items():
+            total[name] = [a + b for a, b in zip(total.get(name, [0.0] * len(rows)), times, strict=True)]
+    least = [min(column) for column in zip(*total.values(), strict=True)]
+    behind = {name: min(time / best for time, best in zip(times, least, strict=True)) for name, times in total.items()}
+    left_out = {name: "not for trees like these" for name in known if name not in total}
+    left_out |= {name: f"estimated {times:.0f} times as long as others" for name, times in behind.items() if times > HOPELESS}
+    return ["auto", *(name for name in total if name not in left_out)], left_out

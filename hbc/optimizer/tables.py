@@ -134,6 +134,7 @@ def _rows(values: Array, op: OneHot, weights: Array) -> Array:
     order = np.argsort(op.value, kind="stable")
     rows = np.zeros((len(values), weights.shape[1]))
     first, last = (np.searchsorted(op.value[order], values, side) for side in ("left", "right"))
-    for i, (start, end) in enumerate(zip(first, last, strict=True)):
-        rows[i] = weights[order[start:end]].sum(axis=0, dtype=np.float64)
+    for k in range(int((last - first).max(initial=0))):  # of one column of codes a value is nearly always in one
+        inside = first + k < last
+        rows[inside] += weights[order[first[inside] + k]]
     return rows

@@ -1,7 +1,7 @@
-"""CatBoost: CatBoostClassifier, CatBoostRegressor, CatBoostRanker and CatBoost, over numbers.
+"""CatBoost: CatBoostClassifier, CatBoostRegressor, CatBoostRanker and CatBoost, over numbers and categories.
 
 Models are read from CatBoost's own JSON (`save_model(format="json")`). Every number is compared as float32 with `x > border`
-(catboost/libs/model/cpu/quantization.h); leaves are added in float64.
+(catboost/libs/model/cpu/quantization.h); leaves are added in float64. Categories: see catboost_categories.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import tempfile
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
-from hbc.parser.boosting import staged
-from hbc.parser.frame import Refusal
-from hbc.parser.registry import Described, Result, converts, describes
+from hbc.parser.boosting import PlaneTable, staged
+from hbc.parser.catboost_categories import Categories
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.registry import Described, Result, converts, describes, digits_are_categories, public_name, read_once
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")
@@ -31,19 +34,26 @@ LOGISTIC = ("Logloss", "CrossEntropy")
 NAN_GOES_RIGHT = {"AsIs": False, "AsFalse": False, "AsTrue": True}
 
 
+def read_document(model: Any) -> dict[str, Any]:
+    for kind in ("text", "embedding"):
+        if getattr(model, f"get_{kind}_feature_indices")():
+            raise Refusal(f"it has {kind} features.", "Make numbers of them before, and fit it on these.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.json"
+        model.save_model(str(path), format="json")
+        return dict(json.loads(path.read_text()))
+
+
 @dataclass(frozen=True)
 class Machine:
-    """The document of a model, over x: f32[N, F]."""
+    """The document of a model, over the columns that it was fitted on."""
 
     model: Any
-    x: Node
+    given: Node | Frame
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.json"
-            self.model.save_model(str(path), format="json")
-            return dict(json.loads(path.read_text()))
+        return read_once(read_document, self.model)
 
     @cached_property
     def loss(self) -> str:
@@ -56,12 +66,52 @@ class Machine:
         return np.asarray(self.document["scale_and_bias"][1], np.float64)
 
     @cached_property
-    def columns(self) -> dict[int, tuple[int, bool]]:
-        """The column of x for every float feature, and whether NaN is greater than every border."""
+    def _categorical(self) -> list[int]:
+        """The columns of categories, in the order of CatBoost's own numbers for them."""
+        features = sorted(self.document["features_info"].get("categorical_features", []), key=itemgetter("feature_index"))
+        return [feature["flat_feature_index"] for feature in features]
+
+    @cached_property
+    def _numeric(self) -> list[int]:
+        return [i for i in range(len(as_frame(self.given))) if i not in self._categorical]
+
+    @cached_property
+    def _columns(self) -> dict[int, tuple[int, bool]]:
+        """The column among the numbers for every float feature, and whether NaN is greater than every border."""
+        place = {flat: i for i, flat in enumerate(self._numeric)}
         return {
-            feature["feature_index"]: (feature["flat_feature_index"], NAN_GOES_RIGHT[feature["nan_value_treatment"]])
+            feature["feature_index"]: (place[feature["flat_feature_index"]], NAN_GOES_RIGHT[feature["nan_value_treatment"]])
             for feature in self.document["features_info"].get("float_features", [])
         }
+
+    @cached_property
+    def _numbers(self) -> Node | None:
+        """f32[N, F]"""
+        if not self._categorical:
+            return t.cast(as_matrix(self.given), "f32")
+        return t.cast(as_frame(self.given).select(self._numeric).matrix(), "f32") if self._numeric else None
+
+    @cached_property
+    def _categories(self) -> Categories:
+        frame = as_frame(self.given)
+        frame.need_strings(self._categorical)
+        chosen = frame.select(self._categorical)
+        digits_are_categories(chosen)
+        texts = Check(public_name(type(self.model)), min_rows=0)(chosen.matrix(strings=True))
+        return Categories(self.document, texts, self._numbers, len(self._numeric), self._columns)
+
+    @cached_property
+    def _planes(self) -> PlaneTable:
+        """The tests of one-hot splits, filled as the trees are read."""
+        return PlaneTable(len(self._numeric) + (self._categories.n_columns if self._categorical else 0), sets_go_left=False)
+
+    @cached_property
+    def x(self) -> Node:
+        """What the trees read, f32[N, …]: numbers, what is computed of categories, and the tests of these."""
+        self.ensemble  # noqa: B018
+        blocks = [] if self._numbers is None else [self._numbers]
+        blocks += [self._categories.columns()] if self._categorical and self._categories.n_columns else []
+        return self._planes.behind(t.concat(blocks))
 
     @cached_property
     def ensemble(self) -> TreeEnsemble:
@@ -77,17 +127,19 @@ class Machine:
 
     def _split(self, split: dict[str, Any]) -> tuple[int, np.float32, bool]:
         """The column, the border, and whether NaN goes left (to the side of small numbers)."""
-        kind = split["split_type"]
-        if kind != "FloatFeature":
-            raise Refusal(
-                f"it splits by {kind}: categories are in the model by their hashes only.",
-                "Encode categories before (OrdinalEncoder, OneHotEncoder, TargetEncoder), and fit on numbers.",
-            )
-        column, nan_goes_right = self.columns[split["float_feature_index"]]
-        border = np.float32(split["border"])
-        if np.isnan(border):
-            raise Refusal("it has a border that is NaN.")
-        return column, border, not nan_goes_right
+        match split["split_type"]:
+            case "FloatFeature":
+                column, nan_goes_right = self._columns[split["float_feature_index"]]
+                border = np.float32(split["border"])
+                if np.isnan(border):
+                    raise Refusal("it has a border that is NaN.")
+                return column, border, not nan_goes_right
+            case "OneHotFeature":
+                column, code = self._categories.test(split)
+                return self._planes.add(column, np.array([code]), missing_left=True), np.float32(0.5), True
+            case "OnlineCtr":
+                return self._categories.statistic(split), np.float32(split["border"]), True
+        raise Refusal(f"it splits by {split['split_type']}, which hbc does not know.", "Fit it on numbers and categories.")
 
     def _oblivious(self, tree: dict[str, Any], dim: int) -> Tree:
         """A perfect tree whose levels test one split each, the last first: leaf numbers are CatBoost's, bit i being split i."""
@@ -147,10 +199,6 @@ class Machine:
         return {"calc_leaf_indexes": replace(self.ensemble, output="leaf", exact=False)(self.x)}
 
 
-def machine(m: Any, x: Node) -> Machine:
-    return Machine(m, t.cast(x, "f32"))
-
-
 def flat(value: Node) -> Node:
     """Without the last axis, where it has one place."""
     return t.reshape(value, *value.type.shape[:-1]) if value.type.shape[-1] == 1 else value
@@ -164,16 +212,16 @@ def _columns(m: Any) -> Described:
     )
 
 
-@converts("catboost.CatBoost", "catboost.CatBoostRanker")
-def catboost_model(m: Any, x: Node) -> Result:
+@converts("catboost.CatBoost", "catboost.CatBoostRanker", frame=True)
+def catboost_model(m: Any, x: Node | Frame) -> Result:
     """`predict`: the raw sums."""
-    over = machine(m, x)
+    over = Machine(m, x)
     return {**{f"{prefix}predict": flat(raw) for prefix, raw in over.raw.items()}, **over.others()}
 
 
-@converts("catboost.CatBoostRegressor")
-def catboost_regressor(m: Any, x: Node) -> Result:
-    over = machine(m, x)
+@converts("catboost.CatBoostRegressor", frame=True)
+def catboost_regressor(m: Any, x: Node | Frame) -> Result:
+    over = Machine(m, x)
     if over.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
         raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
     raw, stages = over.raw.values()
@@ -186,9 +234,9 @@ def catboost_regressor(m: Any, x: Node) -> Result:
     return {"predict": flat(raw), **outputs}
 
 
-@converts("catboost.CatBoostClassifier")
-def catboost_classifier(m: Any, x: Node) -> Result:
-    over = machine(m, x)
+@converts("catboost.CatBoostClassifier", frame=True)
+def catboost_classifier(m: Any, x: Node | Frame) -> Result:
+    over = Machine(m, x)
     outputs = {f"{prefix}{method}": out for prefix, raw in over.raw.items() for method, out in _classes(m, over, raw).items()}
     return {**outputs, **over.others()}
 

@@ -12,6 +12,8 @@ from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
+from hbc.ops.categories import HashText
+from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.ops.features import OneHot
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
@@ -171,6 +173,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         )
         apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
+        digits = np.flatnonzero(_by_column([(x, 1) for x in context.digits], inputs, current))
+        spec = replace(spec, digits=tuple(sorted(set(digits.tolist()) - _otherwise_read(graph, inputs, current))))
         groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
         spec = replace(spec, dates=tuple(sorted({*spec.dates, *filter(None, groups)})))
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)
@@ -203,6 +207,15 @@ def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node]
             if column is not None:
                 bits[column] = max(bits[column], least)
     return bits
+
+
+def _otherwise_read(graph: Graph, inputs: Sequence[Node], kinds: Kinds) -> set[int]:
+    """The columns of strings that others read than HashText, to which any string is as good as another."""
+    kept = (Check, Concat, SelectColumns)
+    readers = [(node.op, source) for node in graph.nodes for source in node.inputs if source.type.dtype == "str"]
+    others = [source for op, source in readers if not isinstance(op, (HashText, *kept)) or isinstance(op, CheckValues)]
+    others += [node for group in graph.outputs.values() for node in group if node.type.dtype == "str"]
+    return set(np.flatnonzero(_by_column([(x, 1) for x in others], inputs, kinds)).tolist())
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:

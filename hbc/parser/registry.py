@@ -117,7 +117,7 @@ def sparse_class() -> str:
 
 
 def items_of(model: Any) -> str:
-    """What the rows of a model's input are: "documents", "dicts", "lists", or "" for those of a matrix."""
+    """What the rows of a model's input are: "documents", "dicts", "lists", "sets", or "" for those of a matrix."""
     return ITEMS.get(public_name(type(model)), lambda _: "")(model)
 
 
@@ -219,6 +219,7 @@ class _Context:
     absent_is_missing: bool = False
     rejects_sparse: bool = False
     none_apart: list[Node | Frame] = field(default_factory=list)
+    digits: list[Node | Frame] = field(default_factory=list)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     rounds_sparse: bool = False
     widened: list[Node | Frame] = field(default_factory=list)
@@ -414,6 +415,12 @@ def absent_values_are_missing() -> None:
 def none_is_not_nan(x: Node | Frame) -> None:
     """Called by converters of estimators that tell None from NaN among Python objects: None is rejected where x is the model's input."""
     _context.get().none_apart.append(x)
+
+
+def digits_are_categories(x: Node | Frame) -> None:
+    """Called by converters of estimators that take integers and bool among strings, as their decimal digits, where x are columns of
+    strings of the model's input. It counts where nobody else reads these."""
+    _context.get().digits.append(x)
 
 
 ANY_INTEGER = 1

@@ -4,7 +4,6 @@ what the README prints, and what the sweep over scikit-learn (tests/test_sweep.p
 from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
-    "sklearn.preprocessing.MultiLabelBinarizer": "its input is a sequence of sets of labels, which is no matrix and no frame.",
     "sklearn.feature_extraction.image.PatchExtractor": (
         "it cuts images [N, height, width] into patches, so that its rows are not those of its input."
     ),

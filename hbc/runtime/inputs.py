@@ -141,13 +141,17 @@ class Intake:
         if self.numbers and array.dtype.kind != "O":
             _reject_strings(self._where(self.numbers[0]), matrix[0, self.numbers[0]] if len(matrix) else "")
         for i in self.texts:
-            columns[i] = strings(matrix[:, i], self._where(i))
+            columns[i] = self._strings(i, matrix[:, i])
         for i in self.numbers:
             columns[i] = self._floats(i, matrix[:, i])
         kinds = self.uniform["f64"]
         return kinds, self._assembled(kinds, columns, len(matrix))
 
     def _from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
+        if self.texts and array.dtype.kind in "iub" and set(self.texts) <= set(self.spec.digits):
+            kinds = self.uniform[self._kind(array.dtype)]
+            columns = {i: self._strings(i, array[:, i]) for i in self.texts} | {i: array[:, i] for i in self.numbers}
+            return kinds, self._assembled(kinds, columns, len(array))
         if self.texts:
             found = f"numbers ({array.dtype})"
             raise InvalidInputError(
@@ -184,6 +188,9 @@ class Intake:
             raise InvalidInputError(found=_columns(array.shape[1]), expected=_columns(n), advice=self._fitted_on())
         return array
 
+    def _strings(self, column: int, values: Array) -> Array:
+        return strings(digits(values) if column in self.spec.digits else values, self._where(column))
+
     def _floats(self, column: int, values: Array) -> Array:
         if column in self.spec.none_apart and values.dtype.kind == "O" and None in values.tolist():
             advice = (
@@ -219,7 +226,7 @@ class Intake:
         dates: dict[int, Array] = {}
         texts = self._texts(table, place)
         for i in self.texts if texts is None else ():
-            columns[i] = strings(table.column(place[i]), self._where(i))
+            columns[i] = self._strings(i, self._column(table, i, place[i]))
         for i in self.numbers:
             values = table.column(place[i])
             if values.dtype.kind in "mM":
@@ -247,10 +254,17 @@ class Intake:
         found = []
         for i in self.texts:
             coded = table.coded(place[i])
+            if coded is None and i in self.spec.digits:
+                coded = coded_digits(self._column(table, i, place[i]))
             if coded is None:
                 return None
-            found.append((coded[0], strings(coded[1], self._where(i))))
+            found.append((coded[0], self._strings(i, coded[1])))
         return Texts(tuple(codes for codes, _ in found), tuple(values for _, values in found)) if found else None
+
+    def _column(self, table: Table, column: int, place: int) -> Array:
+        values = table.column(place)
+        whole = table.whole_numbers(place) if column in self.spec.digits and values.dtype.kind == "f" else None
+        return values if whole is None else whole
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
@@ -451,6 +465,30 @@ def strings(values: Array, where: str) -> Array:
         changed = values.copy() if changed is None else changed
         changed[row] = NA
     return values if changed is None else changed
+
+
+def digits(values: Array) -> Array:
+    """Integers and bool as strings of their decimal digits, also where they stand among others; None as NaN."""
+    coded = coded_digits(values)
+    if coded is not None:
+        return coded[1][coded[0]]
+    if values.dtype.kind != "O" or set(map(type, values.tolist())) <= {str}:
+        return values
+    changed = values.copy()
+    for row, item in enumerate(values.tolist()):
+        if isinstance(item, (np.integer, np.bool_)) or (isinstance(item, int) and -(2**63) <= item < 2**63):
+            changed[row] = str(int(item))
+        elif item is None:
+            changed[row] = np.nan
+    return changed
+
+
+def coded_digits(values: Array) -> tuple[Array, Array] | None:
+    """An array of integers or bool as codes and strings (Texts); None for others."""
+    if values.dtype.kind not in "iub":
+        return None
+    distinct, codes = np.unique(values, return_inverse=True)
+    return codes, np.array([str(int(value)) for value in distinct.tolist()], object)
 
 
 def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Input that is a sequence of objects: documents, dicts, lists of names."""
+"""Input that is a sequence of objects: documents, dicts, lists of names, sets of labels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ EXPECTED = {
     "documents": "a sequence of documents: a list, an array or a series of strings",
     "dicts": "a sequence of dicts",
     "lists": "a sequence of lists",
+    "sets": "a sequence of sets of labels",
 }
 
 
@@ -40,8 +41,8 @@ def read_items(X: Any, kind: str) -> Array:
 def _of_array(X: Array, kind: str) -> Array:
     if X.ndim == 1 and (kind != "documents" or X.dtype.kind in "OUT"):
         return X if X.dtype.kind == "O" else X.astype(object)
-    if X.ndim == 2 and kind == "lists":
-        return _objects(X.tolist())
+    if X.ndim == 2 and kind in ("lists", "sets"):
+        return _objects(X.tolist() if kind == "lists" else list(X))
     raise _rejected(X, kind, "Pass X.ravel() if each of its strings is a document." if kind == "documents" else "")
 
 

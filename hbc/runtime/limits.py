@@ -33,6 +33,8 @@ class Gate:
         self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and all(guard.safe for guard in self.guards)
         """Whether enough rows, and a sum of squares up to `fast` (None: any), are all that is asked for."""
         self.fast = self._fast(kinds) if self.simple else None
+        self.missing = self.simple and bool(self.inputs[0][0].allow_nan.all())
+        """Whether NaN may be left out of that sum."""
 
     def _fast(self, kinds: Kinds) -> Any:
         (_, columns), bound = self.inputs[0], self.bounds[0]

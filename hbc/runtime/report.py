@@ -19,7 +19,7 @@ def explain(model: CompiledModel) -> str:
     """Several sections of text; see CompiledModel.explain."""
     variant = model.variants[model._main]
     plan = variant.plan
-    settings = {key: value for key, value in model._builder.settings().items() if key not in ("backend", "device")}
+    settings = {key: value for key, value in model._builder.settings().items() if key not in ("backend", "device", "tuned")}
     options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
     lines = [
         f"{model.info.source}, compiled for {model.backend} on {model.device}" + (f" ({options})" if options else ""),

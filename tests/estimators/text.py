@@ -1,4 +1,4 @@
-"""Vectorizers of text and of dicts."""
+"""Vectorizers of text, of dicts and of sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.feature_selection import SelectKBest, chi2
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import BernoulliNB, MultinomialNB
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MultiLabelBinarizer, OneHotEncoder, StandardScaler
 
 from estimators.case import Case
 
@@ -35,6 +35,8 @@ DICTS = [
     {"c": ["p", "p"], "a": 0, "b": 7, "a=b": True},
 ] * 20
 PAIRS = [[("a", 1.5), ("b", "x")], [], [("a", 0), ("é", -2.25), ("a", 1)], [("b=x", 1.0)]] * 20
+
+SETS = [("red", "ü", 3), {3.0, 2.5}, [], ["red", "red"], np.array([2.5, 3]), (True,), frozenset(["ü", 1])] * 20
 
 
 def _documents(model, data=DOCUMENTS):
@@ -130,6 +132,14 @@ OBJECTS = [
     Case(
         "FeatureHasher of strings",
         lambda: (FeatureHasher(4, input_type="string", alternate_sign=False).fit(), [["a", "b"], [], ["a", "a", "ü"]] * 9),
+    ),
+    Case(
+        "MultiLabelBinarizer of labels of several types",
+        lambda: (MultiLabelBinarizer(classes=["ü", 3, 2.5, "red", 1]).fit([]), SETS),
+    ),
+    Case(
+        "MultiLabelBinarizer, sparse",
+        lambda: (MultiLabelBinarizer(sparse_output=True).fit([(1, 3), {2}]), [[1], (3, 2, 2), {}] * 9),
     ),
 ]
 

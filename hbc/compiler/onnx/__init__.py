@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from hbc.compiler.base import CompileOptions
+from hbc.compiler.costs import Terms, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
+from hbc.compiler.onnx.costs import STRATEGIES
 from hbc.compiler.onnx.session import OnnxExecutable, export
 from hbc.ir.graph import Graph, Operator
+from hbc.ops.tree import TreeEnsemble
 
 
 class OnnxCompiler:
@@ -14,15 +20,25 @@ class OnnxCompiler:
     strategies = (tree.STRATEGY,)
     one_launch = False
     handles_strings = False
+    terms: Mapping[str, Terms] = STRATEGIES
+    blocks: tuple[int, ...] = ()
 
     def supports(self, op: Operator) -> bool:
         return emittable(op)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
-        # Every strategy is exact; measured, see tree.py.
+        assert isinstance(op, TreeEnsemble)
         if options.device != "cpu":
             return "tree_trav", "the runtime has no kernel for trees on a GPU"
-        return tree.STRATEGY, "the runtime's own kernel for trees"
+        return choose(self.name, op, self.candidates(op, options), options.batch_size)
+
+    def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
+        assert isinstance(op, TreeEnsemble)
+        return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
+
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+        runs = {tree.STRATEGY: True, **lowerable(op)}
+        return {name: terms for name, terms in self.terms.items() if runs[name]}
 
     def export_graph(self, graph: Graph, path: str) -> None:
         """Write a model that computes with strings itself. Raises ValueError."""

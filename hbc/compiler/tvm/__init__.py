@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from hbc.compiler.base import CompileOptions
+from hbc.compiler.costs import Terms, choose, estimates
 from hbc.compiler.tvm.categories import join_sets
+from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.executable import TvmExecutable
 from hbc.compiler.tvm.kernels import KERNELS
 from hbc.compiler.tvm.scan import scannable
@@ -11,11 +16,12 @@ from hbc.compiler.tvm.targets import machine
 from hbc.ir.graph import Graph, Operator
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
-MOST_SELECTED = 96
-"""Splits, times the values of a leaf, up to which nested choices are fastest: of 100,000 rows 70 splits take 0.7 ms, the walk 5.1, the scan
-1.5; 140 splits 1.2, 5.8 and 1.6. Above, their code takes longer to compile than the others', which models share."""
+MOST_SELECTED = {False: 96, True: 384}
+"""Splits, times the values of a leaf, up to which nested choices may be chosen, by whether the rows of a call are known. They are the
+fastest for many rows (189 splits: 10,000 rows in 0.20 ms, scanned 0.50, walked 0.93), but every model compiles its own, 0.2 to 0.4 s,
+where the code of the others is shared."""
 WORTH_A_SCAN = 128
-"""Splits from which on a scan saves more than it costs to compile the first of its kind (0.8 s against 0.4)."""
+"""Splits from which on a scan saves more than it costs to compile the first of its kind (0.8 s against 0.4), if the rows are not known."""
 
 
 class TvmCompiler:
@@ -23,6 +29,8 @@ class TvmCompiler:
     strategies = ("walk", "scan", "select")
     one_launch = True
     handles_strings = False
+    terms: Mapping[str, Terms] = STRATEGIES
+    blocks: tuple[int, ...] = (128, 1024)
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
@@ -31,18 +39,24 @@ class TvmCompiler:
             return True  # until `join_sets`
         return op.level == "tensor" or type(op) in KERNELS
 
+    def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
+        assert isinstance(op, TreeEnsemble)
+        return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
+
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+        known, splits = options.batch_size is not None, int((op.leaf_counts - 1).sum())
+        runs = {
+            "walk": True,
+            "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),
+            "select": splits * op.values.shape[1] <= MOST_SELECTED[known] and op.output == "sum",
+        }
+        return {name: self.terms[name] for name, can in runs.items() if can}
+
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
-        splits = int((op.feature >= 0).sum())
         if options.device != "cpu":
             return "walk", "each row of a GPU's thread walks from node to node"
-        if splits * op.values.shape[1] <= MOST_SELECTED:
-            return "select", f"{splits} splits are tested by vectors of rows sooner than walked"
-        if splits < WORTH_A_SCAN:
-            return "walk", f"{splits} splits are soon walked, and a scan takes longer to compile"
-        if not scannable(op):
-            return "walk", "interleaved walks from node to node, for trees of every shape"
-        return "scan", "all splits tested for 64 rows at once, faster than walking up to about 1,000 leaves a tree"
+        return choose(self.name, op, self.candidates(op, options), options.batch_size)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         executable = TvmExecutable(join_sets(graph), options, machine(options.device, options.target))

@@ -323,8 +323,8 @@ class Kernel:
     without elements are not passed.
 
     `bounded`: the function takes a number more, an f64 after the rows, and returns whether in every block of rows the sum of
-    the input's squares is at most that (NaN is not); other blocks it does not compute, so that no code sees such values. A bound of NaN
-    is none.
+    the input's squares is at most that (NaN is not, unless the function was built to leave out what is `missing`); other blocks it
+    does not compute, so that no code sees such values. A bound of NaN is none.
     """
 
     function: Any
@@ -338,8 +338,16 @@ class Kernel:
     bounded: bool
 
 
-def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda: bool = False, bounded: bool = False) -> Kernel:
-    """The TIR function of a method. `bounded`: of one with a single input, of floats."""
+def build(
+    name: str,
+    plan: Plan,
+    dialect: Dialect,
+    packed: dict[Any, Any],
+    cuda: bool = False,
+    bounded: bool = False,
+    missing: bool = False,
+) -> Kernel:
+    """The TIR function of a method. `bounded`: of one with a single input, of floats, which may be `missing`."""
     from hbc.compiler.tvm.kernels import compute, give_back
 
     f = Function(plan, dialect, packed, cuda)
@@ -351,7 +359,7 @@ def build(name: str, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda:
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     bound = tirx.Var("bound", "float64") if bounded else None
     good = tirx.decl_buffer((1,), "int64", name="good")
-    with IRBuilder() as builder, _blocks(f, first, end), _within(f, bound, good):
+    with IRBuilder() as builder, _blocks(f, first, end), _within(f, bound, missing, good):
         for (dtype, shared), columns in plan.pools.items():
             size = columns * (f.block if shared else f.lanes)
             f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None)
@@ -443,9 +451,9 @@ SQUARES = 16  # values of the caller's that are squared at once
 
 
 @contextmanager
-def _within(f: Function, bound: Expr, good: Any) -> Iterator[None]:
-    """The code of a block, run only where the sum of the squares of the block's inputs is at most `bound`; good[0] says whether
-    all blocks ran. (That sum is the cheapest test for NaN, infinities and values that are too large.)"""
+def _within(f: Function, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
+    """The code of a block, run only where the sum of the squares of the block's inputs (without NaN, if they may be `missing`) is at
+    most `bound`; good[0] says whether all blocks ran. (That sum is the cheapest test for NaN, infinities and values that are too large.)"""
     if bound is None:
         yield
         return
@@ -456,14 +464,16 @@ def _within(f: Function, bound: Expr, good: Any) -> Iterator[None]:
     start, count = T.Bind(f.base * width), T.Bind(f.rows * width)
     vectors = T.Bind(tirx.truncdiv(count, tirx.const(SQUARES, "int64")))
     sums, rest = f.scratch(SQUARES, dtype), f.scratch(1, dtype)
-    store(sums, tirx.Broadcast(tirx.const(0, DTYPES[dtype]), SQUARES), 0, SQUARES)
-    T.buffer_store(rest, tirx.const(0, DTYPES[dtype]), [0])
+    zero = tirx.const(0, DTYPES[dtype])
+    zeros = tirx.Broadcast(zero, SQUARES)
+    store(sums, zeros, 0, SQUARES)
+    T.buffer_store(rest, zero, [0])
     with T.serial(tirx.const(0, "int64"), vectors) as i:
         value = T.Bind(vector(values, start + i * SQUARES, SQUARES))
-        store(sums, tirx.Add(vector(sums, 0, SQUARES), tirx.Mul(value, value)), 0, SQUARES)
+        store(sums, tirx.Add(vector(sums, 0, SQUARES), _square(value, zeros, missing)), 0, SQUARES)
     with T.serial(vectors * SQUARES, count) as i:
         value = T.Bind(values[start + i])
-        T.buffer_store(rest, tirx.Add(rest[0], tirx.Mul(value, value)), [0])
+        T.buffer_store(rest, tirx.Add(rest[0], _square(value, zero, missing)), [0])
     half = SQUARES // 2
     while half:
         store(sums, tirx.Add(vector(sums, 0, half), vector(sums, half, half)), 0, half)
@@ -474,6 +484,12 @@ def _within(f: Function, bound: Expr, good: Any) -> Iterator[None]:
     # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
     with T.serial(tirx.const(0, "int64"), fits):
         yield
+
+
+def _square(value: Expr, zero: Expr, missing: bool) -> Expr:
+    """value², 0 of NaN if it may be missing: TVM's larger one is the second unless the first is larger."""
+    square = tirx.Mul(value, value)
+    return tirx.Max(square, zero) if missing else square
 
 
 def cost(plan: Plan) -> float:

@@ -89,7 +89,7 @@ class TvmExecutable:
             self._on_cpu(ready, (*inputs, *ready.tables, *filled), last, n)
         return outputs
 
-    def direct(self, method: str, bound: float | None) -> Direct | None:
+    def direct(self, method: str, bound: float | None, missing: bool = False) -> Direct | None:
         """See hbc.compiler.base.DirectExecutable."""
         nodes = self.graph.outputs[method]
         shape = nodes[0].type.shape[1:]
@@ -97,7 +97,7 @@ class TvmExecutable:
             return None
         if bound is not None and not self.graph.inputs[0].type.is_float:
             return None
-        ready = self._methods.get(method) or self._prepare(method, bound is not None)
+        ready = self._methods.get(method) or self._prepare(method, bound is not None, missing)
         if not ready.places or (bound is not None and not ready.kernel.bounded):
             return None
         width = int(shape[0]) if shape else None
@@ -155,15 +155,16 @@ class TvmExecutable:
         for array, result in zip(outputs, received, strict=True):
             array[...] = result.numpy()
 
-    def kernel(self, method: str, bounded: bool = False) -> Kernel:
+    def kernel(self, method: str, bounded: bool = False, missing: bool = False) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded) not in self._kernels:
-            plan = make_plan(self.graph.outputs[method])
-            kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, bounded and bool(plan.inputs))
+            plan = make_plan(self.graph.outputs[method], self.options.block)
+            tested = bounded and bool(plan.inputs)
+            kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
             self._kernels[method, bounded] = kernel
         return self._kernels[method, bounded]
 
-    def _prepare(self, method: str, bounded: bool = False) -> Method:
+    def _prepare(self, method: str, bounded: bool = False, missing: bool = False) -> Method:
         if self.machine.missing is not None:
             raise BackendUnavailableError(
                 backend="tvm",
@@ -172,7 +173,7 @@ class TvmExecutable:
             )
         with self._lock:
             if method not in self._methods:
-                kernel = self.kernel(method, bounded)
+                kernel = self.kernel(method, bounded, missing)
                 module, call = compiled(kernel.function, self.machine)
                 self._show(kernel, module)
                 self._methods[method] = self._bind(kernel, call)

@@ -121,8 +121,8 @@ class Plan:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node]) -> Plan:
-    """Decide for every node that the outputs need."""
+def make_plan(outputs: Sequence[Node], block: int | None = None) -> Plan:
+    """Decide for every node that the outputs need. block: rows, if not those that suit the caches."""
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
     nodes = list(topological(outputs))
@@ -139,6 +139,7 @@ def make_plan(outputs: Sequence[Node]) -> Plan:
     least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else LANES
     while rows > least and rows * width > BLOCK_BYTES:
         rows //= 2
+    rows = block or rows
     needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
     if not any(isinstance(node.op, REPLACING) for node in needed) or not _known_before(needed, segments, slots):
         needed = {}

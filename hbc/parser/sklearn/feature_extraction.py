@@ -1,4 +1,5 @@
-"""sklearn.feature_extraction: text and dicts as matrices. The source's results are sparse: see hbc.ir.rows."""
+"""sklearn.feature_extraction, and MultiLabelBinarizer: text, dicts and sets as matrices. Most of the source's results
+are sparse: see hbc.ir.rows."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 from hbc.ir.graph import Node, gives_rows
 from hbc.ir.types import DType
 from hbc.ops.tensor import Cast
-from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, Weigh, pack
+from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, HoldsLabels, Weigh, pack
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
 from hbc.parser.sklearn.common import as_float, checked, float_of
@@ -19,9 +20,10 @@ COUNT, TFIDF, HASHING = (
     f"sklearn.feature_extraction.text.{name}" for name in ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
 )
 DICTS, HASHER = "sklearn.feature_extraction.DictVectorizer", "sklearn.feature_extraction.FeatureHasher"
+SETS = "sklearn.preprocessing.MultiLabelBinarizer"
 
 
-@describes(COUNT, TFIDF, HASHING, DICTS, HASHER)
+@describes(COUNT, TFIDF, HASHING, DICTS, HASHER, SETS)
 def _one_column(m: Any) -> Described:
     return 1, None
 
@@ -29,6 +31,11 @@ def _one_column(m: Any) -> Described:
 @takes_items(COUNT, TFIDF, HASHING)
 def _documents(m: Any) -> str:
     return "documents"
+
+
+@takes_items(SETS)
+def _sets(m: Any) -> str:
+    return "sets"
 
 
 @takes_items(DICTS, HASHER)
@@ -164,3 +171,23 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
     terms, ends, columns = _vocabulary(m.vocabulary_)
     y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(m, x, objects=True))
     return checked(m, y, allow_nan=True, allow_inf=True)
+
+
+@converts(SETS, frame=True)
+def multi_label_binarizer(m: Any, x: Node | Frame) -> Result:
+    """Labels are compared as the keys of a dict are: 1, 1.0 and True are the same."""
+    texts: dict[str, int] = {}
+    integers: dict[int, int] = {}
+    floats: dict[float, int] = {}
+    for column, label in enumerate(m.classes_.tolist()):
+        if isinstance(label, str):
+            texts[label] = column
+        elif isinstance(label, (int, np.integer, np.bool_)) and -(2**63) <= int(label) < 2**63:
+            integers[int(label)] = column
+        elif isinstance(label, (float, np.floating)) and label == label:
+            floats[float(label)] = column
+        else:
+            raise Refusal(f"its label {label!r:.60} is of type {type(label).__name__}.", "Use strings or numbers as labels.")
+    columns = np.array([*texts.values(), *integers.values(), *floats.values()], np.int64)
+    numbers = np.array(list(integers), np.int64), np.array(list(floats), np.float64)
+    return checked(m, HoldsLabels(*pack(texts), *numbers, columns)(_column(m, x, objects=True)), min_rows=0)

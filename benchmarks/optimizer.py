@@ -1,0 +1,303 @@
+"""`python -m benchmarks.optimizer`: what the passes gain: the paper's Figures 9 (feature-selection push-down) and 10 (injection)
+with the pass on and off, a ColumnTransformer before LightGBM against the bare trees, and pipelines of three to ten operators at one row
+against the bare model.
+
+All run in one process, on one core, with one thread. `HBC_WITHOUT` leaves passes out while a model is converted and first called. All
+answers are compared with scikit-learn's before anything is timed; engines take turns, and whoever begins changes."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightgbm import LGBMClassifier
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.feature_selection import SelectPercentile, f_classif
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, OneHotEncoder, RobustScaler, StandardScaler
+
+import hbc
+from benchmarks import machine, report
+from benchmarks.engines.worker import measure
+from benchmarks.run import RESULTS, check
+from benchmarks.trees import CACHE
+from hbc.optimizer.pipeline import NEEDED
+
+BACKENDS = ("tvm", "torch")
+SELECTION = ("PushSelection", "MergeColumns")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+DISTRIBUTIONS = ("hbc", "apache-tvm", "torch", "scikit-learn", "lightgbm")
+SOURCE = "scikit-learn"
+SHAPE = (89, 29, 3)  # numbers, categories, values of each: those of Nomao, the paper's data set for these figures
+TREES_SHAPE = (20, 10, 10)
+
+LEGEND = (
+    "ms of a whole call of predict_proba, array in, probabilities out; µs where there is one row. Medians over the rounds of a round's "
+    "median call; ratios in one run. *all*: every pass; *without*: every pass but PushSelection; *alone*: none but PushSelection "
+    "(and MergeColumns); *none*: none that is optional, as the paper's baseline. none / alone is the paper's ratio."
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    name: str = "full"
+    train: int = 10_000
+    rows: int = 10_000
+    trees: int = 500
+    tree_rows: int = 100_000
+
+
+FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000)
+
+Call = Callable[[Any], Any]
+
+
+def data(rows: int, shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
+    """Numbers, of which 5 % are missing, then categories as numbers; and labels that some of both decide."""
+    numbers, categories, values = shape
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, numbers))
+    codes = rng.integers(0, values, (rows, categories))
+    effects = np.random.default_rng(7).normal(size=(categories, values))
+    score = x[:, :20] @ np.linspace(2, 0.1, min(20, numbers)) + effects[np.arange(categories), codes][:, :10].sum(axis=1)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    return np.hstack([x, codes]), (score + rng.normal(size=rows) > 0.5).astype(int)
+
+
+def columns(shape: tuple[int, int, int], scaled: bool = False) -> Any:
+    """Numbers are imputed (and scaled), categories encoded."""
+    numbers, categories, _ = shape
+    first = make_pipeline(SimpleImputer(), StandardScaler()) if scaled else SimpleImputer()
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return ColumnTransformer(
+        [("numbers", first, list(range(numbers))), ("codes", encoder, list(range(numbers, numbers + categories)))]
+    )
+
+
+def selecting(percent: int, size: Size) -> Any:
+    model = LogisticRegression(max_iter=500)
+    steps = (columns(SHAPE), StandardScaler(), SelectPercentile(f_classif, percentile=percent), model)
+    return make_pipeline(*steps).fit(*data(size.train, SHAPE, 0))
+
+
+def sparse(strength: float, size: Size) -> Any:
+    model = LogisticRegression(C=strength, l1_ratio=1, solver="liblinear", max_iter=500)
+    return make_pipeline(columns(SHAPE), StandardScaler(), model).fit(*data(size.train, SHAPE, 0))
+
+
+PUSH_DOWN = "Figure 9: SelectPercentile behind imputer, one-hot encoder and scaler"
+INJECTION = "Figure 10: L1 LogisticRegression behind imputer, one-hot encoder and scaler"
+FIGURES: dict[str, tuple[str, Callable[[Size], Any]]] = {
+    **{f"{percent} % of the columns": (PUSH_DOWN, partial(selecting, percent)) for percent in (20, 40, 60, 80)},
+    **{f"C = {strength:g}": (INJECTION, partial(sparse, strength)) for strength in (0.001, 0.01, 0.1, 1.0)},
+}
+
+
+def optional(compiled: Any) -> set[str]:
+    """The passes that can be left out."""
+    return {record.name for variant in compiled.variants.values() for record in variant.plan.records} - set(NEEDED)
+
+
+def converted(model: Any, backend: str, X: Any, without: Sequence[str] = ()) -> Any:
+    """Compiled, also for the dtype of X: that happens at the first call."""
+    os.environ["HBC_WITHOUT"] = ",".join(without)
+    try:
+        compiled = hbc.convert(model, backend, threads=1)
+        compiled.predict_proba(X[:1])
+    finally:
+        del os.environ["HBC_WITHOUT"]
+    return compiled
+
+
+def figures(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
+    """Workloads: a group, a name, the engines, and the rows to score."""
+    scored, _ = data(size.rows, SHAPE, 1)
+    for name, (group, make) in FIGURES.items():
+        model = make(size)
+        calls: dict[str, Call] = {SOURCE: model.predict_proba}
+        for backend in BACKENDS:
+            whole = converted(model, backend, scored)
+            passes = optional(whole)
+            left_out = {"without": {"PushSelection"}, "alone": passes - set(SELECTION), "none": passes}
+            calls[f"hbc:{backend}:all"] = whole.predict_proba
+            for variant, some in left_out.items():
+                calls[f"hbc:{backend}:{variant}"] = converted(model, backend, scored, sorted(some)).predict_proba
+        yield group, name, calls, scored
+
+
+def trees(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
+    X, y = data(size.train, TREES_SHAPE, 0)
+    booster = LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1)
+    model = make_pipeline(columns(TREES_SHAPE, scaled=True), booster).fit(X, y)
+    scored, _ = data(size.tree_rows, TREES_SHAPE, 1)
+    encoded = np.ascontiguousarray(model[:-1].transform(scored))
+    bare, whole = converted(model[-1], "tvm", encoded), converted(model, "tvm", scored)
+    without = converted(model, "tvm", scored, sorted(optional(whole)))
+    calls: dict[str, Call] = {
+        SOURCE: model.predict_proba,
+        "hbc:tvm:all": whole.predict_proba,
+        "hbc:tvm:none": without.predict_proba,
+        "hbc:tvm:bare": lambda _: bare.predict_proba(encoded),
+    }
+    yield "ColumnTransformer (imputer and scaler; one-hot encoder) → LightGBM", f"{len(scored):,} rows", calls, scored
+
+
+CHAIN = (SimpleImputer, StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler, Normalizer, StandardScaler, MinMaxScaler, PCA)
+
+
+def chains(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
+    """Pipelines of so many operators, the model among them."""
+    X, y = data(size.train, (28, 1, 3), 0)
+    scored, _ = data(1_000, (28, 1, 3), 1)
+    makers: dict[str, Callable[[], Any]] = {
+        "LogisticRegression": lambda: LogisticRegression(max_iter=500),
+        "LightGBM": lambda: LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1),
+    }
+    for model_name, make in makers.items():
+        for count in (3, 5, 7, 10):
+            model = make_pipeline(*(step() for step in CHAIN[: count - 1]), make()).fit(X, y)
+            encoded = np.ascontiguousarray(model[:-1].transform(scored))
+            whole, bare = converted(model, "tvm", scored), converted(model[-1], "tvm", encoded)
+            rows = [(scored[i : i + 1].copy(), encoded[i : i + 1].copy()) for i in range(len(scored))]
+            calls: dict[str, Call] = {
+                "hbc:tvm:all": _first(whole.predict_proba),
+                "hbc:tvm:bare": _second(bare.predict_proba),
+                SOURCE: _first(model.predict_proba),
+            }
+            yield "One row, p50 in µs", f"{count} operators, {model_name}", calls, rows
+
+
+def _first(call: Call) -> Call:
+    return lambda pair: call(pair[0])
+
+
+def _second(call: Call) -> Call:
+    return lambda pair: call(pair[1])
+
+
+def run(workloads: Iterator[tuple[str, str, dict[str, Call], Any]], rounds: int, budget: float) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for group, name, calls, rows in workloads:
+        batches = rows if isinstance(rows, list) else [rows]
+        expected = np.concatenate([calls[SOURCE](batch) for batch in batches[:100]])
+        engines: dict[str, dict[str, Any]] = {}
+        for engine, call in calls.items():
+            answers = check(np.concatenate([call(batch) for batch in batches[:100]]), expected)
+            engines[engine] = {"answers": answers, "status": answers["verdict"], "times_us": {}}
+        engines[SOURCE]["versions"] = {each: importlib.metadata.version(each) for each in DISTRIBUTIONS}
+        count = 1 if isinstance(rows, list) else len(rows)
+        for turn in range(rounds):
+            names = list(calls)
+            for engine in names[turn % len(names) :] + names[: turn % len(names)]:
+                gc.collect()
+                engines[engine]["times_us"].setdefault(str(count), []).append(measure(calls[engine], batches, budget))
+        found[f"{group}: {name}"] = {"group": group, "name": name, "rows": count, "engines": engines}
+        print(f"{time.strftime('%H:%M:%S')} {group}: {name}", file=sys.stderr, flush=True)
+    return found
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _time(workload: dict[str, Any], engine: str) -> float:
+    """Milliseconds of a call, or microseconds where there is one row."""
+    time = report.microseconds(workload["engines"][engine], workload["rows"])
+    assert time is not None
+    return time if workload["rows"] == 1 else time / 1000
+
+
+def _row(workload: dict[str, Any]) -> list[tuple[str, str]]:
+    """The cells under their heads."""
+
+    def time(engine: str) -> float:
+        return _time(workload, engine)
+
+    engines, cells = workload["engines"], [("", workload["name"]), (SOURCE, report.figure(time(SOURCE)))]
+    if "hbc:tvm:without" in engines:
+        for backend in BACKENDS:
+            each = {variant: time(f"hbc:{backend}:{variant}") for variant in ("none", "alone", "without", "all")}
+            cells.append((f"{backend}: none / alone / without / all", " / ".join(map(report.figure, each.values()))))
+            cells.append(("none / alone", f"**{report.times(each['none'] / each['alone'])}**"))
+            cells.append(("without / all", report.times(each["without"] / each["all"])))
+            cells.append(("none / all", report.times(each["none"] / each["all"])))
+    else:
+        whole, bare = time("hbc:tvm:all"), time("hbc:tvm:bare")
+        cells += [("tvm: all", report.figure(whole)), ("bare model", report.figure(bare))]
+        if workload["rows"] == 1:
+            cells.append(("more than the bare model (goal: 5 µs)", f"{whole - bare:+.1f} µs"))
+        else:
+            cells.append(("times the bare model (goal: 1.3×)", report.times(whole / bare)))
+            cells.append(("none", report.figure(time("hbc:tvm:none"))))
+        cells.append((f"{SOURCE} / all", report.times(time(SOURCE) / whole)))
+    return [*cells, ("answers", "exact" if not report.failures({"workloads": {"": workload}}) else "NOT exact")]
+
+
+def markdown(results: dict[str, Any]) -> str:
+    parts = [report.heading(results, "The optimizer", LEGEND)]
+    for group in dict.fromkeys(workload["group"] for workload in results["workloads"].values()):
+        rows = [_row(workload) for workload in results["workloads"].values() if workload["group"] == group]
+        heads = [head for head, _ in rows[0]]
+        lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+        lines += [f"| {' | '.join(cell for _, cell in row)} |" for row in rows]
+        parts += [f"## {group}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+WORKLOADS = {"figures": figures, "trees": trees, "chains": chains}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 if hbc was not exact anywhere."""
+    options = _parser().parse_args(arguments)
+    size = QUICK if options.quick else FULL
+    described, core = machine.describe(), max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    out = options.out or (CACHE / "optimizer.json" if options.quick or options.only else RESULTS / "optimizer.json")
+    settings = {"size": asdict(size), "rounds": options.rounds, "budget": options.budget, "threads": 1, "cores": [core]}
+    results: dict[str, Any] = {"machine": described, "settings": settings, "workloads": {}}
+    warnings.simplefilter("ignore")  # liblinear's, where C is small
+    for name, make in WORKLOADS.items():
+        if not options.only or name in options.only:
+            results["workloads"] |= run(make(size), options.rounds, options.budget)
+    results["machine"]["load_after"] = os.getloadavg()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    out.with_suffix(".md").write_text(markdown(results))
+    print(markdown(results))
+    print(f"\nwritten: {out} and {out.with_suffix('.md')}")
+    return 1 if report.failures(results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.optimizer", description=__doc__)
+    parser.add_argument("--only", nargs="+", default=[], choices=list(WORKLOADS), metavar="WORKLOADS")
+    parser.add_argument("--quick", action="store_true", help="small models and few rows: does everything work?")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=0.3, help="seconds of a measurement")
+    parser.add_argument("--out", type=Path, help="the JSON file; the tables go beside it")
+    return parser
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(name) != "1" for name in THREADS):  # libraries read these when they are imported
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "benchmarks.optimizer", *sys.argv[1:]],
+            {**os.environ, **dict.fromkeys(THREADS, "1")},
+        )
+    sys.exit(main())

@@ -1,0 +1,389 @@
+"""`python -m benchmarks.strategies`: the strategies of tree ensembles on a grid of ensembles and rows, the cost model fitted to their
+times, and how well it chooses.
+
+A grid of depths, trees and leaves, with other properties drawn by a fixed seed; models come in an order by that seed, so that a run that
+ends early (`--minutes`) has a fair sample. Candidates take turns, in one thread; answers are compared before anything is timed. Times are
+of the processor (others may use the core too), the least of several rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import machine
+from hbc.api import Builder
+from hbc.compiler.base import CompileOptions, DirectExecutable, load_compiler
+from hbc.compiler.costs import FILE, RANGE, Shape, estimate, fastest
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.ops.tree import Tree, TreeEnsemble, join
+
+Array = np.ndarray[Any, Any]
+RESULTS = Path(__file__).parent / "results" / "strategies.json"
+SEED = 5
+DEPTHS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
+TREES = (10, 30, 100, 300, 1000)
+LEAVES = (31, 255, 4096)
+"""Of a tree at most; 2^depth bounds them too, and MOST_LEAVES all of a model's."""
+MOST_LEAVES = 1 << 18
+DIFFERENT = 24
+"""Trees that are grown; others are these with other columns."""
+SLOW, TWICE = 3.0, 2
+"""What took so many times as long as the fastest, for so many numbers of rows in turn, is not measured for more rows."""
+LONGEST = 0.2
+"""Seconds of a call, beyond which it is not repeated."""
+LONGEST_BEST = 1.0
+"""Of the fastest: beyond, for ten times the rows ten times the time is taken, as for a candidate that has no rival left."""
+ROUNDS, ROUND_SECONDS, RACE = 8, 0.002, 0.5
+WITHIN = 1.10
+BACKENDS = ("tvm", "torch", "torchscript", "onnx")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A point of the grid, but for the rows of a call. cuts: places where a column may be cut (255 in histograms, elsewhere any number)."""
+
+    depth: int
+    trees: int
+    leaves: int
+    columns: int
+    dtype: str
+    outputs: int
+    vector: bool
+    cuts: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model and the rows of a call: seconds of each strategy."""
+
+    model: Model
+    shape: Shape
+    rows: int
+    seconds: dict[str, float]
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds.values())
+
+
+def grid() -> list[Model]:
+    """In an order by the seed. Most models have 28 columns, float32 and one output."""
+    random = np.random.default_rng(SEED)
+    sizes = {
+        (depth, trees, min(1 << depth, limit, MOST_LEAVES // trees))
+        for depth, trees, limit in itertools.product(DEPTHS, TREES, LEAVES)
+    }
+    models = []
+    for depth, trees, leaves in sorted(sizes):
+        outputs, vector = [(1, False), (3, False), (4, True)][random.choice(3, p=[0.7, 0.15, 0.15])]
+        columns, dtype = int(random.choice([10, 28, 100], p=[0.2, 0.6, 0.2])), str(random.choice(["f32", "f64"], p=[0.8, 0.2]))
+        cuts = int(random.choice([255, 4000]))
+        models.append(Model(depth, trees, leaves, columns, dtype, outputs, vector, cuts, len(models)))
+    return [models[i] for i in random.permutation(len(models))]
+
+
+def ensemble(model: Model) -> TreeEnsemble:
+    """Trees of that depth and number of leaves, for uniform columns."""
+    random = np.random.default_rng(model.seed)
+    grown = [_tree(model, random) for _ in range(min(model.trees, DIFFERENT))]
+    trees = []
+    for tree in itertools.islice(itertools.cycle(grown), model.trees):
+        columns = np.append(random.permutation(model.columns), -1)
+        trees.append(
+            Tree(
+                columns[tree.feature], tree.threshold, tree.left, tree.right, tree.missing_left, random.permutation(tree.values)
+            )
+        )
+    return join(trees, np.zeros(model.outputs), None if model.vector else np.arange(model.trees) % model.outputs)
+
+
+def _tree(model: Model, random: np.random.Generator) -> Tree:
+    """Level by level. Of the nodes of a level those are split first that more rows reach, as libraries do, with some luck; a split
+    leaves at least a fifth of the rows on each side."""
+    size = 2 * model.leaves - 1
+    feature, threshold = np.full(size, -1), np.zeros(size)
+    left, right = np.zeros(size, int), np.zeros(size, int)
+    low, high, log_rows = np.zeros((size, model.columns)), np.ones((size, model.columns)), np.zeros(size)
+    level, end = np.zeros(1, int), 1
+    for count in _splits(model):
+        node = level[np.argsort(-(log_rows[level] + random.gumbel(size=len(level))))[:count]]
+        level = np.arange(end, end + 2 * count)
+        end += 2 * count
+        column, share = random.integers(model.columns, size=count), random.uniform(0.2, 0.8, count)
+        cut = low[node, column] + share * (high - low)[node, column]
+        cut = np.round(cut * model.cuts) / model.cuts
+        feature[node], threshold[node], left[node], right[node] = column, cut, level[::2], level[1::2]
+        for child, part in ((level[::2], share), (level[1::2], 1 - share)):
+            low[child], high[child], log_rows[child] = low[node], high[node], log_rows[node] + np.log(part)
+        high[level[::2], column] = cut
+        low[level[1::2], column] = cut
+    values = random.normal(size=(size, model.outputs if model.vector else 1))
+    kind = np.float32 if model.dtype == "f32" else np.float64
+    return Tree(feature, threshold.astype(kind), left, right, np.zeros(size, bool), values)
+
+
+def _splits(model: Model) -> list[int]:
+    """Of each level: all nodes, up to a number with which the leaves add up."""
+    most = next(most for most in itertools.count(1) if sum(min(1 << d, most) for d in range(model.depth)) >= model.leaves - 1)
+    splits, rest = [], model.leaves - 1
+    for level in range(model.depth):
+        below = model.depth - 1 - level  # each level below splits a node at least
+        splits.append(min(2 * splits[-1] if splits else 1, most, rest - below))
+        rest -= splits[-1]
+    return splits
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[Point]:
+    """All candidates of a backend, in turns. Raises AssertionError where their answers are not those of the reference."""
+    op = ensemble(model)
+    source = Input("X", model.dtype, (N, model.columns))()  # type: ignore[arg-type]
+    graph = Graph((source,), {"predict": (op(source),)})
+    x = np.random.default_rng(model.seed).random((max(batches), model.columns), np.float32).astype(op.threshold.dtype)
+    calls: dict[str, Callable[[Array], Array]] = {}
+    for strategy in load_compiler(backend).candidates(op, CompileOptions(batch_size=1)):  # type: ignore[attr-defined]
+        calls[strategy] = _call(backend, graph, strategy)
+        np.testing.assert_allclose(calls[strategy](x[:99]), op.evaluate(x[:99]), rtol=1e-5, atol=1e-5, err_msg=strategy)
+    shape, points = Shape.of(op), []
+    slow, expected = dict.fromkeys(calls, 0), dict.fromkeys(calls, 0.0)
+    for rows in sorted(batches):
+        running = {name: call for name, call in calls.items() if slow[name] < TWICE}
+        alone = len(running) == 1 and rows > 1000
+        if points and (
+            alone or min(expected[name] for name in running) > LONGEST_BEST
+        ):  # from here on times grow with the rows
+            seconds = {name: expected[name] for name in running}
+        else:
+            seconds = _race(running, x, rows, expected)
+        points.append(Point(model, shape, rows, seconds))
+        for name, found in seconds.items():
+            expected[name] = 10 * found
+            slow[name] = slow[name] + 1 if found > SLOW * points[-1].best else 0
+            if 10 * found > LONGEST and found > WITHIN * points[-1].best:
+                slow[name] = TWICE
+    return points
+
+
+def _call(backend: str, graph: Graph, strategy: str) -> Callable[[Array], Array]:
+    """As a user's call goes."""
+    builder = Builder(backend, CompileOptions(threads=1), strategy)
+    executable = builder.compile(builder.plan(graph))
+    direct = executable.direct("predict", None) if isinstance(executable, DirectExecutable) else None
+    if direct is not None:
+        return lambda x: direct(x, len(x))  # type: ignore[return-value]
+    return lambda x: executable.run("predict", [x])[0]
+
+
+def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expected: dict[str, float]) -> dict[str, float]:
+    """The least seconds of a call, by candidate. Calls cycle through different rows, which a branch predictor would learn. What is expected
+    to take LONGEST is called once."""
+    batches = [x[i : i + rows] for i in range(0, min(len(x), 64 * rows), rows)]
+    seconds, repeats = {}, {}
+    for name, call in calls.items():
+        if expected[name] < LONGEST:
+            call(batches[0])
+        seconds[name] = np.inf
+        for _ in range(3):  # one alone may have been disturbed
+            if seconds[name] < LONGEST / 4 or seconds[name] == np.inf:
+                start = time.process_time()
+                call(batches[-1])
+                seconds[name] = min(seconds[name], max(time.process_time() - start, 1e-6))
+        repeats[name] = max(int(ROUND_SECONDS / seconds[name]), 1)
+    best, end = min(seconds.values()), time.process_time() + RACE
+    for turn in range(ROUNDS):
+        if turn > 1 and time.process_time() > end:
+            break
+        for name, call in calls.items():
+            if seconds[name] > min(LONGEST, 2 * SLOW * best):
+                continue
+            start = time.process_time()
+            for i in range(repeats[name]):
+                call(batches[i % len(batches)])
+            seconds[name] = min(seconds[name], (time.process_time() - start) / repeats[name])
+    return seconds
+
+
+# --- fitting -----------------------------------------------------------------------------------------------------------
+
+
+def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
+    """Nanoseconds by strategy and term: the non-negative least squares of relative errors. What is far behind the fastest counts less,
+    since nothing depends on it."""
+    from scipy.optimize import nnls
+
+    found = {}
+    for strategy, terms in load_compiler(backend).terms.items():  # type: ignore[attr-defined]
+        used = [point for point in points if strategy in point.seconds]
+        if not used:
+            continue
+        counts = [terms(point.shape, point.rows) for point in used]
+        names = list(dict.fromkeys(name for row in counts for name in row))
+        times = np.array([1e9 * point.seconds[strategy] for point in used])
+        weight = np.array([point.best / point.seconds[strategy] for point in used]) ** 0.5
+        matrix = np.array([[row.get(name, 0.0) for name in names] for row in counts]) * (weight / times)[:, None]
+        scale = np.maximum(matrix.max(axis=0), 1e-300)
+        values = nnls(matrix / scale, weight, maxiter=10_000)[0] / scale
+        found[strategy] = {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True) if value > 0}
+    return found
+
+
+def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
+    """What the model chooses at each point, told the rows or not (then for RANGE)."""
+    models, answers = load_compiler(backend).terms, []  # type: ignore[attr-defined]
+    for point in points:
+        names = [name for name in point.seconds if name in factors]
+        rows = (point.rows,) if known else RANGE
+        answers.append(fastest({n: [estimate(factors[n], models[n](point.shape, r)) for r in rows] for n in names}))
+    return answers
+
+
+def ratios(points: Sequence[Point], choices: Iterable[str | None]) -> Array:
+    """Times of the choices over those of the best; infinite where it was not measured, which is for being slow."""
+    return np.array([point.seconds.get(c or "", np.inf) / point.best for point, c in zip(points, choices, strict=True)])
+
+
+def halves(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    return [p for p in points if p.model.seed % 2], [p for p in points if not p.model.seed % 2]
+
+
+# --- reading, writing --------------------------------------------------------------------------------------------------
+
+
+def as_json(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """A model an entry: microseconds of a call by rows and strategy."""
+    return [
+        {
+            "model": asdict(model),
+            "shape": asdict(group[0].shape),
+            "microseconds": {p.rows: {name: float(f"{1e6 * s:.4g}") for name, s in p.seconds.items()} for p in group},
+        }
+        for model, group in ((model, list(each)) for model, each in itertools.groupby(points, key=lambda p: p.model))
+    ]
+
+
+def from_json(entries: Sequence[dict[str, Any]]) -> list[Point]:
+    return [
+        Point(Model(**e["model"]), Shape(**e["shape"]), int(rows), {name: t / 1e6 for name, t in times.items()})
+        for e in entries
+        for rows, times in e["microseconds"].items()
+    ]
+
+
+def dump(document: dict[str, Any], path: Path) -> None:
+    """JSON with a model a line."""
+    parts = []
+    for backend, entries in document["measured"].items():
+        lines = ",\n".join(f"   {json.dumps(entry)}" for entry in entries)
+        parts.append(f'  "{backend}": [\n{lines}\n  ]')
+    head = json.dumps({"machine": document["machine"]}, indent=1, ensure_ascii=False)[:-2]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(head + ',\n "measured": {\n' + ",\n".join(parts) + "\n }\n}\n")
+
+
+def table(measured: dict[str, list[Point]]) -> str:
+    """How often a choice is within 10 % of the best, and its time over the best's on average: of the cost model, fitted to the other
+    half of the models, and of each strategy alone."""
+    lines = ["| backend | points | choice | within 10 % | on average | at worst |", "|---|---|---|---|---|---|"]
+    for backend, points in measured.items():
+        for name, found in judged(backend, points).items():
+            finite = found[np.isfinite(found)] if np.isfinite(found).any() else np.full(1, np.inf)
+            missing = f", {1 - len(finite) / len(found):.0%} not measured" if len(finite) < len(found) else ""
+            figures = f"{np.mean(found <= WITHIN):.1%} | {np.mean(finite):.2f}×{missing} | {finite.max():.1f}×"
+            lines.append(f"| {backend} | {len(points)} | {name} | {figures} |")
+    return "\n".join(lines)
+
+
+def judged(backend: str, points: list[Point]) -> dict[str, Array]:
+    """`ratios` of every way to choose."""
+    found: dict[str, list[Array]] = {}
+    for train, test in itertools.permutations(halves(points)):
+        factors = fit(backend, train)
+        ways: dict[str, list[str]] = {
+            "cost model, rows known": chosen(backend, factors, test, known=True),
+            "cost model, rows unknown": chosen(backend, factors, test, known=False),
+        }
+        ways |= {f"always {name}": [name] * len(test) for name in load_compiler(backend).terms}  # type: ignore[attr-defined]
+        for name, choices in ways.items():
+            found.setdefault(name, []).append(ratios(test, choices))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def report(document: dict[str, Any], measured: dict[str, list[Point]]) -> str:
+    """What was measured, the table, and where the cost model chooses well."""
+    legend = "One thread, least of several rounds. The cost model is fitted to one half of the models and judged on the other, both ways."
+    parts = ["# Strategies of tree ensembles", legend]
+    for backend, points in measured.items():
+        about, models = document["machine"][backend], len({point.model for point in points})
+        load = f"load {about['load_before'][0]:.1f} before, {about['load_after'][0]:.1f} after"
+        versions = f"{about['processor']} ({', '.join(about['flags'])}), {about['system']}, Python {about['python']}"
+        parts.append(
+            f"{backend}: {models} of {len(grid())} models; {about['time']}, commit {about['commit'][:10]}, {versions}; {load}"
+        )
+    parts.append(table(measured))
+    for backend, points in measured.items():
+        where = [p for train, test in itertools.permutations(halves(points)) for p in test]
+        found = judged(backend, points)["cost model, rows known"]
+        parts.append(f"## {backend}: share within 10 %, rows known")
+        for name, key in KEYS.items():
+            values = np.array([key(point) for point in where])
+            parts.append(
+                f"* by {name}: " + ", ".join(f"{v:,}: {np.mean(found[values == v] <= WITHIN):.0%}" for v in np.unique(values))
+            )
+    return "\n\n".join(parts) + "\n"
+
+
+KEYS: dict[str, Callable[[Point], int]] = {
+    "rows": lambda point: point.rows,
+    "depth": lambda point: point.model.depth,
+    "trees": lambda point: point.model.trees,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=__doc__)
+    parser.add_argument("--backends", nargs="+", default=["tvm", "torch"], choices=BACKENDS)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all backends together")
+    parser.add_argument("--fit", action="store_true", help="measure nothing: fit to what is in the file, and judge")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    document: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"measured": {}}
+    for place, backend in enumerate([] if options.fit else options.backends):
+        end = time.monotonic() + 60 * options.minutes / len(options.backends)
+        described, points = machine.describe(), []
+        for number, model in enumerate(grid()):
+            if time.monotonic() > end:
+                break
+            points += measure(backend, model)
+            print(f"\r{backend} ({place + 1} of {len(options.backends)}): {number + 1} models ", end="", flush=True)
+        print()
+        document.setdefault("machine", {})[backend] = described | {"load_after": os.getloadavg()}
+        document["measured"][backend] = as_json(points)
+        dump(document, options.out)
+    measured = {backend: from_json(entries) for backend, entries in document["measured"].items()}
+    factors = {backend: fit(backend, points) for backend, points in measured.items()}
+    text = report(document, measured)
+    print(text)
+    options.out.with_suffix(".md").write_text(text)
+    if options.out == RESULTS:
+        FILE.write_text(
+            json.dumps({"machine": document["machine"], "nanoseconds": factors}, indent=1, ensure_ascii=False) + "\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

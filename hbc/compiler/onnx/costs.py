@@ -1,0 +1,26 @@
+"""What the time of a tree ensemble consists of on a CPU, strategy by strategy (see hbc/compiler/costs.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hbc.compiler.costs import Lowered, Shape, Terms, beyond
+from hbc.compiler.onnx.session import BLOCK_BYTES
+from hbc.compiler.onnx.tree import STRATEGY
+
+L2 = 1 << 20
+
+
+def runtime(s: Shape, rows: int) -> Mapping[str, float]:
+    """The runtime's own kernel walks tree by tree, a row at a time."""
+    levels = rows * s.trees * s.mean_depth
+    return {
+        "call": 1,
+        "row and tree": rows * s.trees,
+        "row and further value of a leaf": rows * s.trees * (s.width - 1),
+        "row and level of a leaf": levels,
+        "row and level of a leaf, by doublings beyond L2": levels * beyond(s.splits * 48, L2),
+    }
+
+
+STRATEGIES: dict[str, Terms] = {STRATEGY: runtime, **Lowered(BLOCK_BYTES).strategies}

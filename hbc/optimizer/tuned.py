@@ -1,0 +1,196 @@
+"""What `hbc tune` found out on this machine, kept in the user's cache folder: a file for each model's structure, backend and machine.
+
+The folder is $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. A model's structure is everything but the values of leaves: a model
+trained anew has other splits, and is another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hbc.compiler.base import CompileOptions, known_backends
+from hbc.errors import ArtifactError
+from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.store import write_atomically
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ops.checks import Check
+from hbc.ops.columns import SelectColumns
+from hbc.ops.tensor import Cast
+from hbc.ops.tree import TreeEnsemble
+
+VERSION = 1  # of these files, and of what the strategies' names mean
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a model is run. threads, block: None is what the caller or the backend says."""
+
+    strategy: str
+    threads: int | None = None
+    block: int | None = None
+
+    def __str__(self) -> str:
+        threads = "" if self.threads is None else f", {self.threads} thread" + "s" * (self.threads != 1)
+        return self.strategy + threads + ("" if self.block is None else f", blocks of {self.block:,} rows")
+
+    def applied(self, options: CompileOptions) -> CompileOptions:
+        """The caller's options with these. What the caller said stays."""
+        threads, block = options.threads or self.threads, options.block or self.block
+        return replace(options, threads=threads, block=block)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """rows: of a call, as they were asked for; overall: the choice for all of them; each: the fastest for each; note: for `explain()`."""
+
+    rows: tuple[int, ...]
+    overall: Choice
+    each: tuple[Choice, ...]
+    note: str
+
+    def choice(self, batch_size: int | None) -> Choice:
+        """For calls of so many rows: that of the nearest number that was measured."""
+        if batch_size is None:
+            return self.overall
+        return self.each[int(np.argmin(np.abs(np.log(np.array(self.rows) / batch_size))))]
+
+
+def folder() -> Path:
+    """Where the files are; it need not exist."""
+    own, shared = os.environ.get("HBC_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    base = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "hbc"
+    return base / "tuned"
+
+
+def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path:
+    """The file of a model, for a backend whose libraries are loaded."""
+    facts = {
+        "version": VERSION,
+        "structure": structure(graph),
+        "backend": backend,
+        "libraries": {name: getattr(sys.modules.get(name), "__version__", "") for name in known_backends()[backend].packages},
+        "options": {**asdict(options), "batch_size": None, "target": repr(options.target)},
+        "machine": this_machine(),
+    }
+    return folder() / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
+
+
+def structure(graph: Graph) -> str:
+    """A hash of the operators, the types of their values, and of the trees but for their leaves' values."""
+    found = hashlib.sha256()
+    for node in graph.nodes:
+        found.update(f"{type(node.op).__name__} {node.type}\n".encode())
+        if isinstance(node.op, TreeEnsemble):
+            op = node.op
+            found.update(f"{op.values.shape} {op.values.dtype} {op.output} {op.exact}\n".encode())
+            for array in (op.roots, op.feature, op.threshold, op.left, op.right, op.missing_left, op.target):
+                found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+@cache
+def this_machine() -> str:
+    """The processor, what it can do, and how many of it this process may use."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    facts = [(re.search(rf"^{name}\s*:\s*(.*)$", text, re.M) or ["", ""])[1] for name in ("model name", "cpu family", "model")]
+    flags = (re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M) or ["", ""])[1]
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    able = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:8]
+    return f"{platform.machine()} {' '.join(facts) or platform.processor()}, {able}, {cpus} CPUs"
+
+
+def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[str, ...]) -> Tuned | None:
+    """What was kept, if it is about this model on this machine. A damaged file is said once and otherwise ignored."""
+    if not any(isinstance(node.op, TreeEnsemble) for node in graph.nodes) or not folder().is_dir():
+        return None
+    path = path_of(graph, backend, options)
+    try:
+        document = json.loads(path.read_text())
+        rows = tuple(int(count) for count in document["rows"])
+        each = tuple(_choice(entry, strategies) for entry in document["each"])
+        if not rows or min(rows) < 1 or len(each) != len(rows):
+            raise ValueError(f"{len(each)} choices for the rows {rows}")
+        return Tuned(rows, _choice(document["overall"], strategies), each, str(document["note"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{path}: what hbc tune kept cannot be read and is ignored ({type(error).__name__}: {error}). Tune again, or delete it."
+        warnings.warn(message, UserWarning, stacklevel=2)
+        return None
+
+
+def _choice(entry: Mapping[str, Any], strategies: tuple[str, ...]) -> Choice:
+    choice = Choice(**entry)
+    numbers = (choice.threads, choice.block)
+    if choice.strategy not in strategies or any(n is not None and (type(n) is not int or n < 1) for n in numbers):
+        raise ValueError(f"the choice {choice}")
+    return choice
+
+
+def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> Path | None:
+    """Write it; None, and a warning, where that cannot be done."""
+    path = path_of(graph, backend, options)
+    text = json.dumps({**asdict(tuned), "time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": this_machine()}, indent=1)
+
+    def write(file: IO[bytes]) -> object:
+        return file.write(text.encode() + b"\n")
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, write)
+    except (OSError, ArtifactError) as error:
+        message = (
+            f"what was found cannot be kept for later calls of hbc.convert: {error}. Set HBC_CACHE to a folder to write to."
+        )
+        warnings.warn(message, UserWarning, stacklevel=3)
+        return None
+    return path
+
+
+# --- rows to measure with ------------------------------------------------------------------------------------------------
+
+
+def random_rows(graph: Graph, count: int) -> Array:
+    """For a graph of one matrix of numbers: around the thresholds of trees that read its columns as they are, so that rows take all ways;
+    other columns are normal."""
+    (source,) = graph.inputs
+    random, width = np.random.default_rng(0), source.type.columns
+    rows = random.normal(size=(count, width))
+    for node in graph.nodes:
+        columns = _columns(node.inputs[0], width) if isinstance(node.op, TreeEnsemble) else None
+        if columns is None:
+            continue
+        for place in np.unique(node.op.feature[node.op.feature >= 0]):  # type: ignore[attr-defined]
+            cuts = node.op.threshold[node.op.feature == place].astype(np.float64)  # type: ignore[attr-defined]
+            cuts = cuts[np.abs(cuts) < np.finfo(np.float32).max / 4]
+            if place < len(columns) and len(cuts):
+                rows[:, columns[place]] = random.choice(cuts, count) + random.normal(size=count) * (0.1 * cuts.std() + 1e-3)
+    dtype = NUMPY_DTYPES[source.type.dtype]
+    return (np.round(rows) if dtype.kind == "i" else rows).astype(dtype)
+
+
+def _columns(node: Node, width: int) -> Array | None:
+    """Which columns of the input a value is made of; None where it is computed."""
+    if isinstance(node.op, Input):
+        return np.arange(width)
+    if isinstance(node.op, SelectColumns):
+        columns = _columns(node.inputs[0], width)
+        return None if columns is None else columns[node.op.indices]
+    return _columns(node.inputs[0], width) if isinstance(node.op, (Check, Cast)) else None

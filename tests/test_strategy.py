@@ -1,0 +1,158 @@
+"""The cost model of tree strategies: what it chooses, what it says, and the benchmark that fits it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+import hbc
+from benchmarks import strategies as benchmark
+from hbc.compiler.base import CompileOptions, Estimates, load_compiler
+from hbc.compiler.costs import FILE, RANGE, Shape, choose, duration, estimate, estimates, fastest
+from hbc.ops.tree import TreeEnsemble
+from hbc.optimizer.strategy import worth_measuring
+
+BACKENDS = ("tvm", "torch", "torchscript", "onnx")
+SMALL = benchmark.Model(3, 6, 8, 5, "f32", 1, False, 255, 1)
+DEEP = benchmark.Model(14, 20, 2000, 5, "f64", 3, True, 4000, 2)
+
+
+@pytest.fixture(scope="module")
+def small() -> TreeEnsemble:
+    return benchmark.ensemble(SMALL)
+
+
+def test_ensembles_are_what_the_grid_says(small: TreeEnsemble) -> None:
+    for model, op in ((SMALL, small), (DEEP, benchmark.ensemble(DEEP))):
+        shape = Shape.of(op)
+        assert (shape.trees, shape.depth, shape.leaves) == (model.trees, model.depth, model.leaves)
+        assert (op.leaf_counts == model.leaves).all()
+        assert (shape.width, shape.outputs, shape.bytes) == (
+            1 + 2 * model.vector,
+            model.outputs,
+            4 + 4 * (model.dtype == "f64"),
+        )
+        assert shape.splits == model.trees * (model.leaves - 1)
+        assert np.log2(model.leaves) <= shape.mean_depth <= model.depth
+        assert shape.columns <= 5
+        assert len(np.unique(op.leaves(np.random.default_rng(0).random((200, 5)).astype(op.threshold.dtype))[:, 0])) > 5
+    models = benchmark.grid()
+    assert models == benchmark.grid()
+    assert {m.depth for m in models} == set(benchmark.DEPTHS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_strategy_has_an_estimate_that_grows_with_the_rows(backend: str, small: TreeEnsemble) -> None:
+    document = json.loads(FILE.read_text())
+    terms = load_compiler(backend).terms  # type: ignore[attr-defined]
+    assert document["machine"][backend]["processor"]
+    assert set(document["nanoseconds"][backend]) == set(terms)
+    for factors in document["nanoseconds"][backend].values():
+        assert min(factors.values()) > 0
+    for op in (small, benchmark.ensemble(replace(DEEP, leaves=500))):
+        for times in estimates(backend, op, terms, RANGE).values():
+            assert times[0] > 0
+            assert times[-1] > 10 * times[0]
+            assert all(a <= b for a, b in pairwise(times)), times
+
+
+def test_a_single_leaf_has_estimates_too() -> None:
+    leaf = benchmark.ensemble(replace(SMALL, depth=0, leaves=1))
+    for backend in BACKENDS:
+        chosen, why = load_compiler(backend).choose_strategy(leaf, CompileOptions())
+        assert chosen in hbc.strategies(backend)
+        assert "estimated" in why
+
+
+def test_the_choice_is_the_least_estimate(small: TreeEnsemble) -> None:
+    terms = load_compiler("torch").terms  # type: ignore[attr-defined]
+    for rows in (1, 1000):
+        times = {name: row[0] for name, row in estimates("torch", small, terms, [rows]).items()}
+        chosen, why = choose("torch", small, terms, rows)
+        assert times[chosen] == min(times.values())
+        assert f"of {rows:,} row" in why
+        assert all(name in why and duration(time) in why for name, time in times.items())
+
+
+def test_without_rows_the_average_of_relative_times_decides() -> None:
+    assert fastest({"even": [1.1, 1.1, 1.1], "twice first": [1, 1, 3], "last": [9, 9, 1]}) == "even"
+
+
+def test_durations_have_two_digits() -> None:
+    assert [duration(t) for t in (3.14159, 851, 999.9, 12_345, 2.5e6, 3.1e9)] == [
+        "3.1 ns",
+        "850 ns",
+        "1 µs",
+        "12 µs",
+        "2.5 ms",
+        "3.1 s",
+    ]
+
+
+def test_explain_shows_the_estimates() -> None:
+    X = np.random.default_rng(0).random((200, 4)).astype(np.float32)
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0).fit(X, X[:, 0] > 0.5)
+    said = hbc.convert(forest, "torch", batch_size=10).explain()
+    assert "estimated for calls of 10 rows: " in said
+    for name in ("gemm", "tree_trav", "perf_tree_trav", "scan"):
+        assert f"{name} " in said.split("estimated for calls")[1].splitlines()[0]
+
+
+def test_what_tune_measures(small: TreeEnsemble) -> None:
+    compiler = load_compiler("tvm")
+    assert isinstance(compiler, Estimates)
+    known = hbc.strategies("tvm")[1:]
+    names, left_out = worth_measuring(compiler, [small], CompileOptions(), (1, 1000), known)
+    assert names[0] == "auto"
+    assert {*names[1:], *left_out} == set(known)
+    names, left_out = worth_measuring(
+        compiler, [benchmark.ensemble(replace(SMALL, trees=300))], CompileOptions(), (100_000,), known
+    )
+    assert "estimated" in left_out["walk"]
+
+
+def points(factors: dict[str, dict[str, float]]) -> list[benchmark.Point]:
+    """What would be measured if these were the coefficients."""
+    terms: dict[str, Any] = load_compiler("torch").terms  # type: ignore[attr-defined]
+    found = []
+    for number, model in enumerate(benchmark.grid()):
+        if model.depth <= 6 and model.leaves <= 64 and model.trees <= 100:
+            shape = Shape.of(benchmark.ensemble(model))
+            for rows in RANGE:
+                times = {name: 1e-9 * estimate(factors[name], terms[name](shape, rows)) for name in factors}
+                found.append(benchmark.Point(replace(model, seed=number), shape, rows, times))
+    return found
+
+
+def test_the_fit_finds_coefficients_again(tmp_path: Path) -> None:
+    truth = {
+        "tree_trav": {"call": 5e4, "row and step": 6.0},
+        "gemm": {"call": 2e4, "row and product": 0.5},
+        "scan": {"call": 9e4, "row and split": 0.25, "block and step": 9e3},
+    }
+    measured = points(truth)
+    fitted = benchmark.fit("torch", measured)
+    for name, factors in truth.items():
+        for term, value in factors.items():
+            assert fitted[name][term] == pytest.approx(value, rel=0.02), (name, term)
+    judged = benchmark.judged("torch", measured)
+    assert (judged["cost model, rows known"] <= benchmark.WITHIN).mean() > 0.95
+    assert (judged["always gemm"] <= benchmark.WITHIN).mean() < 0.9
+    benchmark.dump({"machine": {}, "measured": {"torch": benchmark.as_json(measured)}}, tmp_path / "x.json")
+    again = benchmark.from_json(json.loads((tmp_path / "x.json").read_text())["measured"]["torch"])
+    assert [(p.model, p.shape, p.rows) for p in again] == [(p.model, p.shape, p.rows) for p in measured]
+    assert "| torch |" in benchmark.table({"torch": again})
+
+
+def test_a_model_is_measured(small: TreeEnsemble) -> None:
+    found = benchmark.measure("torch", SMALL, (1, 20))
+    assert [point.rows for point in found] == [1, 20]
+    assert set(found[0].seconds) == {"scan", "gemm", "tree_trav", "perf_tree_trav"}
+    assert min(found[1].seconds.values()) > 0
