@@ -56,7 +56,7 @@ TREES = 4  # of a group, whose leaves are added together
 GROUPS = 8  # whose leaves are looked up one digit after the other
 CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
 CHUNKS_OF_BYTES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
-PIECES, PIECES_OF_AVX2 = (5, 3), (4, 2)  # sizes: tables of 32 bytes and of 16
+PIECES, PIECES_OF_AVX2 = (5, 3), (3, 1)  # sizes; with 16 registers and no instruction of three operands, small ones
 HALF = 32  # rows of AVX2's registers
 WORDS = HALF // 4  # of such a register
 WRITTEN = 8  # rows whose results are written at once
@@ -442,12 +442,14 @@ class BytesScan(Scan):
         """Each row's byte of a table, where one bit of each of these says at which place; of one split alone, the byte of the right."""
         if len(stays) == 1:
             return self._logic(UNLESS, stays[0], _words(changes), _words(changes))
-        index = stays[0]
-        for bit, next_ in enumerate(stays[1:], 1):
-            index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
-        if self.f.dialect.byte_permute:  # the bits above are not read
+        if self.f.dialect.byte_permute:  # what the bits above are does not matter
+            index = stays[0]
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
             return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx512.permvar.qi.256", changes, _bytes(index)))
-        index = tirx.bitwise_and(index, _each((1 << len(stays)) - 1))  # where the highest bit is set, this gives 0
+        index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
+        for bit, next_ in enumerate(stays[1:], 1):
+            index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
         return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", changes, _bytes(index)))
 
     def _stays(self, plane: Expr, slot: int, rank: Expr) -> Expr:
