@@ -17,7 +17,7 @@ from hbc.ops.tree_ranks import PLANE, rank_encode
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.categories import CategoricalTrees
-from hbc.compiler.tvm.ranks import triples
+from hbc.compiler.tvm.ranks import pieces
 from hbc.compiler.tvm.targets import machine
 
 
@@ -64,20 +64,29 @@ def test_other_processors(name: str) -> None:
         np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-9, atol=1e-9)
 
 
-def test_triples_hold_whole_tops_of_trees() -> None:
+@pytest.mark.parametrize("sizes", [(5, 3), (3, 1), (1,)])
+def test_pieces_change_leaves_as_their_splits_do(sizes: tuple[int, ...]) -> None:
+    """Any outcomes of all splits, applied one by one and in pieces."""
     rng = np.random.default_rng(3)
-    grown = [random_tree(rng, int(rng.integers(1, 200)), 5, "f4", np.ones((500, 1)), missing=False) for _ in range(30)]
+    grown = [random_tree(rng, int(rng.integers(1, 100)), 5, "f4", np.ones((500, 1)), missing=False) for _ in range(30)]
     ranked = rank_encode(join(grown, np.zeros(1), None))
-    found = triples(ranked)
-    members = found[found >= 0]
-    assert len(np.unique(members)) == len(members) > len(ranked.split_lo) // 2
-    above = np.full(len(ranked.split_lo), -1)
-    for below in (ranked.split_left, ranked.split_right):
-        above[below[below >= 0]] = np.flatnonzero(below >= 0)
-    assert np.isin(above[members], [-1, *members]).all()
-    position = np.full(len(above), -1)
-    position[members] = np.nonzero(found >= 0)[0]
-    assert (position[above[members]][above[members] >= 0] <= position[members][above[members] >= 0]).all()
+    tree = np.repeat(np.arange(len(grown)), np.diff(ranked.starts))
+    left = rng.random((len(tree), 50)) < 0.5
+    expected, found = (np.zeros((len(grown), 50), np.int64) for _ in range(2))
+    for split, (lo, mid) in enumerate(zip(ranked.split_lo, ranked.split_mid, strict=True)):
+        reached = expected[tree[split]] == lo
+        expected[tree[split]][reached & ~left[split]] = mid
+    parts = pieces(ranked, sizes)
+    for part in parts:
+        for members, change in zip(part.split, part.change, strict=True):
+            leaf, lo = found[tree[members[0]]], ranked.split_lo[members[0]]
+            # The bits of splits that are not there may be any.
+            number = sum(left[split] << i for i, split in enumerate(members))
+            leaf[:] = np.where(leaf == lo, leaf ^ change[number], leaf)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.split[part.split >= 0] for part in parts])), np.arange(len(tree))
+    )
 
 
 def test_a_feature_whose_nan_go_both_ways_is_ranked_once() -> None:

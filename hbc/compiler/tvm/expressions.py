@@ -61,6 +61,7 @@ class Dialect:
     fused: bool = False
     wide: bool = False  # vector registers of 512 bits, 32 of them
     byte_permute: bool = False  # AVX-512 VBMI: a table of 64 or 128 bytes in registers, looked up by 64 lanes
+    byte_lookup: bool = False  # AVX2: a table of 16 bytes, looked up by 32 lanes
     byte_masks: bool = False  # comparing bytes gives bytes of all or no bits, faster than comparing twice as many into a mask
 
     def tile(self, dtype: str) -> int:

@@ -184,8 +184,9 @@ class Leaves:
     def begin(self, span: Expr, chunks: int) -> None:
         """A span of groups that add to the same outputs begins, for 64 · chunks rows."""
 
-    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        """Add the leaves reached [trees, chunks, 64] of a group of trees to the outputs from `target` on, of the rows from `first` on."""
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        """Add the leaves reached [groups, trees, chunks, 64] of consecutive groups of trees, the first one and the end, to the outputs
+        from `target` on, of the rows from `first` on."""
         raise NotImplementedError
 
     def end(self, target: Expr, first: Expr, chunks: int) -> None:
@@ -210,6 +211,8 @@ class LeafTables(Leaves):
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
+        # A buffer for every register, and loops of one round: see BytesScan.
+        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(chunks * 2)]
 
     def begin(self, span: Expr, chunks: int) -> None:
         self.width = T.Bind(self.f.constant(self.widths, "i64", span))
@@ -217,33 +220,41 @@ class LeafTables(Leaves):
         with self.f.repeat(chunks * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
-    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         for width in self.used:
             # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
             wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
-            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
-                self._look_up(group, reached, chunks, chunk, column, width)
+            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column, f.repeat(self.digits) as digit:
+                self._look_up(groups, reached, chunks, column, digit, width)
 
-    def _look_up(self, group: Expr, reached: Any, chunks: int, chunk: Expr, column: Expr, width: int) -> None:
-        """Add the digits of one column for 64 rows."""
-        f = self.f
-        leaves = [T.Bind(vector(reached, (tree * chunks + chunk) * ROWS, ROWS)) for tree in range(self.trees)]
-        table = T.Bind(f.constant(self.starts, "i64", group) + column * (self.digits * self.trees * width))
-        place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
-        with f.repeat(self.digits) as digit:  # a loop, since LLVM takes seconds for as many copies
-            looked_up = []
-            for tree, leaf in enumerate(leaves):
-                start = table + (digit * self.trees + tree) * width
-                registers = [f.constants(self.table, "u8", start + at, ROWS) for at in range(0, width, ROWS)]
-                looked_up.append(permute(registers, leaf))
-            while len(looked_up) > 1:
-                looked_up = [tirx.Add(a, b) for a, b in zip(looked_up[::2], looked_up[1::2], strict=True)]
-            both = T.Bind(tirx.reinterpret("uint16x32", looked_up[0]))
-            second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
-            for i, part in enumerate((both, second)):
-                at = place + (digit * 2 + i) * 32
-                store(self.pairs, tirx.Add(vector(self.pairs, at, 32), part), at, 32)
+    def _look_up(self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int) -> None:
+        """Add one digit of one column. Its sums stay in registers meanwhile: storing 64 bytes takes as long as two permutations."""
+        f, start = self.f, groups[0]
+        sums = [(self.registers[i], chunk * self.size + i % 2 * 32) for i in range(chunks * 2) for chunk in [i // 2]]
+        place = T.Bind((column * self.digits + digit) * 64)
+        with f.repeat(1) as origin:
+            for register, at in sums:
+                store(register, vector(self.pairs, place + at, 32), origin, 32)
+            with T.serial(*groups) as group:
+                table = T.Bind(f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width))
+                looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
+                for tree in range(self.trees):
+                    values = [
+                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS)) for at in range(0, width, ROWS)
+                    ]
+                    for chunk in range(chunks):
+                        leaf = vector(reached, ((group - start) * self.trees + tree) * (chunks * ROWS) + chunk * ROWS, ROWS)
+                        looked_up[chunk].append(permute(values, T.Bind(leaf)))
+                for chunk, digits in enumerate(looked_up):
+                    while len(digits) > 1:
+                        digits = [tirx.Add(a, b) for a, b in zip(digits[::2], digits[1::2], strict=True)]
+                    both = T.Bind(tirx.reinterpret("uint16x32", digits[0]))
+                    second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
+                    for register, part in zip(self.registers[2 * chunk : 2 * chunk + 2], (both, second), strict=True):
+                        store(register, tirx.Add(vector(register, origin, 32), part), origin, 32)
+            for register, at in sums:
+                store(self.pairs, vector(register, origin, 32), place + at, 32)
 
     def end(self, target: Expr, first: Expr, chunks: int) -> None:
         f = self.f
@@ -273,13 +284,13 @@ class LeafGather(Leaves):
         self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
         self.trees, self.width = trees, f.size(packed.widths.max(initial=1))
 
-    def add(self, group: Expr, target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
-        start = T.Bind(f.constant(self.starts, "i64", group))
-        with f.repeat(self.columns) as column, f.repeat(chunks * ROWS) as row:
+        with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS) as row:
+            start = T.Bind(f.constant(self.starts, "i64", group))
             total: Expr = None
             for tree in range(self.trees):
-                leaf = tirx.Cast("int64", reached[row + tree * (chunks * ROWS)])
+                leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS)])
                 value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
                 total = value if total is None else tirx.Add(total, value)
             place = T.Bind((target + column) * f.block + first + row)

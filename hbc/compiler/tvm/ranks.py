@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,28 +68,83 @@ def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
     return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(outputs, groups))
 
 
-def triples(ranked: RankedTrees) -> Array:
-    """Splits with the two below them, i64[V, 3]: a split, and those on its left and right, -1 where there is a leaf. Tree by tree, parents
-    before children, and no split above one of these is in none.
+@dataclass(frozen=True)
+class Pieces:
+    """Connected splits of trees that are tested together, tree by tree, parents before children.
 
-    To scan three together takes as long as two alone. So a triple of three gains the time of a split, one of two none, and one of
-    a single split loses as much; taken are those that gain most together. Vectorized, level by level.
+    split i64[V, size]: a piece's splits, parents before children; -1 in the last columns of smaller pieces. change [V, 2^size]: where
+    bit i of a number says whether a row goes to the left at the piece's split i, what the row's candidate leaf, lo of the first split,
+    is changed by (by xor).
     """
-    below = np.stack([ranked.split_left, ranked.split_right], axis=1).astype(np.int64)
-    next_ = np.append(below, [[-1, -1]], axis=0)[below].reshape(len(below), 4)  # the splits that follow a triple
-    gain = np.append((below >= 0).sum(axis=1) - 1, 0)
+
+    split: Array
+    change: Array
+
+    @property
+    def size(self) -> int:
+        return int(self.split.shape[1])
+
+
+def pieces(ranked: RankedTrees, sizes: Sequence[int]) -> list[Pieces]:
+    """All splits in pieces of at most sizes[0] splits, at most sizes[1] …: no piece is above one of a size before its own.
+
+    A piece of k takes 2k + 2 instructions, whatever its shape and number of splits: k compares, k - 1 to join their bits, and one each
+    to look up the change, to find the rows that it concerns, and to change them. The least of that is found from the leaves up:
+    costs[i, s, m] is what the splits from s down take in pieces of sizes[i:] if m of them, s among them, belong to a piece from
+    above (costs[i, s, 0]: none).
+    """
+    splits, most, never = len(ranked.split_lo), max(sizes), 1 << 28
+    left, right = ranked.split_left.astype(np.int64), ranked.split_right.astype(np.int64)
+    costs = np.full((len(sizes), splits + 1, most + 1), never, np.int64)
+    costs[:, splits, 0] = 0  # a leaf, number -1
     by_depth = np.argsort(ranked.split_depth, kind="stable")
-    ends = np.cumsum(np.bincount(ranked.split_depth, minlength=1))
-    for start, end in reversed([*zip([0, *ends[:-1]], ends, strict=True)]):
-        level = by_depth[start:end]
-        gain[level] = np.maximum(gain[level] + gain[next_[level]].sum(axis=1), 0)
-    heads = []
-    level = by_depth[: ends[0]]
-    while len(level):
-        level = level[gain[level] > 0]  # that of -1 is 0
-        heads.append(level)
-        level = next_[level].reshape(-1)
-    head = np.concatenate(heads) if heads else by_depth
-    # Splits are numbered tree by tree, level by level.
-    head = np.sort(head)
-    return np.column_stack([head, below[head]])
+    levels = np.split(by_depth, np.cumsum(np.bincount(ranked.split_depth, minlength=1))[:-1])
+    for level in reversed(levels):
+        for i in reversed(range(len(sizes))):
+            for a in range(most):
+                for b in range(most - a):
+                    both = costs[i, left[level], a] + costs[i, right[level], b]
+                    costs[i, level, a + b + 1] = np.minimum(costs[i, level, a + b + 1], both)
+            alone = costs[i, level, 1 : sizes[i] + 1].min(axis=1) + 2 * sizes[i] + 2
+            costs[i, level, 0] = alone if i == len(sizes) - 1 else np.minimum(alone, costs[i + 1, level, 0])
+    # From the roots down: the piece of each split, known by its first, its place in `sizes`, and how many splits it takes from here on.
+    head, kind, share = np.arange(splits + 1), np.zeros(splits + 1, np.int64), np.zeros(splits + 1, np.int64)
+    for level in levels:
+        first = level[share[level] == 0]
+        for i in range(len(sizes) - 1):
+            later = (kind[first] == i) & (costs[i, first, 0] == costs[i + 1, first, 0])
+            kind[first[later]] = i + 1
+        for i, size in enumerate(sizes):
+            mine = first[kind[first] == i]
+            share[mine] = costs[i, mine, 1 : size + 1].argmin(axis=1) + 1
+        kind[left[level]] = kind[right[level]] = kind[level]
+        open_ = np.full(len(level), True)
+        for a in range(most):
+            rest = share[level] - 1 - a
+            both = costs[kind[level], left[level], a] + costs[kind[level], right[level], np.maximum(rest, 0)]
+            chosen = open_ & (rest >= 0) & (both == costs[kind[level], level, share[level]])
+            open_ &= ~chosen
+            for below, count in ((left[level[chosen]], np.full(chosen.sum(), a)), (right[level[chosen]], rest[chosen])):
+                share[below] = count
+                head[below] = np.where(share[below] > 0, head[level[chosen]], below)
+    head, kind = head[:splits], kind[:splits]
+    return [_pieces(ranked, head, kind == i, size) for i, size in enumerate(sizes)]
+
+
+def _pieces(ranked: RankedTrees, head: Array, chosen: Array, size: int) -> Pieces:
+    """The pieces that the chosen splits form."""
+    members = np.flatnonzero(chosen)
+    members = members[np.argsort(head[members], kind="stable")]  # splits are numbered tree by tree, level by level
+    heads, starts, piece = np.unique(head[members], return_index=True, return_inverse=True)
+    place = np.full(len(head), -1)
+    place[members] = np.arange(len(members)) - starts[piece]
+    split = np.full((len(heads), size), -1)
+    split[piece, place[members]] = members
+    lefts = np.arange(1 << size)
+    at, leaf = (np.repeat(values[:, None], len(lefts), axis=1) for values in (heads, ranked.split_lo[heads]))
+    for _ in range(size):
+        inside = (at >= 0) & (head[at] == heads[:, None])
+        goes_left = (lefts >> np.maximum(place[at], 0) & 1).astype(bool)
+        leaf = np.where(inside & ~goes_left, ranked.split_mid[at], leaf)
+        at = np.where(inside, np.where(goes_left, ranked.split_left[at], ranked.split_right[at]), -1)
+    return Pieces(split, leaf ^ ranked.split_lo[heads][:, None])

@@ -10,15 +10,16 @@ are done), and those whose rank is greater than the split's go on to mid:
 
 Processors differ in what a compare of bytes gives. Where it is a mask of bits (AVX-512), the steps of a tree wait for each other, so
 that several trees go in lockstep. Where it is bytes of all or no bits (AVX2, and Zen 4, whose compares of that kind are twice as fast),
-they wait little, and trees come one by one, for twice as many rows, splits by threes: 1.9 instead of 2.6 cycles a split and 64 rows
-on Zen 4, of which 2.2 without the threes.
+they wait little, and trees come one by one, for twice as many rows. There a permutation of bytes looks up what up to five connected
+splits together change, so that they share one test of the leaf (ranks.py): 1.7 instead of 2.6 cycles a split and 64 rows on Zen 4, of
+which 2.2 split by split.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.categories import Codes, pack_sets
 from hbc.compiler.tvm.codegen import Function
-from hbc.compiler.tvm.expressions import DTYPES, Expr
+from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.leaves import (
     DIGIT,
@@ -43,7 +44,7 @@ from hbc.compiler.tvm.leaves import (
     pack_leaves,
 )
 from hbc.compiler.tvm.planes import CHUNK, comparable, held, rank_planes
-from hbc.compiler.tvm.ranks import Lockstep, lockstep, ranked_trees, triples
+from hbc.compiler.tvm.ranks import Lockstep, Pieces, lockstep, pieces, ranked_trees
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import as_signed, broadcast, many, store, vector
 from hbc.ir.graph import Node
@@ -52,10 +53,10 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, threshold_counts
 
 TREES = 4  # of a group, whose leaves are added together
-CHUNKS = (
-    2  # that go in lockstep, each with the trees of a group: eight independent chains hide the latency of each other's compares
-)
+GROUPS = 8  # whose leaves are looked up one digit after the other
+CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
 CHUNKS_OF_BYTES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
+PIECES, PIECES_OF_AVX2 = (5, 3), (3, 1)  # sizes; with 16 registers and no instruction of three operands, small ones
 HALF = 32  # rows of AVX2's registers
 WORDS = HALF // 4  # of such a register
 WRITTEN = 8  # rows whose results are written at once
@@ -83,39 +84,40 @@ def _most_thresholds(op: TreeEnsemble) -> int:
 
 
 @dataclass(frozen=True)
-class PackedTriples:
-    """`triples` tree by tree.
-
-    starts i64[G · TREES + 1]; plane, rank [V, 3] as of single splits; leaf u8[V, 4]: the lo of the first split, and
-    what it is changed by (by xor) where a row goes left and then right; right, left; right, right."""
+class PackedSteps:
+    """The splits of groups of trees step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group; plane,
+    rank, lo, mid [steps, TREES]: rows of a greater rank go right, to the leaves from mid on."""
 
     starts: Array
     plane: Array
     rank: Array
-    leaf: Array
+    lo: Array
+    mid: Array
+
+
+@dataclass(frozen=True)
+class PackedPieces:
+    """`Pieces` tree by tree. starts i64[G · TREES + 1]; plane, rank [V, size] of their splits, where rows of less than that rank go left;
+    lo u8[V]; change u8[V, 2^size] as there."""
+
+    starts: Array
+    plane: Array
+    rank: Array
+    lo: Array
+    change: Array
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Trees in groups of TREES as `Lockstep` says.
+    """Trees in groups of TREES as `Lockstep` says: their splits in lockstep, or tree by tree in pieces of these sizes.
 
-    In lockstep: the splits of a group step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group;
-    plane, rank, lo, to [steps, TREES], where rows of a greater rank go right, to the leaves from `to` on.
-    one_by_one: the splits tree by tree, those of `triples` before the others. starts i64[G · TREES + 1]; plane, rank, lo, to [splits],
-    where rows of that rank and more go right, to the leaves from lo ^ to on.
     Ranks are as `held` says.
     span_starts i64[S + 1]: spans of groups of the same target, targets i64[S], and width of leaves. leaves: digits if the processor
     permutes bytes and a tree has at most 256 leaves. sets i64: the category sets that each group tests, those of group g at
     set_starts i64[G + 1]; the planes after the ensemble's are filled with them anew for every group.
     """
 
-    one_by_one: bool
-    starts: Array
-    plane: Array
-    rank: Array
-    lo: Array
-    to: Array
-    triples: PackedTriples | None
+    splits: PackedSteps | tuple[PackedPieces, ...]
     span_starts: Array
     targets: Array
     leaves: PackedLeaves
@@ -123,8 +125,9 @@ class Packed:
     set_starts: Array
 
 
-def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, byte_masks: bool) -> Packed:
-    """Vectorized over all splits and leaves. What the processor can do: permute bytes, compare bytes into bytes."""
+def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, sizes: tuple[int, ...] | None) -> Packed:
+    """Vectorized over all splits and leaves. permute: the processor permutes bytes; sizes: of pieces, where it compares bytes into
+    bytes."""
     steps = lockstep(ranked, op.target, TREES)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
@@ -139,29 +142,21 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank, lo, mid = ranked.split_rank - (128 if byte_masks else 0), ranked.split_lo, ranked.split_mid
-    one_by_one = byte_masks and most <= 256
-    packed_triples = None
-    if one_by_one:
-        split_tree = np.repeat(np.arange(op.n_trees), np.diff(ranked.starts))
-        together = triples(ranked)
-        packed_triples = _pack_triples(ranked, steps, split_tree, plane, rank, together)
-        alone = np.setdiff1d(np.arange(len(split_tree)), together)
-        starts, order = steps.one_by_one(split_tree[alone])
-        order = alone[order]
-        plane, rank, lo, to = plane[order], rank[order] + 1, lo[order], (lo ^ mid)[order]
+    rank = ranked.split_rank - (128 if sizes is not None else 0)
+    splits: PackedSteps | tuple[PackedPieces, ...]
+    if sizes is not None and most <= 256:
+        splits = tuple(_pack_pieces(ranked, steps, plane, rank, found) for found in pieces(ranked, sizes))
     else:
-        starts = steps.group_starts
-        plane, rank, lo, to = (steps.table(values) for values in (plane, rank, lo, mid))
-    kind = np.uint8 if most <= 256 else np.uint16
+        kind = np.uint8 if most <= 256 else np.uint16
+        splits = PackedSteps(
+            steps.group_starts,
+            steps.table(plane.astype(np.int32)),
+            steps.table(rank.astype(np.uint8)),
+            steps.table(ranked.split_lo.astype(kind)),
+            steps.table(ranked.split_mid.astype(kind)),
+        )
     return Packed(
-        one_by_one=one_by_one,
-        starts=starts,
-        plane=plane.astype(np.int32),
-        rank=rank.astype(np.uint8),
-        lo=lo.astype(kind),
-        to=to.astype(kind),
-        triples=packed_triples,
+        splits=splits,
         span_starts=span_starts,
         targets=steps.targets[span_starts[:-1]],
         leaves=replace(leaves, widths=widths[span_starts[:-1]]),
@@ -170,22 +165,16 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     )
 
 
-def _pack_triples(
-    ranked: RankedTrees, steps: Lockstep, split_tree: Array, plane: Array, rank: Array, together: Array
-) -> PackedTriples:
-    starts, order = steps.one_by_one(split_tree[together[:, 0]])
-    together = together[order]
-    head, left, right = together.T
-    lo, mid = ranked.split_lo, ranked.split_mid
-    # Where a leaf stands in a split's place, whatever is compared changes nothing.
-    from_left = np.where(left >= 0, lo[head] ^ mid[left], 0)
-    to_right = lo[head] ^ mid[head]
-    from_right = np.where(right >= 0, lo[head] ^ mid[right], to_right)
-    return PackedTriples(
+def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces) -> PackedPieces:
+    split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
+    starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
+    split = found.split[order]
+    return PackedPieces(
         starts,
-        plane[together].astype(np.int32),
-        (rank[together] + 1).astype(np.uint8),
-        np.stack([lo[head], from_left, to_right, from_right], axis=1).astype(np.uint8),
+        plane[split].astype(np.int32),
+        (rank[split] + 1).astype(np.uint8),
+        ranked.split_lo[split[:, 0]].astype(np.uint8),
+        found.change[order].astype(np.uint8),
     )
 
 
@@ -210,11 +199,11 @@ def tree_scan(f: Function, node: Node) -> None:
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(ranked_trees, op), f.once(fixed_point, op)
     assert fixed is not None
-    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, f.dialect.byte_masks)
+    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, piece_sizes(f.dialect))
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once; then single ones, the last of them partly filled unless only a few rows are left.
-    chunks = CHUNKS_OF_BYTES if packed.one_by_one else CHUNKS
+    chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_BYTES
     several = T.Bind(f.rows // (CHUNK * chunks))
     end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
@@ -230,7 +219,8 @@ def tree_scan(f: Function, node: Node) -> None:
     else:
         leaves = LeafGather(f, fixed, packed.leaves, TREES)
     leaves.clear(scanned)
-    scan = (BytesScan if packed.one_by_one else MasksScan)(f, packed, ranks, leaves, sets, chunks)
+    kind = MasksScan if isinstance(packed.splits, PackedSteps) else BytesScan
+    scan = kind(f, packed, ranks, leaves, sets, chunks)
     with T.serial(tirx.const(0, "int64"), several) as part:
         scan.run(T.Bind(part * (CHUNK * chunks)), chunks)
     with T.serial(several * chunks, end) as chunk:
@@ -261,6 +251,13 @@ def tree_scan(f: Function, node: Node) -> None:
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             single.run_alone(row)
+
+
+def piece_sizes(dialect: Dialect) -> tuple[int, ...] | None:
+    """Of the pieces that trees are scanned in; None where compares of bytes give masks of bits."""
+    if not dialect.byte_masks:
+        return None
+    return PIECES if dialect.byte_permute else PIECES_OF_AVX2 if dialect.byte_lookup else (1,)
 
 
 def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
@@ -320,11 +317,9 @@ class Scan:
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.targets))
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
-        self.starts = f.own(packed.starts, "i64")
-        self.plane, self.rank = f.own(packed.plane, "i32"), f.own(packed.rank, "u8")
-        self.leaf_dtype = "u8" if packed.lo.dtype == np.uint8 else "u16"
-        self.lo, self.to = f.own(packed.lo, self.leaf_dtype), f.own(packed.to, self.leaf_dtype)
-        self.reached = T.alloc_buffer((TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
+        steps = packed.splits
+        self.leaf_dtype = "u16" if isinstance(steps, PackedSteps) and steps.lo.dtype == np.uint16 else "u8"
+        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
 
     def run(self, first: Expr, chunks: int) -> None:
         """Add the leaves' values of rows first … first + 64 · chunks of the block."""
@@ -333,15 +328,19 @@ class Scan:
             target = T.Bind(f.constant(self.targets, "i64", span))
             self.leaves.begin(span, chunks)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
-            with T.serial(T.Bind(f.constant(self.span_starts, "i64", span)), last) as group:
-                if self.sets is not None:
-                    self.sets.run(group, first, chunks)
-                self.scan(group, first, chunks)
-                self.leaves.add(group, target, first, self.reached, chunks)
+            start = T.Bind(f.constant(self.span_starts, "i64", span))
+            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS - 1)) // GROUPS) as part:
+                begin = T.Bind(start + part * GROUPS)
+                end = T.Bind(tirx.Min(begin + GROUPS, last))
+                with T.serial(begin, end) as group:
+                    if self.sets is not None:
+                        self.sets.run(group, first, chunks)
+                    self.scan(group, T.Bind((group - begin) * (TREES * chunks * CHUNK)), first, chunks)
+                self.leaves.add((begin, end), target, first, self.reached, chunks)
             self.leaves.end(target, first, chunks)
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
-        """The leaves that the rows reach in a group's trees, into `reached` [trees, chunks, 64]."""
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
+        """The leaves that the rows reach in a group's trees, into `reached` from `place` on, [trees, chunks, 64]."""
         raise NotImplementedError
 
     def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
@@ -361,11 +360,18 @@ class Scan:
 class MasksScan(Scan):
     """The trees of a group in lockstep, 64 rows to a register."""
 
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, chunks)
+        steps = packed.splits
+        assert isinstance(steps, PackedSteps)
+        self.starts, self.plane, self.rank = f.own(steps.starts, "i64"), f.own(steps.plane, "i32"), f.own(steps.rank, "u8")
+        self.lo, self.mid = f.own(steps.lo, self.leaf_dtype), f.own(steps.mid, self.leaf_dtype)
+
     def run(self, first: Expr, chunks: int) -> None:
         self.candidates = self.f.scratch(TREES * chunks * CHUNK, self.leaf_dtype)  # in registers; here, since it takes a call
         super().run(first, chunks)
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
         for slot in range(TREES * chunks):
             store(self.candidates, zero, slot * CHUNK, CHUNK)
@@ -373,12 +379,12 @@ class MasksScan(Scan):
             for tree in range(TREES):
                 self._split(step * TREES + tree, first, tree, chunks)
         for slot in range(TREES * chunks):
-            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), slot * CHUNK, CHUNK)
+            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), place + slot * CHUNK, CHUNK)
 
     def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
         plane = self._plane(self.plane, at, first)
         rank = comparable(self.f, self._everywhere(self.rank, "u8", at, CHUNK), CHUNK)
-        lo, mid = (self._everywhere(array, self.leaf_dtype, at, CHUNK) for array in (self.lo, self.to))
+        lo, mid = (self._everywhere(array, self.leaf_dtype, at, CHUNK) for array in (self.lo, self.mid))
         for chunk in range(chunks):
             slot = (tree * chunks + chunk) * CHUNK
             value = comparable(self.f, vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
@@ -388,51 +394,63 @@ class MasksScan(Scan):
 
 
 class BytesScan(Scan):
-    """One tree after the other, 32 rows to a register: leaf ^= lo ^ mid where the leaf is lo and the rank is not less."""
+    """One tree after the other in pieces, 32 rows to a register: leaf ^= change where the leaf is lo."""
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
-        assert packed.triples is not None
-        self.triple_starts, self.triple_plane = f.own(packed.triples.starts, "i64"), f.own(packed.triples.plane, "i32")
-        self.triple_rank, self.triple_leaf = f.own(packed.triples.rank, "u8"), f.own(packed.triples.leaf, "u8")
+        assert not isinstance(packed.splits, PackedSteps)
+        self.pieces = [
+            PackedPieces(
+                *(f.own(array, dtype) for array, dtype in zip(astuple(kind), ("i64", "i32", "u8", "u8", "u8"), strict=True))
+            )
+            for kind in packed.splits
+        ]
         # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
         self.candidates = [T.alloc_buffer((WORDS,), "int32") for _ in range(chunks * CHUNK // HALF)]
 
-    def scan(self, group: Expr, first: Expr, chunks: int) -> None:
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         f, candidates = self.f, self.candidates[: chunks * CHUNK // HALF]
         zero = tirx.Broadcast(tirx.const(0, "int32"), WORDS)
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
         with f.repeat(TREES) as tree, f.repeat(1) as origin:
             for candidate in candidates:
                 store(candidate, zero, origin, WORDS)
-            with self._steps(self.triple_starts, group * TREES + tree) as triple:
-                self._triple(candidates, triple, first, origin)
-            with self._steps(self.starts, group * TREES + tree) as split:
-                self._split(candidates, split, first, origin)
+            for pieces_ in self.pieces:
+                with self._steps(pieces_.starts, group * TREES + tree) as piece:
+                    self._piece(candidates, pieces_, piece, first, origin)
             for slot, candidate in enumerate(candidates):
                 leaf = tirx.reinterpret(many("uint8", HALF), vector(candidate, origin, WORDS))
-                store(self.reached, leaf, tree * (chunks * CHUNK) + slot * HALF, HALF)
+                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * HALF, HALF)
 
-    def _split(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
-        plane, rank = self._plane(self.plane, at, first), self._everywhere(self.rank, "u8", at, HALF)
-        lo, change = (_words(self._everywhere(array, "u8", at, HALF)) for array in (self.lo, self.to))
+    def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
+        f, size = self.f, pieces_.plane.shape[1]
+        planes = [self._plane(pieces_.plane, at * size + i, first) for i in range(size)]
+        ranks = [self._everywhere(pieces_.rank, "u8", at * size + i, HALF) for i in range(size)]
+        lo = _words(self._everywhere(pieces_.lo, "u8", at, HALF))
+        if size == 1:
+            changes = self._everywhere(pieces_.change, "u8", at * 2, HALF)
+        else:
+            table = T.Bind(f.constants(pieces_.change, "u8", at * (1 << size), 1 << size))
+            changes = T.Bind(tirx.Shuffle([table] * (HALF >> size), [tirx.const(i, "int32") for i in range(HALF)]))
         for slot, candidate in enumerate(candidates):
             leaf = vector(candidate, origin, WORDS)
-            onward = self._logic(UNLESS, self._stays(plane, slot, rank), change, change)
-            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), onward), origin, WORDS)
+            stays = [self._stays(plane, slot, rank) for plane, rank in zip(planes, ranks, strict=True)]
+            change = self._looked_up(changes, stays)
+            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), change), origin, WORDS)
 
-    def _triple(self, candidates: list[Any], at: Expr, first: Expr, origin: Expr) -> None:
-        """A split and the two below it."""
-        planes = [self._plane(self.triple_plane, at * 3 + i, first) for i in range(3)]
-        ranks = [self._everywhere(self.triple_rank, "u8", at * 3 + i, HALF) for i in range(3)]
-        lo, on_left, to_right, on_right = (_words(self._everywhere(self.triple_leaf, "u8", at * 4 + i, HALF)) for i in range(4))
-        for slot, candidate in enumerate(candidates):
-            leaf = vector(candidate, origin, WORDS)
-            top, left, right = (self._stays(plane, slot, rank) for plane, rank in zip(planes, ranks, strict=True))
-            if_left = self._logic(UNLESS, left, on_left, on_left)
-            if_right = self._logic(CHOOSE, right, to_right, on_right)
-            onward = self._logic(CHOOSE, top, if_left, if_right)
-            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), onward), origin, WORDS)
+    def _looked_up(self, changes: Expr, stays: list[Expr]) -> Expr:
+        """Each row's byte of a table, where one bit of each of these says at which place; of one split alone, the byte of the right."""
+        if len(stays) == 1:
+            return self._logic(UNLESS, stays[0], _words(changes), _words(changes))
+        if self.f.dialect.byte_permute:  # what the bits above are does not matter
+            index = stays[0]
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
+            return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx512.permvar.qi.256", changes, _bytes(index)))
+        index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
+        for bit, next_ in enumerate(stays[1:], 1):
+            index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
+        return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", changes, _bytes(index)))
 
     def _stays(self, plane: Expr, slot: int, rank: Expr) -> Expr:
         """Where a split sends its rows to the left."""
@@ -454,6 +472,14 @@ class BytesScan(Scan):
 
 UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
 """`BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of a table is what becomes of the bits a, b, c."""
+
+
+def _bytes(words: Expr) -> Expr:
+    return tirx.reinterpret(many("uint8", HALF), words)
+
+
+def _each(byte: int) -> Expr:
+    return tirx.Broadcast(tirx.const(byte * 0x01010101, "int32"), WORDS)
 
 
 def _words(bytes_: Expr) -> Expr:

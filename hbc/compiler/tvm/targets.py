@@ -93,6 +93,7 @@ class Machine:
             fused=wide or self.has("fma"),
             wide=wide,
             byte_permute=self.has("avx512vbmi"),
+            byte_lookup=self.has("avx2"),
             byte_masks=halves or not wide,
         )
 
