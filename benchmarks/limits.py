@@ -13,14 +13,16 @@ import numpy as np
 
 import hbc
 from benchmarks.trees import Prepared
-from hbc.compiler.tvm.ranks import triples
+from hbc.compiler.tvm.ranks import pieces
+from hbc.compiler.tvm.scan import PIECES
 from hbc.ops.tree_ranks import rank_encode
 
-COMPARES = {25: 2.0, 26: 1.45}
-"""Cycles of a split for 64 rows, by the family in /proc/cpuinfo. AMD Zen 4 (25): two compares and two selections of bytes, each of 32 rows
-at a time, four such operations a cycle; three splits that are taken together need as many as two. Zen 5 (26): two compares of 64 bytes
-and a masked move, measured in assembly (../shared/docs/tree-kernels.md §2)."""
-BY_THREES = (25,)
+SPLIT = {26: 1.45}
+"""Cycles of a split for 64 rows, by the family in /proc/cpuinfo. Zen 5 (26): two compares of 64 bytes and a masked move, measured in
+assembly (../shared/docs/tree-kernels.md §2)."""
+PIECE = {25: 0.5}
+"""Cycles of an instruction for 64 rows where splits are taken in pieces (hbc/compiler/tvm/ranks.py), whose instructions are counted. AMD
+Zen 4 (25): 32 rows at a time, four such instructions a cycle."""
 STEP = 1.0
 """Cycles of a step of a walk: six instructions, six a cycle (§4). No cache missed."""
 ROWS = 256  # whose paths are counted
@@ -35,14 +37,15 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
     trees: list[Any] = [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
     family = int(found[1]) if found else 0
-    cycles = COMPARES.get(family)
-    if len(trees) != 1 or not strategies or cycles is None:
+    if len(trees) != 1 or not strategies or family not in (SPLIT | PIECE):
         return None
     ghz = frequency()
     if strategies[0] == "scan":
-        work = int((trees[0].feature >= 0).sum())
-        if family in BY_THREES:
-            work -= int(((triples(rank_encode(trees[0])) >= 0).sum(axis=1) - 2).sum())
+        if family in PIECE:
+            found_pieces = pieces(rank_encode(trees[0]), PIECES)
+            work, cycles = sum(len(found.split) * (2 * found.size + 2) for found in found_pieces), PIECE[family]
+        else:
+            work, cycles = int((trees[0].feature >= 0).sum()), SPLIT[family]
         return {"kernel": "scan", "work": work, "cycles": cycles, "ghz": ghz, "us": work * cycles / 64 / ghz / 1e3}
     steps = path_lengths(trees[0], np.load(prepared.rows)[:ROWS].astype(trees[0].threshold.dtype))
     return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
