@@ -169,7 +169,7 @@ def lightgbm_subject(name: str, seed: int, trees: int) -> Subject:
     if scrambled:
         booster = lgb.Booster(model_str=scrambled_lightgbm(booster.model_to_string(), rng))
     model = read_model(booster)
-    thresholds = model.numbers("threshold")
+    thresholds = model.numbers("threshold").copy()
     thresholds[model.integers("decision_type") & 1 > 0] = 3.0  # of a category set it is the number of the set
 
     def leaves(X: Any) -> Any:

@@ -111,7 +111,7 @@ def check_lightgbm(booster, rng, dtype):
         ensemble, read = lightgbm_parser.ensemble(model, x)
         return lightgbm_parser.leaf_numbers(ensemble)(read)
 
-    thresholds = model.numbers("threshold")
+    thresholds = model.numbers("threshold").copy()
     thresholds[model.integers("decision_type") & 1 > 0] = 3
     X = rows_at(rng, model.integers("split_feature"), thresholds, dtype, EXTREMES + INFINITE)
     (found,) = graph_of(dtype, build).evaluate(X)["leaves"]
