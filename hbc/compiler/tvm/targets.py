@@ -67,6 +67,10 @@ class Machine:
     def target(self) -> Any:
         return tvm.target.Target({key: list(value) if isinstance(value, tuple) else value for key, value in self.options})
 
+    def at_level(self, level: int) -> Machine:
+        """The same, at one of LLVM's levels of optimization (3 is TVM's), unless the caller's target names one."""
+        return self if self.cuda else Machine(tuple(sorted({"opt-level": level, **dict(self.options)}.items())))
+
     @property
     def arch(self) -> str:
         return str(dict(self.options).get("arch", CUDA_ARCH))
@@ -122,8 +126,7 @@ def _tuning(feature: str) -> bool:
 def host_machine() -> Machine:
     cpu = tvm.target.codegen.llvm_get_system_cpu()
     # What gains from vectors is vectorised here; LLVM's attempts at the rest double the time of compilation.
-    # Level 3 takes a tenth longer than 2, for code as fast (500 trees of 255 leaves: 2.27 and 2.06 s).
-    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "opt-level": 2, "cl-opt": ("-vectorize-loops=false",)}
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
     if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
         # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
         options["mattr"] = ("+prefer-no-gather",)
