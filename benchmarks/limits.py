@@ -32,15 +32,15 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
     """{kernel, work, cycles, ghz, us}: µs a row. None where the model has no trees of its own or the processor is not known."""
     model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
     compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
-    strategies = re.findall(r"leaves at most: (scan|walk)", compiled.explain())
-    operators = dict.fromkeys(node.op for node in compiled.graph.nodes)  # XGBoost's methods have each their own
+    planned = compiled.variants[compiled._main].plan.graph
+    operators = dict.fromkeys(node.op for node in planned.nodes)  # XGBoost's methods have each their own
     trees: list[Any] = [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
     family = int(found[1]) if found else 0
-    if len(trees) != 1 or not strategies or family not in (SPLIT | PIECE):
+    if len(trees) != 1 or trees[0].strategy not in ("scan", "walk") or family not in (SPLIT | PIECE):
         return None
     ghz = frequency()
-    if strategies[0] == "scan":
+    if trees[0].strategy == "scan":
         if family in PIECE:
             found_pieces = pieces(rank_encode(trees[0]), PIECES)
             work, cycles = sum(len(found.split) * (2 * found.size + 2) for found in found_pieces), PIECE[family]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
+import lightgbm as lgb
 import numpy as np
 import pytest
 from random_trees import RANDOM, random_ensemble, random_tree, rows_at_thresholds
 
+import hbc
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N
@@ -16,7 +19,7 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
 from hbc.ops.tree_ranks import PLANE, rank_encode
 
 pytest.importorskip("tvm")
-from hbc.compiler.tvm.categories import CategoricalTrees
+from hbc.compiler.tvm.categories import CategoricalTrees, join_sets
 from hbc.compiler.tvm.ranks import pieces
 from hbc.compiler.tvm.targets import machine
 
@@ -158,3 +161,19 @@ def test_ties_are_decided_by_the_source_s_own_rounding(values: list[list[float]]
     (found,) = scanned(op, X, (len(X),))
     np.testing.assert_array_equal(found[near], expected[near])
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+
+
+def test_sets_are_joined_with_the_trees() -> None:
+    """Also where numbers are read of some columns only, which a selection brings before the trees."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(400, 3)), rng.integers(0, 40, (400, 3))])
+    model = lgb.LGBMRegressor(n_estimators=20, categorical_feature=[3, 4, 5], min_data_per_group=2, verbose=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, X[:, 0] + X[:, 3] % 7 + X[:, 4] % 3)
+    compiled = hbc.convert(model, "tvm")
+    graph = join_sets(compiled.variants[("f64",) * 6].plan.graph)
+    assert [
+        type(node.op).__name__ for node in graph.nodes if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"
+    ] == ["CategoricalTrees"]
+    np.testing.assert_allclose(compiled.predict(X), model.predict(X), rtol=1e-9, atol=1e-9)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hbc.compiler.base import CompileOptions, Compiler, Estimates
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
-from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tensor import Concat
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,23 @@ class ChooseStrategy:
             return None
         chosen, reason = self.strategy, self.tuned or "asked for by the caller"
         if chosen == "auto":
-            chosen, reason = self.compiler.choose_strategy(op, self.options)
+            chosen, reason = self.compiler.choose_strategy(self._seen(node, op), self.options)
             reason += f"; {self.tuned}" * bool(self.tuned)
         self.notes.append(
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
             f"{chosen} ({reason})"
         )
         return replace(op, strategy=chosen)(*node.inputs)
+
+    def _seen(self, node: Node, op: TreeEnsemble) -> TreeEnsemble:
+        """The ensemble with set tests as tests of one column, if the compiler makes them itself: planes cost it nothing then. (With a
+        column for each, 500 trees that test sets were walked: 31 instead of 0.4 µs a row.)"""
+        (x,) = node.inputs
+        last = x.inputs[-1] if isinstance(x.op, Concat) else x
+        if not isinstance(last.op, CategoryPlanes) or not self.compiler.supports(last.op):
+            return op
+        first = x.type.columns - last.type.columns
+        return replace(op, feature=np.minimum(op.feature, first).astype(op.feature.dtype))
 
 
 HOPELESS = 6.0

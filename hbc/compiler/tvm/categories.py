@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, is_nan, number
 from hbc.compiler.tvm.vectors import permute, vector
-from hbc.ir.graph import Graph, Node, operator
+from hbc.ir.graph import Constant, Graph, Node, operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor
@@ -52,7 +52,8 @@ def n_features(op: TreeEnsemble) -> int | None:
 
 
 def join_sets(graph: Graph) -> Graph:
-    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, where the trees are scanned; other set tests are lowered."""
+    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, where the trees are scanned, also where only some columns of x
+    stand before the planes; other set tests are lowered."""
     graph = rewrite(graph, _joined)
     return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
 
@@ -61,15 +62,34 @@ def _joined(node: Node) -> Node | None:
     op = node.op
     if type(op) is not TreeEnsemble or op.strategy != "scan" or not isinstance(node.inputs[0].op, tensor.Concat):
         return None
-    x, *rest = node.inputs[0].inputs
-    if len(rest) != 1 or not isinstance(rest[0].op, CategoryPlanes) or rest[0].inputs != (x,):
+    numbers, *rest = node.inputs[0].inputs
+    if len(rest) != 1 or not isinstance(rest[0].op, CategoryPlanes):
         return None
-    sets = rest[0].op
-    tested = op.threshold[op.feature >= x.type.columns]
+    (x,), sets = rest[0].inputs, rest[0].op
+    columns = _columns_of(x, numbers)
+    if columns is None:
+        return None
+    places = np.concatenate([columns, x.type.columns + np.arange(rest[0].type.columns)])
+    tested = op.threshold[op.feature >= len(columns)]
     if tested.min(initial=0) < 0 or tested.max(initial=0) >= 1 or not _fits(sets):
         return None
     fields = {name: getattr(op, name) for name in TreeEnsemble.__dataclass_fields__}
+    fields["feature"] = np.where(op.feature < 0, -1, places[op.feature]).astype(op.feature.dtype)
     return CategoricalTrees(**fields, width=x.type.columns, sets=sets)(x)
+
+
+def _columns_of(x: Node, part: Node) -> Array | None:
+    """Which columns of x a value has; None if it is no selection of them."""
+    if part is x:
+        return np.arange(x.type.columns)
+    if (
+        isinstance(part.op, tensor.Take)
+        and part.op.axis == 1
+        and part.inputs[0] is x
+        and isinstance(part.inputs[1].op, Constant)
+    ):
+        return part.inputs[1].op.value
+    return None
 
 
 def _fits(sets: CategoryPlanes) -> bool:
