@@ -34,7 +34,6 @@ from benchmarks.trees import CACHE
 
 FLOATS, INTEGERS, TEXTS, CATEGORIES = 36, 4, 10, 1000
 OURS, SOURCE = "hbc:tvm", "native"
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS", "POLARS_MAX_THREADS")
 GOAL = 10.0
 DISTRIBUTIONS = ("hbc", "apache-tvm", "scikit-learn", "lightgbm", "pandas", "polars", "pyarrow")
 
@@ -170,10 +169,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(name) != "1" for name in THREADS):  # libraries read these when they are imported
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "benchmarks.frames", *sys.argv[1:]],
-            {**os.environ, **dict.fromkeys(THREADS, "1")},
-        )
+    machine.with_one_thread("benchmarks.frames")
     sys.exit(main())

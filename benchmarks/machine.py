@@ -6,11 +6,20 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 FLAGS = ("avx2", "avx512f", "avx512_vbmi", "avx512_bf16", "amx_tile", "asimd", "sve")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+def with_one_thread(module: str) -> None:
+    """Start `python -m module` again unless every library has been told to use one thread: they read it when they are imported."""
+    if any(os.environ.get(name) != "1" for name in THREADS):
+        arguments = [sys.executable, "-m", module, *sys.argv[1:]]
+        os.execve(sys.executable, arguments, {**os.environ, **dict.fromkeys(THREADS, "1")})
 
 
 def describe() -> dict[str, Any]:

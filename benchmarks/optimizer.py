@@ -39,7 +39,6 @@ from hbc.optimizer.pipeline import NEEDED
 
 BACKENDS = ("tvm", "torch")
 SELECTION = ("PushSelection", "MergeColumns")
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
 DISTRIBUTIONS = ("hbc", "apache-tvm", "torch", "scikit-learn", "lightgbm")
 SOURCE = "scikit-learn"
 SHAPE = (89, 29, 3)  # numbers, categories, values of each: those of Nomao, the paper's data set for these figures
@@ -288,10 +287,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(name) != "1" for name in THREADS):  # libraries read these when they are imported
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "benchmarks.optimizer", *sys.argv[1:]],
-            {**os.environ, **dict.fromkeys(THREADS, "1")},
-        )
+    machine.with_one_thread("benchmarks.optimizer")
     sys.exit(main())

@@ -22,7 +22,6 @@ import hbc.ops
 from hbc.compiler.base import (
     CompileOptions,
     Compiler,
-    Estimates,
     Executable,
     GraphExporter,
     backend_name,
@@ -43,7 +42,6 @@ from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.sound import require_sound
-from hbc.ops.tree import TreeEnsemble
 from hbc.optimizer import tuned
 from hbc.optimizer.checks import input_limits, looser_limits
 from hbc.optimizer.partition import Partition, partition
@@ -279,13 +277,7 @@ class Builder:
 
     def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
         """The strategies to be measured: "auto", and those that are not hopeless by the estimates; the others, each with a reason."""
-        ensembles = [node.op for node in graph.nodes if isinstance(node.op, TreeEnsemble)]
-        compiler, known = self.compiler, strategies(self.backend)[1:]
-        if not ensembles:
-            return ["auto"], {}
-        if not isinstance(compiler, Estimates) or self.device != "cpu":
-            return ["auto", *known], {}
-        return worth_measuring(compiler, ensembles, self.options, rows, known)
+        return worth_measuring(self.compiler, graph.nodes, self.options, rows, strategies(self.backend)[1:])
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
         """For another backend or device. What only the old backend understands is left behind."""

@@ -14,9 +14,12 @@ from sklearn.ensemble import RandomForestClassifier
 
 import hbc
 from benchmarks import strategies as benchmark
-from hbc.compiler.base import CompileOptions, Estimates, load_compiler
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import FILE, RANGE, Shape, choose, duration, estimate, estimates, fastest
-from hbc.ops.tree import TreeEnsemble
+from hbc.ir.graph import Input
+from hbc.ir.types import N
+from hbc.ops.tensor import Concat
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.strategy import worth_measuring
 
 BACKENDS = ("tvm", "torch", "torchscript", "onnx")
@@ -107,15 +110,30 @@ def test_explain_shows_the_estimates() -> None:
 
 def test_what_tune_measures(small: TreeEnsemble) -> None:
     compiler = load_compiler("tvm")
-    assert isinstance(compiler, Estimates)
     known = hbc.strategies("tvm")[1:]
-    names, left_out = worth_measuring(compiler, [small], CompileOptions(), (1, 1000), known)
+    x = Input("X", "f32", (N, 5))()
+    names, left_out = worth_measuring(compiler, [small(x)], CompileOptions(), (1, 1000), known)
     assert names[0] == "auto"
     assert {*names[1:], *left_out} == set(known)
-    names, left_out = worth_measuring(
-        compiler, [benchmark.ensemble(replace(SMALL, trees=300))], CompileOptions(), (100_000,), known
-    )
+    many = benchmark.ensemble(replace(SMALL, trees=300))
+    names, left_out = worth_measuring(compiler, [many(x)], CompileOptions(), (100_000,), known)
     assert "estimated" in left_out["walk"]
+
+
+def test_tune_measures_the_scan_of_trees_that_test_sets_of_categories(small: TreeEnsemble) -> None:
+    """500 planes are one column to a compiler that tests the sets itself; as columns they were too many for a scan."""
+    planes = 500
+    sets = np.arange(planes) % 50
+    flags = np.zeros(planes, bool)
+    x = Input("X", "f32", (N, 5))()
+    tests = CategoryPlanes(np.zeros(planes, np.int64), sets, np.arange(planes + 1), flags, ~flags, ~flags)(x)
+    many = benchmark.ensemble(replace(SMALL, trees=500))
+    many = replace(
+        many, feature=np.where(many.feature < 0, many.feature, 5 + np.arange(many.feature.size) % planes).astype("i4")
+    )
+    node = many(Concat()(x, tests))
+    names, _ = worth_measuring(load_compiler("tvm"), [node], CompileOptions(), (100_000,), hbc.strategies("tvm")[1:])
+    assert "scan" in names
 
 
 def points(factors: dict[str, dict[str, float]]) -> list[benchmark.Point]:

@@ -34,7 +34,7 @@ class ChooseStrategy:
             return None
         chosen, reason = self.strategy, self.tuned or "asked for by the caller"
         if chosen == "auto":
-            chosen, reason = self.compiler.choose_strategy(self._seen(node, op), self.options)
+            chosen, reason = self.compiler.choose_strategy(seen(node, op, self.compiler), self.options)
             reason += f"; {self.tuned}" * bool(self.tuned)
         self.notes.append(
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
@@ -42,15 +42,16 @@ class ChooseStrategy:
         )
         return replace(op, strategy=chosen)(*node.inputs)
 
-    def _seen(self, node: Node, op: TreeEnsemble) -> TreeEnsemble:
-        """The ensemble with set tests as tests of one column, if the compiler makes them itself: planes cost it nothing then. (With a
-        column for each, 500 trees that test sets were walked: 31 instead of 0.4 µs a row.)"""
-        (x,) = node.inputs
-        last = x.inputs[-1] if isinstance(x.op, Concat) else x
-        if not isinstance(last.op, CategoryPlanes) or not self.compiler.supports(last.op):
-            return op
-        first = x.type.columns - last.type.columns
-        return replace(op, feature=np.minimum(op.feature, first).astype(op.feature.dtype))
+
+def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:
+    """The ensemble with set tests as tests of one column, if the compiler makes them itself: planes cost it nothing then. (With a
+    column for each, 500 trees that test sets were walked: 31 instead of 0.4 µs a row.)"""
+    (x,) = node.inputs
+    last = x.inputs[-1] if isinstance(x.op, Concat) else x
+    if not isinstance(last.op, CategoryPlanes) or not compiler.supports(last.op):
+        return op
+    first = x.type.columns - last.type.columns
+    return replace(op, feature=np.minimum(op.feature, first).astype(op.feature.dtype))
 
 
 HOPELESS = 6.0
@@ -58,9 +59,15 @@ HOPELESS = 6.0
 
 
 def worth_measuring(
-    compiler: Estimates, ensembles: Sequence[TreeEnsemble], options: CompileOptions, rows: Sequence[int], known: Sequence[str]
+    compiler: Compiler, nodes: Sequence[Node], options: CompileOptions, rows: Sequence[int], known: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """ "auto" and the strategies that `hbc tune` measures; those that it leaves out, with the reason."""
+    """ "auto" and the strategies that `hbc tune` measures for the tree ensembles among the nodes; those that it leaves out, with the
+    reason."""
+    ensembles = [seen(node, node.op, compiler) for node in nodes if isinstance(node.op, TreeEnsemble)]
+    if not ensembles:
+        return ["auto"], {}
+    if not isinstance(compiler, Estimates) or options.device != "cpu":
+        return ["auto", *known], {}
     total: dict[str, list[float]] = {}
     for op in ensembles:
         for name, times in compiler.estimates(op, options, rows).items():
