@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import hbc
 from benchmarks import strategies as benchmark
-from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.compiler.base import CompileOptions, Estimates, load_compiler
 from hbc.compiler.costs import FILE, RANGE, Shape, choose, duration, estimate, estimates, fastest
 from hbc.ir.graph import Input
 from hbc.ir.types import N
