@@ -9,6 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
+from hbc.ops.features import Impute
 from hbc.ops.nearest import Smallest
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Result, converts
@@ -28,17 +29,22 @@ def knn_imputer(m: Any, x: Node) -> Result:
     missing = Missing(m.missing_values)
     x = checked(m, own_float(x), allow_nan=missing.nan)
     mask = missing.mask(x)
+    if missing.nan:
+        x = _without_nan(x, 0.0)  # so that whatever reads the result knows that there is none
     data, absent = np.asarray(m._fit_X), np.asarray(m._mask_fit_X)
     valid = np.asarray(m._valid_mask)
     # The columns that stay empty have no values here, and no part in the distances.
     distances = nan_euclidean_distances(x, data, mask, absent)
     top = float(np.finfo(NUMPY_DTYPES[distances.type.dtype]).max)
-    keys = t.minimum(distances, top)  # NaN, nothing in common, is never near; infinite is
+    keys = _without_nan(t.minimum(distances, top), np.inf)  # NaN, nothing in common, is never near; infinite is
+    distances = _without_nan(distances, np.inf)
     columns = []
     for column in np.flatnonzero(valid) if not m.keep_empty_features else range(len(valid)):
         own = t.take(x, np.array([column]), axis=1)
         if valid[column]:
-            value = _imputed(m, keys, distances, data[:, column], absent[:, column])
+            # Places where nobody stands have weight 0, and some number.
+            values = np.where(absent[:, column], data.dtype.type(0), data[:, column])
+            value = _imputed(m, keys, distances, values, absent[:, column])
             own = t.where(t.take(mask, np.array([column]), axis=1), t.cast(value, x.type.dtype), own)
         else:
             own = t.where(t.equal(own, own), t.constant(np.zeros((1, 1)), x.type.dtype), 0.0)
@@ -47,6 +53,10 @@ def knn_imputer(m: Any, x: Node) -> Result:
     if m.add_indicator and len(m.indicator_.features_):
         y = t.concat([y, t.cast(select_columns(mask, list(m.indicator_.features_)), x.type.dtype)])
     return y
+
+
+def _without_nan(x: Node, fill: float) -> Node:
+    return Impute(np.full(x.type.columns, fill, NUMPY_DTYPES[x.type.dtype]))(x)
 
 
 def _imputed(m: Any, keys: Node, distances: Node, values: Array, absent: Array) -> Node:
