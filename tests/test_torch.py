@@ -18,16 +18,20 @@ from operator_cases import random_trees, rows, summable  # noqa: E402
 from random_trees import RANDOM, random_ensemble  # noqa: E402
 
 import hbc.compiler.torch as torch_backend  # noqa: E402
+import hbc.compiler.torch.program as programs  # noqa: E402
 import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.api import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
 from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402
 from hbc.compiler.torch.program import Program, entry  # noqa: E402
+from hbc.compiler.torch.rules import function_of  # noqa: E402
 from hbc.errors import BackendUnavailableError, InvalidInputError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import N  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
 from hbc.ops.columns import SelectColumns  # noqa: E402
+from hbc.ops.features import Impute, OneHot  # noqa: E402
+from hbc.ops.linear import Linear  # noqa: E402
 
 BOTH = pytest.mark.parametrize("name", ["torch", "torchscript"])
 WEIGHTS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
@@ -325,3 +329,77 @@ def test_scanned_trees_are_walked_trees(name: str, kind: str) -> None:
     for n in (130, 1, 0):
         np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]))
         np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], replace(op, output="leaf").evaluate(X[:n]))
+
+
+def encoded(x: Node, missing: float = 2.0, dtype: str = "f64") -> Node:
+    """Chosen columns imputed, and codes of others."""
+    numbers = Impute(np.array([5.0, -0.0]))(SelectColumns(np.array([3, 1]))(x))
+    codes = OneHot(np.array([1, 0, 0, 1]), np.array([0.0, 1.0, missing, 1.0]), dtype)(SelectColumns(np.array([4, 0]))(x))  # type: ignore[arg-type]
+    return t.concat([numbers, t.cast(codes, "f64")])
+
+
+def small_codes() -> np.ndarray:
+    data = np.random.default_rng(0).integers(0, 3, (300, 5)).astype(np.float64)
+    data[::7], data[3] = np.nan, -0.0
+    data[5, 4], data[6, 0] = np.inf, -np.inf
+    return data
+
+
+@BOTH
+@pytest.mark.parametrize("missing", [2.0, np.nan])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "u8", "u16", "bool"])
+def test_one_hot_codes_are_the_references(name: str, missing: float, dtype: str) -> None:
+    x = matrix("f64")
+    by_column = t.matmul(t.sub(encoded(x, missing, dtype), 1.0), np.eye(6))
+    graph = Graph((x,), {"transform": (encoded(x, missing, dtype),), "predict": (by_column,)}).verify()
+    data = small_codes()
+    for method in graph.outputs:
+        (expected,) = compiled(graph, "numpy").run(method, [data])
+        for count in (1, 300):
+            (result,) = compiled(graph, name).run(method, [data[:count]])
+            np.testing.assert_array_equal(result.view(np.int64), expected[:count].view(np.int64))
+
+
+def by_column(monkeypatch: pytest.MonkeyPatch, x: Node, *results: Node) -> list[str]:
+    """The operators whose results lie column after column."""
+    found = []
+
+    def noted(node: Node, by_column: bool) -> object:
+        found.extend([type(node.op).__name__] if by_column else [])
+        return function_of(node, by_column)
+
+    monkeypatch.setattr(programs, "function_of", noted)
+    Program(Graph((x,), {str(i): (result,) for i, result in enumerate(results)}).verify())
+    return sorted(set(found))
+
+
+def test_columns_lie_one_after_the_other_where_products_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = matrix("f64")
+    joined = t.concat([t.take(x, np.array([3, 1]), axis=1), OneHot(np.array([4]), np.array([2.0]), "f64")(x)])
+    scaled = t.div(t.sub(joined, 1.0), 3.0)
+    names = ["Concat", "Div", "OneHot", "Sub", "Take"]
+    assert by_column(monkeypatch, x, Linear(np.ones((3, 2)), np.zeros(2))(scaled)) == names
+    assert by_column(monkeypatch, x, t.matmul(scaled, np.ones((3, 2)))) == names
+
+
+@pytest.mark.parametrize("use", ["result", "rows", "sum", "also a result"])
+def test_rows_stay_rows_where_others_read_them(monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    x = matrix("f64")
+    chosen = t.take(x, np.array([3, 1]), axis=1)
+    uses = {
+        "result": [chosen],
+        "rows": [t.take_along(chosen, t.cast(t.take(x, np.array([0]), axis=1), "i64"))],
+        "sum": [t.sum_(chosen, 1)],
+        "also a result": [t.neg(chosen), t.matmul(t.neg(chosen), np.ones((2, 2)))],
+    }
+    found = by_column(monkeypatch, x, *uses[use][:1])
+    assert not found
+    assert by_column(monkeypatch, x, *uses[use]) == (["Neg", "Take"] if use == "also a result" else [])
+
+
+def test_rows_of_a_table_are_not_columns() -> None:
+    x = matrix("i64")
+    rows = t.take(np.arange(12.0).reshape(4, 3), t.reshape(t.take(x, np.array([2]), axis=1), N), axis=0)
+    graph = Graph((x,), {"predict": (t.matmul(rows, np.eye(3)),)}).verify()
+    data = np.random.default_rng(0).integers(0, 4, (50, 5))
+    np.testing.assert_array_equal(compiled(graph).run("predict", [data])[0], np.arange(12.0).reshape(4, 3)[data[:, 2]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
 from hbc.ir.graph import Constant, Graph, Input, Node, array_key, topological
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
+from hbc.ops.columns import Rank
+from hbc.ops.features import OneHot
+from hbc.ops.linear import Linear
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,13 @@ class Program(nn.Module):
         values: list[Node | str] = [*graph.inputs, *buffers, *operands]
         number = {value: i for i, value in enumerate(values)}
         needed = {number[node] for node in results}
+        columns = _by_column(operands, results)
         steps: list[Step] = []
         for node in reversed(operands):
             arguments = tuple(number[source] for source in operands[node])
             dead = tuple(sorted(set(arguments) - needed))
             needed.update(arguments)
-            steps.append(Step(function_of(node), arguments, number[node], dead))
+            steps.append(Step(function_of(node, node in columns), arguments, number[node], dead))
         inside = [WORKSPACE[type(node.op)](node.op) for node in operands if type(node.op) in WORKSPACE]
         width = max(*(row_bytes(node.type) for node in (*operands, *graph.inputs)), *inside, 0)
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
@@ -103,6 +107,24 @@ class Program(nn.Module):
 
     def row_bytes(self, name: str) -> int:
         return self._methods[name].row_bytes
+
+
+ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where)
+
+
+def _by_column(operands: Mapping[Node, Sequence[Node | str]], results: Sequence[Node]) -> set[Node]:
+    """The matrices that may lie column after column: in the end, only products and ranks read what is made of them."""
+    found = {
+        node
+        for node in operands
+        if node.type.batched and len(node.type.shape) == 2 and node.type.columns and node not in results
+    }
+    for node in reversed(operands):
+        joins = isinstance(node.op, (*ELEMENTWISE, OneHot)) or (isinstance(node.op, (t.Concat, t.Take)) and node.op.axis == 1)
+        ends = isinstance(node.op, (Linear, t.MatMul, Rank))
+        if not ends and not (joins and node in found):
+            found.difference_update(node.inputs)
+    return found
 
 
 def entry(name: str) -> str:

@@ -44,7 +44,7 @@ def scan(
     counts: list[int],
 ) -> Tensor:
     """The leaves reached, from the left of their trees, u8[T, N]. The splits lie step by step, counts[s] of them in step s; see `_pack`."""
-    values = x.index_select(1, columns).t().contiguous()
+    values = x.t().index_select(0, columns)  # whole columns: a third of the time of rows, turned over
     nan = values.isnan()
     rank = torch.where(nan, missing, torch.searchsorted(edges, values, out_int32=True))
     rows = (rank.index_select(0, plane_column) - plane_first).clamp(0, 255).to(torch.uint8)
