@@ -12,6 +12,7 @@ from sklearn.decomposition import NMF, LatentDirichletAllocation, MiniBatchNMF
 from sklearn.manifold import LocallyLinearEmbedding
 
 import hbc
+from hbc.ops.factors import Topics
 from hbc.runtime import sparse
 
 RNG = np.random.default_rng(0)
@@ -64,6 +65,19 @@ def test_few_rows_are_descended_as_many_are(dtype, rows) -> None:
     if dtype == np.float32:
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_documents_of_one_length_are_multiplied_as_single_ones_are(dtype) -> None:
+    """In float32 bit for bit, since a rounding error decides when a document is done."""
+    words = RNG.gamma(0.3, size=(10, 30)).astype(dtype) + dtype(1e-3)
+    documents = (RNG.poisson(2, size=(40, 30)) * (RNG.random((40, 30)) < 0.2)).astype(dtype)
+    documents[3], documents[5, 1:] = 0, 0
+    topics = Topics(words, 0.1, 1e-3, 100)
+    found, alone = topics.evaluate(documents), np.concatenate([topics.evaluate(row[None]) for row in documents])
+    if dtype == np.float32:
+        np.testing.assert_array_equal(found, alone)
+    np.testing.assert_allclose(found, alone, rtol=1e-12)
 
 
 def test_rejected_as_in_the_source(model) -> None:

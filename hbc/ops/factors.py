@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import reduce
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import exp, log
 from operator import add, mul
 from typing import Any
@@ -29,6 +29,8 @@ TOGETHER = 128
 """Documents that are iterated together: 100 words of 10 topics in each are 1 MiB."""
 DENSE = 4
 """Words to one that occurs, up to which documents are multiplied as arrays."""
+STACKED = 4096
+"""Words times topics of a document up to which it is multiplied together with others of as many words, for which these are copied."""
 FEW = 64
 """Numbers of which numpy's calls take longer than Python's, for digammas."""
 LEAST = np.finfo(np.float32).eps  # EPSILON of sklearn.decomposition._nmf
@@ -131,29 +133,34 @@ class _Blocks:
         self.products = [np.ascontiguousarray(part.T) for part in parts]
         self.y = [np.zeros((1 + len(gram), len(part)), gram.dtype) for part in parts]
         self.change = np.empty(products.shape[::-1], products.dtype)
+        # Arrays: of numbers, each of numpy's calls takes 0.3 µs more, of its 1.
+        self.zero, self.infinite = np.zeros((), gram.dtype), np.full((), np.inf, gram.dtype)
 
     def descend(self, order: list[int]) -> float:
         start = 0
-        for y, products in zip(self.y, self.products, strict=True):
-            stop = start + y.shape[1]
-            for place, i in enumerate(order):
-                y[0] = products[i]
-                self._coordinate(i, y, self.change[place, start:stop])
-            start = stop
+        with np.errstate(invalid="ignore"):
+            for y, products in zip(self.y, self.products, strict=True):
+                stop = start + y.shape[1]
+                for place, i in enumerate(order):
+                    y[0] = products[i]
+                    self._coordinate(i, y, self.change[place, start:stop])
+                start = stop
         changes = self.change.reshape(-1)
+        np.abs(changes, out=changes)
         return float(np.add.accumulate(changes, out=changes)[-1])
 
     def _coordinate(self, i: int, y: Array, change: Array) -> None:
-        own, mine = self.factors[i, 1 + i], y[1 + i]
-        gradient = np.einsum("k,kn->n", self.factors[i], y)
-        np.abs(gradient, out=change)
-        stays = mine == 0
-        stays &= gradient > 0  # what is 0 cannot become less
-        np.copyto(change, 0, where=stays)
+        own, mine = self.factors[i, 1 + i, ...], y[1 + i]
+        gradient = np.einsum("k,kn->n", self.factors[i], y, out=change)
+        # What is 0 cannot become less: its gradient is at most 0 · inf, which fmax makes 0. (With a mask, whose bits are random, an
+        # iteration of 20,000 rows and 10 components takes 2.8 ms instead of 1.9.)
+        step = np.multiply(mine, self.infinite)
+        np.fmax(step, self.zero, out=step)
+        np.minimum(gradient, step, out=gradient)
         if own != 0:
-            gradient /= own
-            np.subtract(mine, gradient, out=gradient)
-            np.maximum(gradient, 0, out=mine)
+            np.divide(gradient, own, out=step)
+            np.subtract(mine, step, out=step)
+            np.maximum(step, self.zero, out=mine)
 
     def result(self) -> Array:
         return np.ascontiguousarray(np.concatenate([y[1:].T for y in self.y]))
@@ -368,13 +375,13 @@ class Topics(Operator):
         return TensorType(x.dtype, (x.shape[0], len(self.words)))
 
     def evaluate(self, x: Array) -> Array:
-        def block(rows: Array) -> _Products:
+        def block(rows: Array) -> Array:
             if self._together(int(np.count_nonzero(rows)), rows.size):
-                return self._whole(rows)
+                return self._gamma(len(rows), self._whole(rows))
             occurring = [np.flatnonzero(row) for row in rows]
-            return self._each([(self.words[:, found], row[found]) for found, row in zip(occurring, rows, strict=True)])
+            return self._of_each([(self._columns(found), row[found]) for found, row in zip(occurring, rows, strict=True)])
 
-        return self._shares([self._gamma(len(rows), block(rows)) for rows in _blocks(x)])
+        return self._shares([block(rows) for rows in _blocks(x)])
 
     def of_rows(self, x: Rows) -> Array:
         x = x if x.unique else Rows.from_dense(x.dense())
@@ -383,16 +390,20 @@ class Topics(Operator):
         for documents in _blocks(np.arange(len(x))):
             start, stop = int(documents[0]), int(documents[-1]) + 1
             if self._together(starts[stop] - starts[start], len(documents) * x.width):
-                products = self._whole(x.dense(start, stop))
+                found.append(self._gamma(len(documents), self._whole(x.dense(start, stop))))
             else:
                 spans = [slice(*ends) for ends in pairwise(starts[start : stop + 1])]
-                products = self._each([(self.words[:, x.indices[span]], x.data[span]) for span in spans])
-            found.append(self._gamma(len(documents), products))
+                found.append(self._of_each([(self._columns(x.indices[span]), x.data[span]) for span in spans]))
         return self._shares(found)
 
     def _together(self, entries: int, size: int) -> bool:
         """Whether whole rows are multiplied: where every other of 50 words occurs it takes a fifth of the source's time."""
         return bool(self.words.dtype == np.float64 and entries * DENSE >= size)
+
+    def _columns(self, found: Array) -> Array:
+        """words[:, found], of float32 in the source's layout, by which numpy's dot adds up; row after row both products of a document of
+        2,000 words and 50 topics take 38 µs instead of 54, and the copy 0.21 ms instead of 0.28."""
+        return self.words.take(found, axis=1) if self.words.dtype == np.float64 else self.words[:, found]
 
     def _shares(self, found: list[Array]) -> Array:
         gamma = np.concatenate([np.empty((0, len(self.words)), self.words.dtype), *found])
@@ -403,18 +414,48 @@ class Topics(Operator):
         words, eps = self.words, np.finfo(self.words.dtype).eps
         return lambda theta, left: theta * ((rows[left] / (theta @ words + eps)) @ words.T)
 
-    def _each(self, documents: list[tuple[Array, Array]]) -> _Products:
+    def _of_each(self, documents: list[tuple[Array, Array]]) -> Array:
         """Of each document the columns of `words` that occur, and how often."""
-        eps = np.finfo(self.words.dtype).eps
+        order = np.argsort([len(counts) for _, counts in documents], kind="stable")
+        gamma = self._gamma(len(documents), self._each([documents[i] for i in order]))
+        result = np.empty_like(gamma)
+        result[order] = gamma
+        return result
+
+    def _each(self, documents: list[tuple[Array, Array]]) -> _Products:
+        """Documents by their length. Those of one length are multiplied by one call of numpy's, whose products are those of `dot` bit for
+        bit: of 4 words and 10 topics each takes 0.15 µs instead of 1.9, of 100 words 0.66 instead of 2.3."""
+        eps, topics = np.finfo(self.words.dtype).eps, len(self.words)
+        lengths = [len(counts) for _, counts in documents]
+        stacks = {}  # by length: the number of its first document, their words [n, length, topics] and counts [n, 1, length]
+        for length, group in groupby(range(len(documents)), key=lengths.__getitem__):
+            some = [documents[i] for i in group]
+            if len(some) > 1 and min(length, topics) > 1 and length * topics <= STACKED:
+                words, counts = np.stack([words.T for words, _ in some]), np.stack([counts for _, counts in some])
+                stacks[length] = lengths.index(length), words, counts[:, np.newaxis]
 
         def products(theta: Array, left: Array) -> Array:
             result = np.empty_like(theta)
-            for share, place, document in zip(theta, result, left.tolist(), strict=True):
-                words, counts = documents[document]
-                norm = share.dot(words)
-                norm += eps
-                np.divide(counts, norm, out=norm)
-                np.multiply(share, norm.dot(words.T), out=place)
+            numbers = left.tolist()
+            by_length: dict[int, list[int]] = {}
+            for place, number in enumerate(numbers):
+                by_length.setdefault(lengths[number], []).append(place)
+            for length, places in by_length.items():
+                if length in stacks:
+                    first, words, counts = stacks[length]
+                    chosen = left[places] - first
+                    some = words[chosen]
+                    norm = np.matmul(theta[places, np.newaxis], some.transpose(0, 2, 1))
+                    norm += eps
+                    np.divide(counts[chosen], norm, out=norm)
+                    result[places] = theta[places] * np.matmul(norm, some)[:, 0]
+                    continue
+                for place in places:
+                    share, (words, counts) = theta[place], documents[numbers[place]]
+                    norm = share.dot(words)
+                    norm += eps
+                    np.divide(counts, norm, out=norm)
+                    np.multiply(share, norm.dot(words.T), out=result[place])
             return result
 
         return products
@@ -460,7 +501,8 @@ def _theta(gamma: Array) -> Array:
         rows = [(row, _digamma(reduce(add, row))) for row in gamma.tolist()]
         return np.array([[exp(_digamma(number) - total) for number in row] for row, total in rows])
     total = np.add.accumulate(gamma, axis=1)[:, -1:]
-    return np.exp((digamma(gamma) - digamma(total)).astype(np.float64)).astype(gamma.dtype)
+    found = digamma(np.append(gamma, total, axis=1))
+    return np.exp((found[:, :-1] - found[:, -1:]).astype(np.float64, copy=False)).astype(gamma.dtype, copy=False)
 
 
 EULER = 0.577215664901532860606512090082402431
@@ -469,22 +511,22 @@ EULER = 0.577215664901532860606512090082402431
 def digamma(x: Array) -> Array:
     """ψ(x) of positive numbers to about 1e-8, by the terms of sklearn.decomposition._online_lda_fast.psi; every step is computed in
     float64 and rounded to x's dtype."""
-    dtype = x.dtype
-    small = x <= 1e-6
-    tiny = (-EULER - 1.0 / x.astype(np.float64)).astype(dtype)
+    dtype, least = x.dtype, float(x.min(initial=6.0))
+    given, small = x, x <= 1e-6
     x = np.where(small, dtype.type(6), x)
     result = np.zeros_like(x)
-    below = x < 6
-    while below.any():
-        lower = (result - 1.0 / x.astype(np.float64)).astype(dtype)
-        result, x = np.where(below, lower, result), np.where(below, x + dtype.type(1), x)
+    for _ in range(6 - int(least) if least < 6 else 0):
         below = x < 6
-    wide = x.astype(np.float64)
-    r = (1.0 / wide).astype(dtype)
-    result = (result + (np.log(wide) - 0.5 * r.astype(np.float64))).astype(dtype)
-    square = (r * r).astype(np.float64)
-    result = (result - square * (1.0 / 12.0 - square * (1.0 / 120.0 - square * (1.0 / 252.0)))).astype(dtype)
-    return np.where(small, tiny, result)
+        result -= np.divide(below, x, dtype=np.float64)  # 1 / x or 0
+        x += below
+    wide = x.astype(np.float64, copy=False)
+    r = (1.0 / wide).astype(dtype, copy=False)
+    result = (result + (np.log(wide) - 0.5 * r.astype(np.float64, copy=False))).astype(dtype, copy=False)
+    square = (r * r).astype(np.float64, copy=False)
+    result = (result - square * (1.0 / 12.0 - square * (1.0 / 120.0 - square * (1.0 / 252.0)))).astype(dtype, copy=False)
+    if least > 1e-6:
+        return result
+    return np.where(small, (-EULER - 1.0 / given.astype(np.float64)).astype(dtype), result)
 
 
 def _digamma(x: float) -> float:
