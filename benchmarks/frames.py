@@ -1,5 +1,5 @@
 """`python -m benchmarks.frames`: frames end to end, 50 mixed columns (10 of strings, of 1,000 categories each) through a
-ColumnTransformer into LightGBM: scikit-learn's own pipeline and hbc's, on frames of pandas and polars, with each usual encoder.
+ColumnTransformer into LightGBM: scikit-learn's own pipeline and hbc's, on frames of pandas, polars and pyarrow, with each usual encoder.
 
 Both run in one process, on one core, with one thread. All answers are compared before anything is timed; the two take turns, and
 whoever begins changes. A call takes the frame and returns probabilities: nothing is converted before it."""
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 from lightgbm import LGBMClassifier
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -42,7 +43,12 @@ ENCODERS: dict[str, Callable[[], Any]] = {
     "ordinal": lambda: OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
     "target": TargetEncoder,
 }
-LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, "polars": pl.from_pandas}
+LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "pandas": lambda frame: frame,
+    "pandas objects": lambda frame: frame.astype({name: object for name in frame if name.startswith("s")}),
+    "polars": pl.from_pandas,
+    "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+}
 
 LEGEND = (
     "50 columns (36 floats with 2 % missing, 4 integers, 10 of strings of 1,000 categories, 0.1 % of them unknown) → ColumnTransformer "

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 import hbc
 from hbc.ir.texts import Texts
-from hbc.runtime.frames import WORTH_CODES, read_frame
+from hbc.runtime.frames import WORTH_CODES, PandasTable, encoded, read_frame
 
 RNG = np.random.default_rng(0)
 ROWS = WORTH_CODES + 44
@@ -177,3 +177,146 @@ def test_strings_before_a_device() -> None:
     expected = model.transform(frame)
     for backend in ("torch", "onnx"):
         np.testing.assert_array_equal(hbc.convert(model, backend).transform(words("str", True)), expected)
+
+
+# --- frames that nobody fitted on --------------------------------------------------------------------------------------
+
+SMALL = pd.DataFrame(
+    {"a": np.arange(12) / 4, "b": np.arange(12.0) % 5, "w": ["red", "blue", "grün", ""] * 3, "z": np.arange(12)}
+)
+WORDS_OF_SMALL = pa.array(SMALL["w"].tolist())
+SMALL_ARROW = pa.Table.from_pandas(SMALL, preserve_index=False)
+SMALL_POLARS = pl.from_pandas(SMALL)
+
+
+def with_columns(frame: pd.DataFrame, columns: Any) -> pd.DataFrame:
+    frame = frame.copy()
+    frame.columns = columns
+    return frame
+
+
+def with_arrow(name: str, values: Any) -> pa.Table:
+    return SMALL_ARROW.set_column(SMALL_ARROW.column_names.index(name), name, values)
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "extra, objects": lambda: SMALL.assign(q=object()),
+    "extra in front": lambda: SMALL.assign(q=1)[["q", "a", "b", "w", "z"]],
+    "other order": lambda: SMALL[["w", "z", "b", "a"]],
+    "without an unread column": lambda: SMALL[["a", "b", "w"]],
+    "without a column": lambda: SMALL[["a", "w", "z"]],
+    "one name twice": lambda: pd.concat([SMALL, SMALL[["a"]]], axis=1),
+    "MultiIndex": lambda: with_columns(SMALL, pd.MultiIndex.from_tuples([(name, 1) for name in SMALL])),
+    "names of numbers": lambda: with_columns(SMALL, range(4)),
+    "names of several types": lambda: with_columns(SMALL, ["a", 1, "w", "z"]),
+    "categories as names": lambda: with_columns(SMALL, pd.CategoricalIndex(SMALL.columns)),
+    "no rows": lambda: SMALL[:0],
+    "no columns": lambda: SMALL[[]],
+    "every second row": lambda: SMALL[::2],
+    "unused categories": lambda: SMALL.assign(w=pd.Categorical(SMALL["w"], ["zz", "red", "", "grün", "blue"])),
+    "ordered, reversed": lambda: SMALL.assign(w=pd.Categorical(SMALL["w"], ["red", "grün", "blue", ""], ordered=True)),
+    "categories of numbers": lambda: SMALL.assign(b=pd.Categorical(SMALL["b"])),
+    "categories of numbers, some missing": lambda: SMALL.assign(b=pd.Categorical(SMALL["b"].where(SMALL["b"] < 3))),
+    "nullable": lambda: SMALL.convert_dtypes(),
+    "of pyarrow": lambda: SMALL.convert_dtypes(dtype_backend="pyarrow"),
+    "dates and their zone, unread": lambda: SMALL.assign(z=pd.date_range("2026", periods=12, tz="UTC")),
+    "dates and their zone": lambda: SMALL.assign(b=pd.date_range("2026", periods=12, tz="UTC")),
+    "dates, two columns": lambda: SMALL.assign(a=pd.date_range("2026", periods=12), z=pd.date_range("2020", periods=12)),
+    "None, NaN": lambda: SMALL.assign(w=pd.Series(["red", None, np.nan] * 4, dtype=object)),
+    "numbers among words": lambda: SMALL.assign(w=pd.Series(["red", 1, 2.5] * 4, dtype=object)),
+    "bytes among words": lambda: SMALL.assign(w=pd.Series(["red", b"red", "blue"] * 4, dtype=object)),
+    "subclass of str": lambda: SMALL.assign(w=pd.Series([np.str_(word) for word in SMALL["w"]], dtype=object)),
+    "digits": lambda: SMALL.assign(b=SMALL["b"].astype(str).astype(object)),
+    "bool": lambda: SMALL.assign(b=SMALL["b"] > 2),
+    "single": lambda: SMALL.astype({"a": "f4", "b": "f4"}),
+    "polars": lambda: SMALL_POLARS,
+    "polars, lazy": SMALL_POLARS.lazy,
+    "polars, categories": lambda: SMALL_POLARS.with_columns(pl.col("w").cast(pl.Categorical)),
+    "polars, enum": lambda: SMALL_POLARS.with_columns(pl.col("w").cast(pl.Enum(["zz", "red", "", "grün", "blue"]))),
+    "polars, 128 bits": lambda: SMALL_POLARS.cast({"b": pl.Int128}),
+    "polars, dates": lambda: SMALL_POLARS.with_columns(b=pl.Series(pd.date_range("2026", periods=12, tz="UTC"))),
+    "polars, chunks": lambda: pl.concat([SMALL_POLARS[:5], SMALL_POLARS[5:]], rechunk=False),
+    "arrow": lambda: SMALL_ARROW,
+    "arrow, chunks": lambda: pa.concat_tables([SMALL_ARROW[:5], SMALL_ARROW[5:5], SMALL_ARROW[5:]]),
+    "arrow, no rows": lambda: SMALL_ARROW[:0],
+    "arrow, other order": lambda: SMALL_ARROW.select(["w", "b", "a"]),
+    "arrow, without a column": lambda: SMALL_ARROW.select(["w", "a"]),
+    "arrow, one name twice": lambda: SMALL_ARROW.append_column("a", WORDS_OF_SMALL),
+    "arrow, large strings": lambda: with_arrow("w", WORDS_OF_SMALL.cast("large_string")),
+    "arrow, dictionaries that differ": lambda: with_arrow(
+        "w", pa.chunked_array([WORDS_OF_SMALL[:5].dictionary_encode(), WORDS_OF_SMALL[5:].dictionary_encode()])
+    ),
+    "arrow, missing in a dictionary": lambda: with_arrow("w", pa.array(["red", None, "blue"] * 4).dictionary_encode()),
+    "arrow, missing": lambda: with_arrow("w", pa.array(["red", None, "blue"] * 4)),
+    "arrow, missing integers": lambda: with_arrow("b", pa.array([1, None, 2] * 4)),
+    "arrow, missing bool": lambda: with_arrow("b", pa.array([True, None, False] * 4)),
+    "arrow, dates": lambda: with_arrow("b", pa.array(pd.date_range("2026", periods=12, tz="UTC"))),
+    "arrow, nothing": lambda: with_arrow("b", pa.nulls(12)),
+    "arrow, lists": lambda: with_arrow("b", pa.array([[1.0]] * 12)),
+}
+REFUSED = {
+    "numbers among words", "bytes among words", "polars, dates", "polars, 128 bits", "arrow, missing in a dictionary",
+}  # fmt: skip
+"""Those that scikit-learn takes and hbc does not."""
+READERS: dict[str, Any] = {
+    "by name": ColumnTransformer([
+        ("n", make_pipeline(SimpleImputer(), StandardScaler()), ["a", "b"]),
+        ("w", OneHotEncoder(handle_unknown="ignore"), ["w"]),
+    ]),
+    "by place": ColumnTransformer([("n", SimpleImputer(), [0, 1]), ("w", OneHotEncoder(handle_unknown="ignore"), [2])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_frames_that_differ_from_the_fitted_one(reader: str) -> None:
+    """One after the other through one model, so that it also forgets the columns of the frame before."""
+    model = READERS[reader].fit(SMALL)
+    compiled = hbc.convert(model, "numpy")
+    for name, make in HOSTILE.items():
+        try:
+            same(model, compiled, make())
+        except hbc.InvalidInputError:
+            assert name in REFUSED, name
+        except (AssertionError, pytest.fail.Exception) as error:
+            raise AssertionError(name) from error
+
+
+def test_a_sample_with_one_name_twice_is_named() -> None:
+    with pytest.raises(hbc.InvalidInputError, match=r"sample X.*two columns of one name \(a\)"):
+        hbc.convert(StandardScaler().fit(FITTED.to_numpy()), "numpy", pd.concat([FITTED, FITTED[["a"]]], axis=1))
+
+
+class WithoutManager:
+    """A pandas.DataFrame that does not show what it holds, as one of a later version may not."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_mgr":
+            raise AttributeError(name)
+        return getattr(self.frame, name)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.frame[name]
+
+
+def test_a_pandas_that_does_not_show_its_blocks() -> None:
+    frame = SMALL.assign(d=pd.date_range("2026", periods=12), e=pd.date_range("2020", periods=12), q=None, c=SMALL["b"] > 2)
+    short, long = PandasTable(frame), PandasTable(WithoutManager(frame))
+    for i in range(short.width):
+        np.testing.assert_array_equal(short.column(i), frame.iloc[:, i].to_numpy())
+        np.testing.assert_array_equal(short.column(i), long.column(i))
+        assert short.column(i).dtype == long.column(i).dtype
+
+
+def test_codes_of_more_words_than_a_byte_holds() -> None:
+    for different in (256, 257):
+        values = np.array([f"word {i}" for i in range(different)], object)
+        column = np.concatenate([values[:100].repeat(6), values])
+        coded = encoded(column)
+        assert coded is not None
+        np.testing.assert_array_equal(coded[1][coded[0]], column)

@@ -41,11 +41,11 @@ def describe(X: Any) -> Sample:
     """Names and dtypes of a sample's columns. A column that can be neither number nor string counts as f64: it may be unread."""
     try:
         value = _open(X, mixed=True)
+        names = value.string_names() if isinstance(value, Table) else None
     except InvalidInputError as error:
         raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
     if isinstance(value, Table):
-        dtypes = [_sample_dtype(value.column(i)) for i in range(len(value.names))]
-        return Sample(value.string_names(), tuple(dtypes))
+        return Sample(names, tuple([_sample_dtype(value.column(i)) for i in range(value.width)]))
     if value.ndim == 1:
         return Sample(None, (_sample_dtype(value),))
     if value.ndim != 2:
@@ -88,6 +88,8 @@ class Intake:
             for dtype in dtypes or NUMPY_DTYPES:
                 if len(dtypes) <= 1:
                     self.uniform.setdefault(dtype, variant)  # type: ignore[arg-type]
+        self._seen: tuple[type[Table] | None, Any, Sequence[int]] = (None, None, ())
+        """The frame's columns that came last, and their positions."""
         self._layouts = {variant: self._layout(variant) for variant in self.variants}
 
     def _layout(self, kinds: Kinds) -> list[tuple[np.dtype[Any], list[int] | None, tuple[int, ...]]]:
@@ -222,11 +224,11 @@ class Intake:
 
     def _from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
         if self.spec.ndim == 1:
-            if len(table.names) != 1:
-                raise InvalidInputError(found=f"a frame with {_columns(len(table.names))}", expected="a vector")
+            if table.width != 1:
+                raise InvalidInputError(found=f"a frame with {_columns(table.width)}", expected="a vector")
             return self._from_array(table.column(0), None)
         place = self.positions(table)
-        if place is self._in_order and not self.texts and len(self.numbers) == len(place) == len(table.names):
+        if place is self._in_order and not self.texts and len(self.numbers) == len(place) == table.width:
             block = table.block()
             if block is not None:
                 wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
@@ -326,6 +328,14 @@ class Intake:
 
     def positions(self, table: Table) -> Sequence[int]:
         """For every column of the model its position in the frame, as scikit-learn finds it; -1 for an unread one that is missing."""
+        kind, header, place = self._seen
+        if kind is type(table) and table.has_header(header):
+            return place
+        place = self._positions(table)
+        self._seen = type(table), table.header, place
+        return place
+
+    def _positions(self, table: Table) -> Sequence[int]:
         fitted, n = self.spec.feature_names, self.spec.n_features
         if fitted is not None and tuple(table.names) == fitted:
             return self._in_order
