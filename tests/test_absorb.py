@@ -21,6 +21,7 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
+    OrdinalEncoder,
     RobustScaler,
     StandardScaler,
 )
@@ -31,16 +32,17 @@ from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank, SelectColumns
-from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, OneHot, Standardize
+from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, OneHot, Standardize
 from hbc.ops.tree import TreeEnsemble, join
 from hbc.optimizer.absorb import NumbersIntoTrees
-from hbc.optimizer.cuts import find_cuts, number, place
+from hbc.optimizer.cuts import find_cuts, find_rising_cuts, number, place
 from hbc.optimizer.simplify import RemoveChecks
 
 F = 4
 OFFSET, SCALE = np.array([0.1, -3e5, 0.0, 7.25]), np.array([1e-3, -17.7, 1e30, 3.0])
 OFFSET32, SCALE32 = OFFSET.astype(np.float32), SCALE.astype(np.float32)
 EDGES = np.sort(np.arange(9.0 * F).reshape(F, 9) % 7 - 3)
+ZEROS = np.zeros(F)
 scaled = Standardize(OFFSET, SCALE)
 
 
@@ -66,7 +68,8 @@ CHAINS: dict[str, Chain] = {  # the dtype of x, what the trees read of it, and w
         lambda x: t.concat([t.cast(x, "f64"), scaled(t.cast(SelectColumns(np.array([3, 0, 1, 1]))(x), "f64"))]),
         "",
     ),
-    "beside what stays": ("f32", lambda x: t.concat([scaled(x), Function("exp")(x)]), "Function Concat"),
+    "beside what stays": ("f32", lambda x: t.concat([scaled(x), Function("cos")(x)]), "Function Concat"),
+    "known categories": ("f64", lambda x: scaled(Lookup(EDGES, 2 * EDGES + 1, ZEROS, -ZEROS, complete=True)(x)), ""),
     "above what stays": ("f64", lambda x: scaled(Function("log1p_abs")(x)), "Function"),
     "beside codes": (
         "f32",
@@ -138,7 +141,10 @@ def test_leaves_are_the_same(name: str) -> None:
 STAY: dict[str, Chain] = {
     "floats are rounded": ("f64", lambda x: t.cast(x, "f32"), ""),
     "thresholds would be wider": ("f64", lambda x: t.cast(scaled(x), "f32"), ""),
-    "a logarithm": ("f64", Function("log"), ""),
+    "an exponential, flat where its numbers are small": ("f64", Function("exp"), ""),
+    "a cosine": ("f64", Function("cos"), ""),
+    "unknown categories": ("f64", Lookup(EDGES, 2 * EDGES, ZEROS - 1, ZEROS), ""),
+    "codes that do not rise": ("f64", Lookup(EDGES, np.abs(EDGES), ZEROS, ZEROS, complete=True), ""),
     "a scale of 0 makes NaN of infinities": ("f64", Standardize(None, np.zeros(F)), ""),
     "an offset of NaN": ("f64", Standardize(np.full(F, np.nan), None), ""),
     "nothing": ("f64", lambda x: x, ""),
@@ -165,6 +171,63 @@ def test_imputation_stays_where_trees_would_have_to_look_for_nan() -> None:
         after = absorb(before, "torch", strategy)
         assert {type(node.op).__name__ for node in after.nodes} == {"Input", "TreeEnsemble"} | left
     assert absorb(graph, "torch", "perf_tree_trav") == absorb(graph)
+
+
+FUNCTIONS: dict[str, Callable[[Node], Node]] = {
+    "log": Function("log"),
+    "log2": Function("log2"),
+    "log10": Function("log10"),
+    "log1p": Function("log1p"),
+    "sqrt": Function("sqrt"),
+    "log1p, scaled": lambda x: Standardize(None, SCALE)(Function("log1p")(x)),
+    "log, falling, expm1": lambda x: Function("expm1")(Affine(-ZEROS - 0.1, ZEROS)(Function("log")(x))),
+    "scaled, tanh": lambda x: Function("tanh")(Affine(np.full(F, 1e-7), ZEROS)(x)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "below", "dtype"),
+    [(name, ("left", "right", "with 0")[(i + j) % 3], ("f32", "f64")[j]) for i, name in enumerate(FUNCTIONS) for j in (0, 1)],
+)
+def test_functions_computed_with_errors(name: str, below: str, dtype: str) -> None:
+    """Every float within 300 of a cut is decided as before. What a logarithm is NaN of is NaN to the trees, where that goes another way."""
+    rng = np.random.default_rng(0)
+    x = Input("X", dtype, (N, F))()
+    y = FUNCTIONS[name](x)
+    graph = random_graph((dtype, lambda x: t.cast(FUNCTIONS[name](t.absolute(x)), "f64"), ""))
+    op = trees_of(graph).op
+    missing = {"left": np.ones(len(op.feature), bool), "right": np.zeros(len(op.feature), bool), "with 0": op.threshold >= 0}[
+        below
+    ]
+    inner = (op.feature >= 0) & np.isfinite(op.threshold) & (op.threshold != 0)
+    op = replace(op, threshold=np.where(inner, op.threshold, 0.7), missing_left=missing & (op.feature >= 0))
+    before = Graph((x,), {"apply": (op(t.cast(y, "f64")),)})
+    after = absorb(before)
+    operators = {type(node.op).__name__ for node in after.nodes}
+    assert "Function" not in operators
+    if below == "left" and "scaled" not in name and name not in ("sqrt", "log, falling, expm1"):
+        assert operators == {"Input", "TreeEnsemble"}
+    kind = NUMPY_DTYPES[dtype]
+    cuts = trees_of(after).op.threshold.astype(kind)
+    cuts = cuts[np.isfinite(cuts)]
+    near = number(place(rng.choice(cuts, 8_000)) + rng.integers(-300, 301, 8_000), kind).reshape(-1, F)
+    X = np.concatenate([near, beside(cuts, dtype, rng, 1000), beside(np.array([-1.0, 0.0, 1.0]), dtype, rng, 200)])
+    np.testing.assert_array_equal(after.evaluate(X)["apply"][0], before.evaluate(X)["apply"][0])
+
+
+def test_floats_on_the_wrong_side_of_a_cut_are_found() -> None:
+    one, ulp = 1.0, np.spacing(1.0)
+
+    def falls_at_one(x: Array) -> Array:
+        return np.where(x == one, one - 3 * ulp, x)
+
+    threshold = one + ulp * np.array([-4, -3, -2, -1, 0, 5])
+    cuts = find_rising_cuts(falls_at_one, -np.inf, threshold, np.zeros(6, bool))
+    np.testing.assert_array_equal(cuts.found, [True, False, False, False, True, True])
+    np.testing.assert_array_equal(cuts.cut[cuts.found], threshold[cuts.found])
+    flat = find_rising_cuts(np.tanh, -np.inf, np.array([1e-320, 0.5, np.nextafter(1.0, 0)]), np.zeros(3, bool))
+    np.testing.assert_array_equal(flat.found, [False, True, False])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -246,6 +309,35 @@ def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeyp
     np.testing.assert_allclose(on.predict(rows), expected, rtol=1e-9, atol=1e-9)  # of fixed point
     monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees")
     np.testing.assert_allclose(hbc.convert(model, backend, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_ordinal_codes_of_known_numbers(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They rise with the numbers; where unknown numbers get a code, they do not."""
+    rng = np.random.default_rng(4)
+    values = np.array([-7, -1, 0, 3, 2**24, 5, 11] if dtype == "i8" else [-7.5, -1, 0, 0.1, 1e30, 5, np.nan]).astype(dtype)
+    X = rng.choice(values, (400, F))
+    y = rng.normal(size=400)
+    for options, fires in (({}, True), ({"handle_unknown": "use_encoded_value", "unknown_value": -1}, False)):
+        trees = LGBMRegressor(n_estimators=10, min_child_samples=5, verbose=-1, n_jobs=1)
+        model = make_pipeline(OrdinalEncoder(**options), trees).fit(X, y)
+        on = hbc.convert(model, "numpy")
+        (variant,) = (
+            v for v in on.variants.values() if v.graph.inputs[0].type.dtype == {"f4": "f32", "f8": "f64", "i8": "i64"}[dtype]
+        )
+        assert ("Lookup" not in [type(node.op).__name__ for node in variant.plan.graph.nodes]) == fires
+        unknown = X.copy()
+        unknown[7, 2] = 4
+        np.testing.assert_allclose(on.predict(X), model.predict(X), rtol=1e-12)
+        if fires:
+            with pytest.raises(ValueError, match="expected one of the categories"):
+                on.predict(unknown)
+        else:
+            np.testing.assert_allclose(on.predict(unknown), model.predict(unknown), rtol=1e-12)
+        with monkeypatch.context() as patched:
+            patched.setenv("HBC_WITHOUT", "NumbersIntoTrees")
+            np.testing.assert_allclose(hbc.convert(model, "numpy").predict(X), model.predict(X), rtol=1e-12)
 
 
 # --- categories ---------------------------------------------------------------------------------------------------------

@@ -74,6 +74,12 @@ class Operator:
         """
         return False
 
+    @property
+    def rises_from(self) -> float | None:
+        """The number from which on it is a strictly rising function of real numbers, the same for every element; NaN of those below.
+        What is computed lies within a few ulps of it, and may fall from one float to the next. None: it is no such function."""
+        return None
+
     def rows_of(self, *arrays: Any, **_: Any) -> Rows:
         """What `evaluate` gives, without the zeros."""
         raise NotImplementedError

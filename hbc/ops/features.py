@@ -204,6 +204,10 @@ class Function(Operator):
         return self.on_host
 
     @property
+    def rises_from(self) -> float | None:
+        return _RISE_FROM.get(self.function)
+
+    @property
     def rounds_exactly(self) -> bool:
         """Whether every library gives the same bits (IEEE 754 says so of square roots only)."""
         return self.function == "sqrt"
@@ -226,6 +230,10 @@ class Function(Operator):
         return _FUNCTIONS[self.function.removesuffix("_abs")]()(t.absolute(x) if self.function.endswith("_abs") else x)
 
 
+_RISE_FROM = {
+    **{"log": 0.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0, "log1p": -1.0},
+    **{"exp": -np.inf, "expm1": -np.inf, "tanh": -np.inf},
+}
 _FUNCTIONS: dict[str, type[t.Unary]] = {
     "log": t.Log,
     "log1p": t.Log1p,
@@ -375,12 +383,16 @@ class Lookup(Operator):
 
     categories[F, K] (x's dtype) ascend along K; the last is repeated, or the largest number put, where a column has fewer than
     K: such padding has the code unknown[F]. y has the dtype of the codes.
+
+    complete: there are no unknown numbers (they were rejected), whatever codes they would get: codes[F, k] where categories[F, k] is the
+    first that is ≥ x, or the last one; padding has the code of the last category.
     """
 
     categories: Array
     codes: Array
     unknown: Array
     missing: Array
+    complete: bool = False
 
     columnwise = True
     removes_missing = True
@@ -389,6 +401,10 @@ class Lookup(Operator):
     @property
     def creates_missing(self) -> bool:
         return has_nan(self.codes, self.unknown, self.missing)
+
+    def monotone(self, *constants: Array | None) -> bool | Array:
+        steps = np.diff(self.codes, axis=1)
+        return self.complete & ((steps >= 0).all(axis=1) | (steps <= 0).all(axis=1))
 
     def infer(self, x: TensorType) -> TensorType:
         _require(type_of(self.categories).dtype == x.dtype, f"categories are {type_of(self.categories)}")
@@ -402,7 +418,8 @@ class Lookup(Operator):
         y = np.empty(x.shape, self.codes.dtype)
         for j, (categories, codes) in enumerate(zip(self.categories, self.codes, strict=True)):
             place = np.minimum(np.searchsorted(categories, x[:, j]), len(categories) - 1)
-            y[:, j] = np.where(categories[place] == x[:, j], codes[place], self.unknown[j])
+            known = self.complete | (categories[place] == x[:, j])
+            y[:, j] = np.where(known, codes[place], self.unknown[j])
         return np.where(np.isnan(x), self.missing, y) if x.dtype.kind == "f" else y
 
     def lower(self, x: Node) -> Node:
@@ -410,8 +427,10 @@ class Lookup(Operator):
         width = self.categories.shape[1]
         place = t.minimum(Rank(self.categories)(x), width - 1)
         place = t.add(place, np.arange(0, width * x.type.columns, width, dtype=np.int32))
-        found = t.equal(t.take(self.categories.ravel(), place, axis=0), x)
-        y = t.where(found, t.take(self.codes.ravel(), place, axis=0), t.constant(self.unknown))
+        y = t.take(self.codes.ravel(), place, axis=0)
+        if not self.complete:
+            found = t.equal(t.take(self.categories.ravel(), place, axis=0), x)
+            y = t.where(found, y, t.constant(self.unknown))
         return t.where(t.isnan(x), t.constant(self.missing), y) if x.type.is_float else y
 
 

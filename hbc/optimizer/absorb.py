@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -13,11 +13,12 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Constant, Graph, Node, gives_rows, topological
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.ops import tensor as t
 from hbc.ops.features import OneHot
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns import Column, placed, side_by_side
-from hbc.optimizer.cuts import Cuts, find_cuts
+from hbc.optimizer.cuts import Cuts, find_cuts, find_rising_cuts
 
 MOST_TESTS = 1 << 19
 """Different ones of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
@@ -31,6 +32,15 @@ class NumbersIntoTrees:
     Each column is followed upwards through operators that are `monotone` there; a test `f(x) <= threshold` becomes `x <= cut` (the
     children swapped, where f falls), and NaN goes where f sends it. The cut is found by bisection over the floats, with the operators'
     own `evaluate`, so that every number is decided as before. There are as many different tests as before, or fewer.
+
+    Logarithms, exponentials and roots (`rises_from`) are followed too, where each test has one cut: no float near it may be on the other
+    side (`find_rising_cuts`). Where numbers of which the function is NaN go another way than the smallest others, they are made NaN
+    before the trees: `TreeEnsemble(Function("log", x))` → `TreeEnsemble'(Where(x < 0, NaN, x))`. The cuts are those of the numpy
+    that the plan is made with, where the model is loaded: vector units differ in last bits. (So do strides below 0 of numpy's
+    arrays: hbc computes of them, with this pass or without, what the source does of a copy.)
+
+    What stays: powers, whose rise is not proven; PowerTransformer, QuantileTransformer and other curves, which are parsed into several
+    operators of which one column meets itself; encoders that give unknown numbers a code (then a test is a set of single floats).
 
     Not where that makes the trees slower: thresholds of float32 stay such (of float64, 100 trees of depth 8 take 0.73 µs a row
     with their scaler absorbed and 0.46 without); and where trees become tensor operators, which look for NaN by three more of them a step,
@@ -75,25 +85,43 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
     features = np.unique(op.feature[op.feature >= 0]).tolist()
     up = _Upwards(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
     x = _narrow_codes(x, features, up)
-    chains = {feature: up.chain((x, feature)) for feature in features}
     tests = _Tests.of(op)
     if len(tests.feature) > MOST_TESTS:
         return None
-    while _is_worth_it(op, chains.values()):
-        cuts = _cuts(tests, chains)
+    kept: set[int] = set()  # features read as they are
+    while True:
+        chains = {feature: up.chain((x, feature))[: 1 if feature in kept else None] for feature in features}
+        if not _is_worth_it(op, chains.values()):
+            return None
+        cuts, open_below = _cuts(tests, chains, up.guards)
+        if open_below:
+            up.guards.update((node, _guard(node)) for node in open_below)
+            continue
         refused = {feature for feature in tests.feature[~cuts.found].tolist() if len(chains[feature]) > 1}
         if not refused:
             return _rebuilt(op, tests, cuts, chains)
-        chains.update((feature, chains[feature][:1]) for feature in refused)
-    return None
+        for feature in refused:
+            functions = {node for node, _ in chains[feature][:-1] if _rises(node)}
+            up.stays |= functions  # with all their columns: to call numpy takes about as long for one
+            kept |= set() if functions else {feature}
+
+
+def _guard(node: Node) -> Node:
+    """What a function is computed from, NaN where the function is."""
+    (x,) = node.inputs
+    assert node.op.rises_from is not None
+    return t.where(t.less(x, node.op.rises_from), np.nan, x)
 
 
 @dataclass
 class _Upwards:
-    """What a column of a value is computed from. through_missing: also what is imputed. dtypes: what it may end with."""
+    """What a column of a value is computed from. through_missing: also what is imputed. dtypes: what it may end with. guards: what
+    some functions are computed from instead, and stays: functions that are not followed."""
 
     through_missing: bool
     dtypes: tuple[str, ...]
+    guards: dict[Node, Node] = field(default_factory=dict)
+    stays: set[Node] = field(default_factory=set)
     _monotone: dict[Node, Array] = field(default_factory=dict)
 
     def chain(self, column: Column) -> list[Column]:
@@ -114,10 +142,16 @@ class _Upwards:
             return None
         if gives_rows(varying[0]) or (node.op.removes_missing and not self.through_missing):
             return None
+        if _rises(node):
+            return None if node in self.stays else (self.guards.get(node, varying[0]), index)
         if node not in self._monotone:
             constants = [source.op.value if isinstance(source.op, Constant) else None for source in node.inputs]
             self._monotone[node] = np.broadcast_to(node.op.monotone(*constants), node.type.columns)
         return (varying[0], index) if self._monotone[node][index] else None
+
+
+def _rises(node: Node) -> bool:
+    return node.op.rises_from is not None
 
 
 def _narrow_codes(x: Node, features: Iterable[int], up: _Upwards) -> Node:
@@ -165,19 +199,52 @@ class _Tests:
         return cls(feature[new].astype(np.int64), threshold[new], missing[new], of_split)
 
 
-def _cuts(tests: _Tests, chains: dict[int, list[Column]]) -> Cuts:
-    """The tests as tests of the columns that chains begin with."""
+def _cuts(tests: _Tests, chains: dict[int, list[Column]], guards: Container[Node]) -> tuple[Cuts, set[Node]]:
+    """The tests as tests of the columns that chains end with; and functions without a guard that need one, since what they are NaN of
+    goes another way than the smallest other numbers."""
     count = len(tests.feature)
     cuts = Cuts(tests.threshold.astype(np.float64), np.zeros(count, bool), tests.missing_left.copy(), np.ones(count, bool))
-    for dtype in ("f32", "f64"):
-        moved = [feature for feature, chain in chains.items() if len(chain) > 1 and chain[-1][0].type.dtype == dtype]
-        here = np.flatnonzero(np.isin(tests.feature, moved))
-        if len(here):
-            decide = _decision(tests, here, {feature: chains[feature] for feature in moved})
-            found = find_cuts(decide, len(here), NUMPY_DTYPES[dtype])
-            for name in ("cut", "swapped", "missing", "found"):
-                getattr(cuts, name)[here] = getattr(found, name)
-    return cuts
+    parts = {feature: _parts(chain) for feature, chain in chains.items()}
+    open_below: set[Node] = set()
+    for step in range(max(map(len, parts.values()), default=0)):
+        now = {feature: found[step] for feature, found in parts.items() if step < len(found)}
+        for dtype in ("f32", "f64"):
+            moved = {feature: part for feature, part in now.items() if part[-1][0].type.dtype == dtype}
+            exact = {feature: part for feature, part in moved.items() if not _rises(part[0][0])}
+            here = np.flatnonzero(np.isin(tests.feature, list(exact)) & cuts.found)
+            if len(here):
+                decide = _decision(replace(tests, threshold=cuts.cut, missing_left=cuts.missing), here, exact)
+                _compose(cuts, here, find_cuts(decide, len(here), NUMPY_DTYPES[dtype]))
+            for node in {part[0][0] for feature, part in moved.items() if feature not in exact}:
+                here = np.flatnonzero(
+                    np.isin(tests.feature, [f for f, part in moved.items() if part[0][0] is node]) & cuts.found
+                )
+                start, missing = float(node.op.rises_from or 0), cuts.missing[here]
+                with np.errstate(divide="ignore"):
+                    with_smallest = missing & (node.op.evaluate(np.array([start])) <= cuts.cut[here])
+                if start > -np.inf and node not in guards and not with_smallest.all():
+                    open_below.add(node)
+                else:
+                    _compose(
+                        cuts,
+                        here,
+                        find_rising_cuts(node.op.evaluate, start, cuts.cut[here].astype(NUMPY_DTYPES[dtype]), missing),
+                    )
+    return cuts, open_below
+
+
+def _parts(chain: list[Column]) -> list[list[Column]]:
+    """A chain in pieces, from the trees up: functions that are computed with errors, one by one, and what stands between them."""
+    ends = sorted({0, len(chain) - 1} | {j for i, (node, _) in enumerate(chain[:-1]) if _rises(node) for j in (i, i + 1)})
+    return [chain[i : j + 1] for i, j in pairwise(ends)]
+
+
+def _compose(cuts: Cuts, here: Array, above: Cuts) -> None:
+    """Tests of one column become those of the column that it is computed from."""
+    cuts.cut[here] = above.cut
+    cuts.swapped[here] ^= above.swapped
+    cuts.missing[here] = above.missing
+    cuts.found[here] = above.found
 
 
 def _decision(tests: _Tests, here: Array, chains: dict[int, list[Column]]) -> Callable[[Array], Array]:

@@ -12,6 +12,13 @@ from hbc.ir.types import Array
 
 Decide = Callable[[Array], Array]
 """One number for each of P tests → whether it goes left: bool[P]."""
+ULPS = 4
+"""How far numpy's logarithms and exponentials are from the exact ones at most: its own tests, and those of the vector library in it,
+hold them to that (numpy/_core/tests/test_umath_accuracy.py)."""
+WIDEST_WINDOW = 4096
+"""Floats around a cut that are tried one by one: of ln x about 200 near x = 1e-3, and 30,000 near 1e300."""
+AT_ONCE = 1 << 20
+"""Floats of windows in one call of the function."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,46 @@ def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
     changes = (lowest != first).astype(int) + inside + (last != highest)
     between_zeros = (cut == 0) & np.signbit(cut)  # no comparison tells -0.0 from 0.0
     return Cuts(cut + dtype.type(0), ~lowest, missing == lowest, (changes <= 1) & ~between_zeros)
+
+
+def find_rising_cuts(function: Callable[[Array], Array], start: float, threshold: Array, missing_left: Array) -> Cuts:
+    """The cuts of `function(number) <= threshold` (NaN to the left where missing_left), in the threshold's dtype, where the exact
+    function rises strictly from `start` on and is NaN below, and the computed one is at most ULPS from it.
+
+    As computed it may fall from one float to the next (numpy 2.4 with AVX-512 of float32: ln x at 1 of 100,000, e^x at 1 of 25,000).
+    But where it is more than ULPS below the threshold the exact one is below, hence so for all smaller numbers, hence what is
+    computed of them is at most the threshold; likewise above. So only the floats in between can be on a wrong side, and all of these
+    are computed. found: they are not too many and on the right sides. Numbers below `start` are taken for it.
+    """
+    dtype = threshold.dtype
+
+    def decide(numbers: Array, limit: Array, missing: Array) -> Array:
+        with np.errstate(all="ignore"):
+            y = function(numbers)
+        return np.asarray((y <= limit) | (np.isnan(y) & missing))
+
+    def last_left(limit: Array) -> tuple[Array, Cuts]:
+        cuts = find_cuts(lambda x: decide(np.maximum(x, dtype.type(start)), limit, missing_left), len(limit), dtype)
+        return np.where(cuts.swapped, -np.inf, cuts.cut).astype(dtype), cuts
+
+    # Subnormal results may be flushed to 0, of which the ulp says nothing.
+    normal = (np.abs(threshold) >= np.finfo(dtype).tiny) | np.isinf(threshold)
+    with np.errstate(all="ignore"):
+        # Each of two values may be off by ULPS, and an ulp is twice as large above a power of two.
+        slack = np.where(np.isfinite(threshold), 4 * ULPS * np.spacing(np.abs(threshold)), 0).astype(dtype)
+        cut, cuts = last_left(threshold)
+        low, high = place(last_left(threshold - slack)[0]), place(last_left(threshold + slack)[0])
+    size = high.astype(np.float64) - low
+    sound = cuts.found & normal & (size >= 0) & (size <= WIDEST_WINDOW)
+    tried = np.flatnonzero(sound)
+    ends = np.cumsum(size[tried]).astype(np.int64)
+    for tests in np.split(tried, np.flatnonzero(np.diff(ends // AT_ONCE)) + 1):
+        count = (high - low)[tests]
+        test = np.repeat(tests, count)
+        numbers = number(low[test] + 1 + np.arange(len(test)) - np.repeat(np.cumsum(count) - count, count), dtype)
+        wrong = decide(numbers, threshold[test], missing_left[test]) != (numbers <= cut[test])
+        sound[test[wrong]] = False
+    return Cuts(cuts.cut, cuts.swapped, cuts.missing, sound)
 
 
 def place(x: Array) -> Array:

@@ -154,7 +154,9 @@ class Encoder:
             coded = [self._encode_strings(group, j, *table(i), kind) for j, i in enumerate(group.columns)]
             return t.concat(coded)
         width = max(1, *(len(self.categories[i].values) for i in group.columns), 1)
-        values = NUMPY_DTYPES[group.x.type.dtype]
+        complete = getattr(self.m, "handle_unknown", "") == "error"
+        x = _known_as_float(group.x, [self.categories[i] for i in group.columns]) if complete else group.x
+        values = NUMPY_DTYPES[x.type.dtype]
         last = np.inf if values.kind == "f" else np.iinfo(values).max
         categories = np.full((len(group.columns), width), last, values)
         codes = np.zeros(categories.shape, kind)
@@ -165,9 +167,11 @@ class Encoder:
             categories[j, : len(c.values)] = c.values
             codes[j] = unknown[j] = missing[j] = other
             codes[j, : len(c.values)] = by_place[c.places]
+            if complete and len(c.values):
+                codes[j, len(c.values) :] = codes[j, len(c.values) - 1]
             if c.nan >= 0:
                 missing[j] = by_place[c.nan]
-        return Lookup(categories, codes, unknown, missing)(group.x)
+        return Lookup(categories, codes, unknown, missing, complete)(x)
 
     def _encode_strings(self, group: Group, j: int, by_place: Array, unknown: Any, dtype: np.dtype[Any]) -> Node:
         c = self.categories[group.columns[j]]
@@ -177,6 +181,12 @@ class Encoder:
         size = len(c.values)
         column = group.x if group.x.type.columns == 1 else SelectColumns(np.array([j]))(group.x)
         return t.take(codes, t.reshape(Categorize(c.values, size, size + 1, size + 2)(column), "N", 1), axis=0)
+
+
+def _known_as_float(x: Node, categories: list[Categories]) -> Node:
+    """Integers in float32, which trees test, where all that are known are exact there."""
+    wide = any(np.abs(c.values.astype(np.float64)).max(initial=0) > 1 << 24 for c in categories)
+    return x if x.type.is_float or wide else t.cast(x, "f32")
 
 
 def _loses_bool(c: Categories) -> bool:
