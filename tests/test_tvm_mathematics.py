@@ -140,6 +140,20 @@ def test_a_row_is_the_same_alone(name: str, dtype: DType) -> None:
     np.testing.assert_array_equal(run(name, dtype, np.ascontiguousarray(values[:, 1])), together[:, 1])
 
 
+def test_elements_by_themselves_need_no_columns() -> None:
+    """What reads numbers of a row alone is computed as one long vector; what has a number for every column is not."""
+    from hbc.compiler.tvm.plan import make_plan
+
+    x = Input("x", "f32", ("N", 3))()
+    assert make_plan((t.exp(x),), flatten=True).row == (3,)
+    assert make_plan((t.exp(x),)).row is None
+    assert make_plan((t.mul(x, np.float32([1, 2, 3])),), flatten=True).row is None
+    values = np.arange(111, dtype=np.float32).reshape(37, 3) / 100
+    found = run("exp", "f32", values, columns=3)
+    assert found.shape == (37, 3)
+    np.testing.assert_allclose(found, np.exp(values), rtol=1e-6)
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="looks at x86-64 code")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_library_is_called(name: str) -> None:

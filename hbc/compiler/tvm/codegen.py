@@ -21,7 +21,7 @@ from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, convert, element
 from hbc.compiler.tvm.plan import COSTLY, ELEMENTWISE, LANES, LIBRARY, MAX_ROWS, STORAGE, Never, Plan, elements
 from hbc.compiler.tvm.tables import ModelData, Tables
 from hbc.compiler.tvm.tables import aligned as aligned
-from hbc.compiler.tvm.vectors import store, vector
+from hbc.compiler.tvm.vectors import as_vector, store, vector
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor
@@ -63,18 +63,19 @@ class Function:
     # --- loops
 
     @contextmanager
-    def each_chunk(self) -> Iterator[None]:
+    def each_chunk(self, part: str = "all") -> Iterator[None]:
         """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
-        computed with, and read by nobody."""
+        computed with, and read by nobody. `part`: the vectors that are "full" only, or the "rest" only."""
         if self.cuda:
             self.start, self.count = tirx.const(0, "int64"), tirx.const(1, "int64")
             yield
             return
-        chunks = tirx.truncdiv(self.rows + (self.lanes - 1), tirx.const(self.lanes, "int64"))
-        with T.serial(tirx.const(0, "int64"), chunks) as chunk:
+        lanes = tirx.const(self.lanes, "int64")
+        full, chunks = tirx.truncdiv(self.rows, lanes), tirx.truncdiv(self.rows + (self.lanes - 1), lanes)
+        with T.serial(full if part == "rest" else tirx.const(0, "int64"), full if part == "full" else chunks) as chunk:
             self.flags = {}
             self.start = T.Bind(chunk * self.lanes)
-            self.count = T.Bind(tirx.Min(tirx.const(self.lanes, "int64"), self.rows - self.start))
+            self.count = lanes if part == "full" else T.Bind(tirx.Min(lanes, self.rows - self.start))
             yield
             self.start = self.count = None
 
@@ -328,7 +329,7 @@ class Kernel:
     """
 
     function: Any
-    inputs: tuple[Node, ...]
+    inputs: tuple[str, ...]
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
     outputs: tuple[TensorType, ...]
@@ -352,32 +353,47 @@ def build(
 
     f = Function(plan, dialect, packed, cuda)
     rows = tirx.Var("n", "int64")
-    f.arguments = {
-        node: _argument(f"x{i}", node.type, rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
+
+    def whole(node: Node) -> TensorType:
+        return node.type if plan.row is None else TensorType(node.type.dtype, ("N", *plan.row))
+
+    inputs = {
+        node: _argument(f"x{i}", whole(node), rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
     }
-    outputs = {i: _argument(f"y{i}", node.type, rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
+    results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
+    width = int(np.prod(plan.row or (), dtype=np.int64))  # of the plan's rows, those that are one of the caller's
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     bound = tirx.Var("bound", "float64") if bounded else None
     good = tirx.decl_buffer((1,), "int64", name="good")
-    with IRBuilder() as builder, _blocks(f, first, end), _within(f, bound, missing, good):
-        for (dtype, shared), columns in plan.pools.items():
-            size = columns * (f.block if shared else f.lanes)
-            f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None)
-        for segment in plan.segments:
-            if isinstance(segment[0].op, TreeEnsemble):
-                with f.ensemble():
-                    compute(f, segment[0])
-            with f.each_chunk():
-                for node in segment:
-                    if not isinstance(node.op, TreeEnsemble):
-                        with f.if_needed(node):
-                            compute(f, node)
-                for i, output in outputs.items():
-                    if plan.outputs[i] in segment:
-                        give_back(f, plan.outputs[i], output)
+    span = (first, end) if width == 1 else (first * width, end * width)
+    with IRBuilder() as builder, _blocks(f, *span), ExitStack() as stack:
+        f.arguments, outputs = inputs, results
+        if plan.row is not None:
+            f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
+            outputs = {i: as_vector(buffer) for i, buffer in results.items()}
+        stack.enter_context(_within(f, bound, missing, good))
+        # Where each element is computed by itself, LLVM keeps the values of full vectors in registers if they have code of their own.
+        for part in ("full", "rest") if plan.row is not None and not cuda else ("all",):
+            for (dtype, shared), columns in plan.pools.items():
+                size = columns * (f.block if shared else f.lanes)
+                f.pools[dtype, shared] = T.alloc_buffer(
+                    (size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None
+                )
+            for segment in plan.segments:
+                if isinstance(segment[0].op, TreeEnsemble):
+                    with f.ensemble():
+                        compute(f, segment[0])
+                with f.each_chunk(part):
+                    for node in segment:
+                        if not isinstance(node.op, TreeEnsemble):
+                            with f.if_needed(node):
+                                compute(f, node)
+                    for i, output in outputs.items():
+                        if plan.outputs[i] in segment:
+                            give_back(f, plan.outputs[i], output)
     tables = f.tables.joined() | {model.words.name: _shared(model.packed(), packed) for model in f.models}
     buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
-    parameters = [*f.arguments.values(), *buffers, *outputs.values(), first, end]
+    parameters = [*inputs.values(), *buffers, *results.values(), first, end]
     body = [*(statement for model in f.models for statement in model.prelude()), builder.get()]
     if bounded:
         parameters.append(bound)
@@ -385,16 +401,15 @@ def build(
         body = [tirx.AllocBuffer(good), tirx.BufferStore(good, one, [0]), *body, tirx.Return(good[0])]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(body) if len(body) > 1 else body[0])
     function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
-    types = tuple(node.type for node in plan.outputs)
     return Kernel(
         function,
-        plan.inputs,
+        tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
         tuple(tables.values()),
         tuple(tables),
-        types,
-        min(f.block, MAX_ROWS),
-        f.block,
-        cost(plan),
+        tuple(whole(node) for node in plan.outputs),
+        max(min(f.block, MAX_ROWS) // width, 1),
+        max(f.block // width, 1),
+        cost(plan) * width,
         bounded,
     )
 
@@ -460,7 +475,7 @@ def _within(f: Function, bound: Expr, missing: bool, good: Any) -> Iterator[None
     ((node, argument),) = f.arguments.items()
     dtype = node.type.dtype
     width = argument.shape[1] if len(argument.shape) == 2 else 1
-    values = T.decl_buffer((1 << 30,), DTYPES[dtype], data=argument.data, align=argument.data_alignment, layout=None)
+    values = as_vector(argument)
     start, count = T.Bind(f.base * width), T.Bind(f.rows * width)
     vectors = T.Bind(tirx.truncdiv(count, tirx.const(SQUARES, "int64")))
     sums, rest = f.scratch(SQUARES, dtype), f.scratch(1, dtype)

@@ -159,7 +159,7 @@ class TvmExecutable:
     def kernel(self, method: str, bounded: bool = False, missing: bool = False) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded) not in self._kernels:
-            plan = make_plan(self.graph.outputs[method], self.options.block)
+            plan = make_plan(self.graph.outputs[method], self.options.block, flatten=not self.machine.cuda)
             tested = bounded and bool(plan.inputs)
             kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
             self._kernels[method, bounded] = kernel
@@ -182,7 +182,8 @@ class TvmExecutable:
 
     def _bind(self, kernel: Kernel, call: Any) -> Method:
         tables = tuple(self._on_device(table) for table in kernel.tables)
-        places = tuple(self.graph.inputs.index(node) for node in kernel.inputs)
+        names = [node.op.name for node in self.graph.inputs]  # type: ignore[attr-defined]
+        places = tuple(names.index(name) for name in kernel.inputs)
         results = tuple((tuple(int(d) for d in kind.shape[1:]), NUMPY_DTYPES[kind.dtype]) for kind in kernel.outputs)
         filled = tuple(i for i, kind in enumerate(kernel.outputs) if elements(kind))
         many = 0.0 if self.machine.cuda else math.inf if self.threads == 1 else 2 * WORTH_A_THREAD / kernel.cost

@@ -13,7 +13,7 @@ from hbc.compiler.tvm import coupling, nearest, transpose
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
-from hbc.compiler.tvm.mathematics import TURNS, exponent, raised, turned
+from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.trees import tree_walk
@@ -62,8 +62,12 @@ def compute(f: Function, node: Node) -> None:
         # A row after the other: the caller's rows lie that way, and library calls must not see rows that are not there.
         _row_by_row(f, node)
     else:
-        with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
-            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
+        _at_once(f, node)
+
+
+def _at_once(f: Function, node: Node) -> None:
+    with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
+        f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
 
 
 def _row_by_row(f: Function, node: Node, partial: bool = False) -> None:
@@ -82,6 +86,21 @@ def give_back(f: Function, node: Node, output: Any) -> None:
             transpose.give_out(f, node, output, size)
     with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
         T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
+
+
+def _function(f: Function, node: Node) -> None:
+    """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
+    if not (f.dialect.llvm and f.dialect.wide):
+        return _at_once(f, node)
+    (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
+    lanes = 512 // FORMATS[dtype].bits
+    with f.grid(shape) as index:
+        for first in range(0, f.lanes, lanes):
+            row, position = f.row(tirx.const(first, "int64")), flatten(index, shape)
+            pool, at = f.place(x, position, row)
+            value = function(type(node.op), vector(pool, at, lanes), dtype, f.dialect, lanes)
+            pool, at = f.place(node, position, row)
+            store(pool, value, at, lanes)
 
 
 def _turned(f: Function, node: Node) -> None:
@@ -373,6 +392,7 @@ def _trees(f: Function, node: Node) -> None:
 
 
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
+    **dict.fromkeys(FUNCTIONS, _function),
     tensor.Sin: _turned,
     tensor.Cos: _turned,
     tensor.Pow: _power,

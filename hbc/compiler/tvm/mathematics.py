@@ -12,10 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tvm import tirx
 
+from hbc.compiler.tvm.vectors import broadcast, many
 from hbc.ir.graph import Operator
 from hbc.ops import tensor
 
@@ -109,8 +112,8 @@ FORMATS = {
 class Lines:
     """Straight-line code under construction: values that are read several times get names."""
 
-    def __init__(self, form: Format, dialect: Dialect) -> None:
-        self.form, self.dialect = form, dialect
+    def __init__(self, form: Format, dialect: Dialect, lanes: int = 1) -> None:
+        self.form, self.dialect, self.lanes = form, dialect, lanes
         self.named: list[tuple[Expr, Expr]] = []
 
     def name(self, value: Expr) -> Expr:
@@ -124,20 +127,31 @@ class Lines:
             result = tirx.Let(variable, value, result)
         return result
 
+    @property
+    def wide(self) -> bool:
+        """Whether values are whole registers of AVX-512, which has instructions for parts of these functions."""
+        return self.dialect.wide and self.lanes * self.form.bits == 512
+
     def real(self, value: float) -> Expr:
-        return tirx.const(value, self.form.dtype)
+        return broadcast(tirx.const(value, self.form.dtype), self.lanes)
 
     def whole(self, value: int) -> Expr:
-        return tirx.const(value, self.form.integer)
+        return broadcast(tirx.const(value, self.form.integer), self.lanes)
 
     def bits(self, x: Expr) -> Expr:
-        return tirx.reinterpret(self.form.integer, x)
+        return tirx.reinterpret(many(self.form.integer, self.lanes), x)
 
     def of_bits(self, bits: Expr) -> Expr:
-        return tirx.reinterpret(self.form.dtype, bits)
+        return tirx.reinterpret(many(self.form.dtype, self.lanes), bits)
 
     def call(self, name: str, *args: Expr) -> Expr:
-        return tirx.call_llvm_pure_intrin(self.form.dtype, name, *args)
+        return tirx.call_llvm_pure_intrin(many(self.form.dtype, self.lanes), name, *args)
+
+    def avx512(self, name: str, *args: Expr) -> Expr:
+        """An instruction on all lanes of a register, rounded as usual; what `args` end with for lanes left out has no effect."""
+        every, rounding = tirx.const(-1, f"int{self.lanes}"), tirx.const(4, "int32")
+        kind = "ps" if self.form.bits == 32 else "pd"
+        return self.call(f"llvm.x86.avx512.mask.{name}.{kind}.512", *args, every, rounding)
 
     def fma(self, a: Expr, b: Expr, c: Expr) -> Expr:
         """a · b + c, however it is rounded."""
@@ -166,8 +180,8 @@ class Lines:
         """2^(biased - bias)"""
         return self.of_bits(tirx.shift_left(biased, self.whole(self.form.digits)))
 
-    def over_ln2(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr, Expr]:
-        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r.
+    def over_ln2(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr, Expr, Expr]:
+        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, n, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r.
         `lacking` is what x lacks."""
         shift = self.real(self.form.shift)
         shifted = self.name(self.fma(x, self.real(1 / math.log(2)), shift))
@@ -175,15 +189,18 @@ class Lines:
         high = self.name(self.fma(n, self.real(-self.form.ln2[0]), x))
         low = self.name(tirx.Mul(n, self.real(self.form.ln2[1])))
         low = low if lacking is None else self.name(tirx.Sub(low, lacking))
-        return self.bits(shifted), high, low, self.name(tirx.Sub(high, low))
+        return self.bits(shifted), n, high, low, self.name(tirx.Sub(high, low))
 
     def exp_parts(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
         """e^x for x in `range`: (p, p', scale) with e^x = scale(p + p'), where p' is what p lacks."""
         form = self.form
-        shifted, _, _, r = self.over_ln2(x, lacking)
+        shifted, n, _, _, r = self.over_ln2(x, lacking)
         square = self.name(tirx.Mul(r, r))
         q = self.name(self.fma(square, self.polynomial(r, square, form.exp), r))
         p = self.name(tirx.Add(self.real(1), q))
+        rest = tirx.Sub(q, tirx.Sub(p, self.real(1)))
+        if self.wide:
+            return p, rest, lambda value: self.avx512("scalef", value, n, value)
         # In two steps, n = n₁ + n₂, since 2^n alone may be beyond the range while e^x is not.
         biased = self.name(tirx.Sub(shifted, self.whole(form.shift_bits - 2 * form.bias)))
         first = self.name(tirx.shift_right(biased, self.whole(1)))
@@ -192,12 +209,12 @@ class Lines:
         def scale(value: Expr) -> Expr:
             return tirx.Mul(tirx.Mul(value, scales[0]), scales[1])
 
-        return p, tirx.Sub(q, tirx.Sub(p, self.real(1))), scale
+        return p, rest, scale
 
     def half_expm1(self, x: Expr) -> tuple[Expr, Expr]:
         """½ (e^x - 1) for -flat ≤ x ≤ range[1], as a sum of a large part and a small one. Half, since 2^n may be too large."""
         form = self.form
-        shifted, high, low, r = self.over_ln2(x)
+        shifted, _, high, low, r = self.over_ln2(x)
         lost = tirx.Sub(tirx.Sub(high, r), low)
         square = self.name(tirx.Mul(r, r))
         tail = self.fma(square, self.polynomial(r, square, form.expm1), lost)
@@ -227,6 +244,12 @@ class Lines:
     def binary_parts(self, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
         """x = 2^k (1 + f) with √½ ≤ 1 + f < √2, for normal numbers: k and f; `lift` is added to the binary exponent of x."""
         form = self.form
+        if self.wide:  # subnormal numbers too
+            code = tirx.const(0, "int32")  # 1 ≤ mantissa < 2
+            k, m = self.name(self.avx512("getexp", x, x)), self.name(self.avx512("getmant", x, code, x))
+            high, half = tirx.LT(self.real(math.sqrt(2)), m), tirx.Mul(m, self.real(0.5))
+            k = self.name(tirx.Select(high, tirx.Add(k, self.real(1)), k))
+            return k, self.name(tirx.Sub(tirx.Select(high, half, m), self.real(1)))
         one = form.bias << form.digits
         bits = self.name(tirx.Add(self.bits(x), self.whole(one - form.root_half)))
         # The exponent as the lowest digits of 2^digits: a conversion that every processor has.
@@ -237,11 +260,21 @@ class Lines:
         mantissa = tirx.bitwise_and(bits, self.whole((1 << form.digits) - 1))
         return k, self.name(tirx.Sub(self.of_bits(tirx.Add(mantissa, self.whole(form.root_half))), self.real(1)))
 
-    def log_parts(self, x: Expr, correction: Expr, lift: Expr = 0) -> Expr:
-        """ln x + correction, for normal numbers; `lift` is added to the binary exponent of x."""
+    def log_parts(self, x: Expr, lift: Expr = 0, lacking: Expr = None) -> Expr:
+        """ln x for normal numbers, or ln x + lacking / x; `lift` is added to the binary exponent of x."""
         form = self.form
         k, f = self.binary_parts(x, lift)
-        s = self.name(tirx.Div(f, tirx.Add(self.real(2), f)))
+        below, correction = self.name(tirx.Add(self.real(2), f)), self.real(0)
+        if lacking is not None and self.wide and form.bits == 64:  # a division takes 16 cycles there, as long as all else
+            m = self.name(tirx.Add(self.real(1), f))
+            inverse = self.name(tirx.Div(self.real(1), tirx.Mul(below, m)))
+            s = self.name(tirx.Mul(tirx.Mul(f, m), inverse))
+            lacking = self.avx512("scalef", lacking, tirx.Mul(k, self.real(-1)), lacking)
+            correction = tirx.Mul(lacking, tirx.Mul(below, inverse))
+        else:
+            s = self.name(tirx.Div(f, below))
+            if lacking is not None:
+                correction = tirx.Div(lacking, x)
         z = self.name(tirx.Mul(s, s))
         series = tirx.Mul(z, self.polynomial(z, self.name(tirx.Mul(z, z)), form.log))
         half_square = self.name(tirx.Mul(tirx.Mul(f, self.real(0.5)), f))
@@ -284,12 +317,20 @@ class Lines:
         lost = tirx.Add(tirx.Sub(whole, total), high)
         return total, self.name(tirx.Add(lost, self.fma(k, self.real(form.ln2[1]), low)))
 
-    def logarithm(self, x: Expr, pole: float, value: Expr) -> Expr:
-        """The value of a logarithm that is -∞ at `pole`, and NaN below."""
+    def logarithm(self, x: Expr, value: Expr) -> Expr:
+        """The value of ln x: -∞ of 0, and NaN below."""
+        if self.wide:
+            answers = broadcast(tirx.const(LOGARITHM, f"int{self.form.bits}"), self.lanes)
+            return self.avx512("fixupimm", value, x, answers, tirx.const(0, "int32"))
         infinity = self.real(math.inf)
-        outside = tirx.Select(tirx.EQ(x, self.real(pole)), self.real(-math.inf), self.real(math.nan))
+        outside = tirx.Select(tirx.EQ(x, self.real(0)), self.real(-math.inf), self.real(math.nan))
         inside = tirx.Select(tirx.LT(x, infinity), value, x)  # ∞ and NaN as they are
-        return tirx.Select(tirx.LE(x, self.real(pole)), outside, inside)
+        return tirx.Select(tirx.LE(x, self.real(0)), outside, inside)
+
+
+LOGARITHM = 0x03530422
+"""What AVX-512 gives for x of each class, from the lowest digit: NaN twice, -∞ of 0, the value of 1, NaN of -∞, ∞ of ∞, NaN of negative
+numbers, the value of others."""
 
 
 def _exp(c: Lines, x: Expr) -> Expr:
@@ -310,6 +351,14 @@ def _sigmoid(c: Lines, x: Expr) -> Expr:
 
 
 def _expm1(c: Lines, x: Expr) -> Expr:
+    if c.wide:  # 2^n ((1 - 2^-n) + r + …), which is neither too large nor subnormal before it is scaled
+        _, n, high, _, r = c.over_ln2(c.between(-c.form.flat, c.form.range[1], x))
+        square = c.name(tirx.Mul(r, r))
+        lost = c.fma(n, c.real(-c.form.ln2[1]), tirx.Sub(high, r))
+        tail = c.fma(square, c.polynomial(r, square, c.form.expm1), lost)
+        inverse = c.avx512("scalef", c.real(1), tirx.Mul(n, c.real(-1)), c.real(1))
+        total = c.name(tirx.Add(tirx.Add(tirx.Sub(c.real(1), inverse), r), tail))
+        return c.call("llvm.copysign", c.avx512("scalef", total, n, total), x)
     large, small = c.half_expm1(c.between(-c.form.flat, c.form.range[1], x))
     tiny = tirx.LT(tirx.abs(x), c.real(2 * c.form.least_normal))  # its half may not be a number; -0 keeps its sign
     return tirx.Select(tiny, x, tirx.Mul(tirx.Add(large, small), c.real(2)))
@@ -317,6 +366,8 @@ def _expm1(c: Lines, x: Expr) -> Expr:
 
 def _tanh(c: Lines, x: Expr) -> Expr:
     """With h = ½ (e^-2|x| - 1): tanh |x| = -h / (1 + h)."""
+    if c.wide and c.form.bits == 32:
+        return _table_tanh(c, x)
     large, small = c.half_expm1(c.at_least(-c.form.flat, tirx.Mul(tirx.abs(x), c.real(-2))))
     h = c.name(tirx.Add(large, small))
     rest = c.name(tirx.Sub(small, tirx.Sub(h, large)))
@@ -327,9 +378,60 @@ def _tanh(c: Lines, x: Expr) -> Expr:
     return c.call("llvm.copysign", size, x)
 
 
+FIRST = 0x3D400000
+"""The bits of 0.046875, where the first of the intervals of `_table_tanh` would begin, were it no longer than the others."""
+
+LARGEST = 9.5
+"""tanh of it and of larger numbers is 1 in float32."""
+
+
+@cache
+def _tanh_pieces() -> list[list[float]]:
+    """Of 32 intervals of |x|, by their number modulo 32, the coefficients of tanh in x - b, b in the first place. Four have the
+    same exponent; the first is all below 0.0547. b is a number near the middle whose tanh is almost a float32, so that the sum alone is
+    rounded."""
+    pieces: list[list[float]] = [[]] * 32
+    for i in range(32):
+        low, high = (float(np.uint32(FIRST + (j << 21)).view(np.float32)) for j in (i, i + 1))
+        if i == 0:
+            piece = [0.0, 0.0, 1.0, 0.0, -1 / 3, 0.0, 2 / 15, 0.0]
+        else:
+            middle = np.float32((low + high) / 2)
+            near = middle + np.spacing(middle) * np.arange(-64, 65, dtype=np.float32)
+            if low >= 8:  # of LARGEST and beyond, 1
+                near = np.array([LARGEST], np.float32)
+            exact = np.tanh(near.astype(np.float64))
+            b = float(near[np.argmin(np.abs(exact - exact.astype(np.float32)))])
+            nodes = (low + high) / 2 - b + (high - low) / 2 * np.cos(np.pi * (np.arange(6) + 0.5) / 6)
+            start = math.tanh(b)
+            rest = np.polynomial.polynomial.polyfit(nodes, (np.tanh(nodes + b) - start) / nodes, 5)
+            piece = [b, start, *rest]
+        pieces[((FIRST >> 21) + i) % 32] = piece
+    return pieces
+
+
+def _table_tanh(c: Lines, x: Expr) -> Expr:
+    """A polynomial for each of 32 intervals; its coefficients are looked up in pairs of registers by the highest bits of |x|."""
+    size = c.name(tirx.abs(x))
+    size = c.name(tirx.Select(tirx.LT(c.real(LARGEST), size), c.real(LARGEST), size))
+    bits = tirx.Max(c.bits(size), c.whole(FIRST))
+    index = c.name(tirx.shift_right(bits, c.whole(21)))
+
+    def looked_up(place: int) -> Expr:
+        values = [tirx.const(piece[place], "float32") for piece in _tanh_pieces()]
+        halves = [tirx.Shuffle(half, [tirx.const(i, "int32") for i in range(16)]) for half in (values[:16], values[16:])]
+        return c.call("llvm.x86.avx512.vpermi2var.ps.512", halves[0], tirx.reinterpret("int32x16", index), halves[1])
+
+    distance = c.name(tirx.Sub(size, looked_up(0)))
+    total = looked_up(7)
+    for place in range(6, 0, -1):
+        total = c.name(c.fma(total, distance, looked_up(place)))
+    return c.call("llvm.copysign", total, x)
+
+
 def _log(c: Lines, x: Expr) -> Expr:
-    normal, lift = c.lifted(x)
-    return c.logarithm(x, 0, c.log_parts(normal, c.real(0), lift))
+    normal, lift = (x, None) if c.wide else c.lifted(x)
+    return c.logarithm(x, c.log_parts(normal, lift))
 
 
 def _log1p(c: Lines, x: Expr) -> Expr:
@@ -339,8 +441,7 @@ def _log1p(c: Lines, x: Expr) -> Expr:
     added = c.name(tirx.Sub(u, one))
     lacking = tirx.Add(tirx.Sub(one, tirx.Sub(u, added)), tirx.Sub(x, added))
     zero = c.real(math.ldexp(1, c.form.digits) + c.form.bias)
-    value = c.log_parts(u, tirx.Div(lacking, u), zero)
-    return c.logarithm(x, -1, c.call("llvm.copysign", value, x))
+    return c.logarithm(u, c.call("llvm.copysign", c.log_parts(u, zero, lacking), x))
 
 
 TURNS = float(1 << 20)
@@ -437,7 +538,7 @@ def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> tuple[Expr, Expr
         if dtype == "f64":
             log, lacking = c.long_log(normal, lift)
         else:
-            log, lacking = c.name(c.log_parts(normal, zero, lift)), zero
+            log, lacking = c.name(c.log_parts(normal, lift)), zero
         # Of 0, ∞ and NaN.
         pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
         ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
@@ -481,7 +582,7 @@ FUNCTIONS: dict[type[Operator], Callable[[Lines, Expr], Expr]] = {
 }
 
 
-def function(op: type[Operator], x: Expr, dtype: str, dialect: Dialect) -> Expr:
+def function(op: type[Operator], x: Expr, dtype: str, dialect: Dialect, lanes: int = 1) -> Expr:
     """The value of one of FUNCTIONS, for LLVM."""
-    lines = Lines(FORMATS[dtype], dialect)
+    lines = Lines(FORMATS[dtype], dialect, lanes)
     return lines.block(FUNCTIONS[op](lines, lines.name(x)))

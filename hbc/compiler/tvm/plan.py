@@ -94,7 +94,8 @@ class Plan:
     segment are computed together for one vector of rows after the other, while an ensemble of trees, a segment of its own,
     goes through the whole block of rows, so that its nodes are read once for all. pools: columns of every pool. rows: rows of
     a block. columns: of an input that is read in part, the columns that are read. needed: of values that are used only where
-    something is missing, the conditions: without a row that meets one of them, they are not computed.
+    something is missing, the conditions: without a row that meets one of them, they are not computed. row: where every element is
+    computed by itself, the shape of a row; the nodes are then those of `flat`, and the elements of all rows count as rows.
     """
 
     outputs: tuple[Node, ...]
@@ -105,6 +106,7 @@ class Plan:
     columns: dict[Node, Array]
     rows: int
     needed: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    row: tuple[Dim, ...] | None = None
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -121,10 +123,12 @@ class Plan:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node], block: int | None = None) -> Plan:
-    """Decide for every node that the outputs need. block: rows, if not those that suit the caches."""
+def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool = False) -> Plan:
+    """Decide for every node that the outputs need. block: rows, if not those that suit the caches. flatten: see Plan.row."""
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
+    row = _row(outputs) if flatten else None
+    outputs = flat(outputs) if row is not None else outputs
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
@@ -143,7 +147,33 @@ def make_plan(outputs: Sequence[Node], block: int | None = None) -> Plan:
     needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
     if not any(isinstance(node.op, REPLACING) for node in needed) or not _known_before(needed, segments, slots):
         needed = {}
-    return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows, needed)
+    return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows, needed, row)
+
+
+def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
+    """The shape of a row of every value, where each of its elements follows from the same element of the inputs, and of constants that
+    are numbers: nothing needs columns to lie together then."""
+    shapes = {node.type.shape for node in topological(outputs) if node.type.batched}
+    for node in topological(outputs):
+        if isinstance(node.op, Constant):
+            if elements(node.type) != 1:
+                return None
+        elif not isinstance(node.op, (*ELEMENTWISE, Input)):
+            return None
+    return next(iter(shapes))[1:] if len(shapes) == 1 and elements(outputs[0].type) else None
+
+
+def flat(outputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The same operators on inputs of one number a row."""
+    made: dict[Node, Node] = {}
+    for node in topological(outputs):
+        if isinstance(node.op, Input):
+            made[node] = Input(node.op.name, node.op.dtype, ("N",))()
+        elif isinstance(node.op, Constant):
+            made[node] = Constant(node.op.value.reshape(()))()
+        else:
+            made[node] = node.op(*(made[source] for source in node.inputs))
+    return tuple(made[node] for node in outputs)
 
 
 def most_rows(trees: dict[Node, TreeEnsemble]) -> int:

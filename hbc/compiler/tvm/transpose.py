@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
+from hbc.compiler.tvm.vectors import as_vector
 from hbc.ir.graph import Node
 from hbc.ir.types import TensorType
 
@@ -103,7 +104,7 @@ def _rows(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
 def deal(f: Function, node: Node, size: int, chosen: list[int]) -> None:
     """A full vector of the caller's rows: the chosen columns, in the node's slot one after the other."""
     with _rows(f, node, size) as (origin, pool, inside):
-        flat = _flat(f.arguments[node])
+        flat = as_vector(f.arguments[node])
         columns = dealt([T.Bind(flat[_run(origin + i * size, size)]) for i in range(_columns(node.type))], size)
         for j, column in enumerate(chosen):
             T.buffer_store(pool, columns[column], [_run(inside + j * f.stride(node), size)])
@@ -112,7 +113,7 @@ def deal(f: Function, node: Node, size: int, chosen: list[int]) -> None:
 def gather(f: Function, node: Node, output: Any, size: int) -> None:
     """The columns of the node's slot, as a full vector of rows of the caller's array."""
     with _rows(f, node, size) as (origin, pool, inside):
-        flat = _flat(output)
+        flat = as_vector(output)
         columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(_columns(node.type))]
         for i, vector in enumerate(gathered(columns, size)):
             T.buffer_store(flat, vector, [_run(origin + i * size, size)])
@@ -140,12 +141,6 @@ def _run(start: Any, size: int) -> Any:
     return tirx.Ramp(start, tirx.const(1, "int64"), size)
 
 
-def _flat(buffer: Any) -> Any:
-    """A matrix as a vector: of a matrix, TVM takes a run of elements apart."""
-    # The length is never tested; of one that is not a constant, TVM adds an offset to vectors of indices.
-    return T.decl_buffer((1 << 30,), buffer.dtype, data=buffer.data, align=buffer.data_alignment, layout=None)
-
-
 @contextmanager
 def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
     """For every square, where it begins in the caller's matrix, and the pool of the node's slot with where it begins there.
@@ -164,7 +159,7 @@ def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any
 def take_in(f: Function, node: Node, size: int) -> None:
     """A full vector of the caller's rows, as columns of the node's slot."""
     with _squares(f, node, size) as (origin, pool, inside):
-        flat = _flat(f.arguments[node])
+        flat = as_vector(f.arguments[node])
         rows = [T.Bind(flat[_run(origin + i * node.type.columns, size)]) for i in range(size)]
         for j, column in enumerate(turned(rows)):
             T.buffer_store(pool, column, [_run(inside + j * f.stride(node), size)])
@@ -174,6 +169,6 @@ def give_out(f: Function, node: Node, output: Any, size: int) -> None:
     """The columns of the node's slot, as a full vector of rows of the caller's array."""
     with _squares(f, node, size) as (origin, pool, inside):
         columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]
-        flat = _flat(output)
+        flat = as_vector(output)
         for i, row in enumerate(turned(columns)):
             T.buffer_store(flat, row, [_run(origin + i * node.type.columns, size)])

@@ -7,7 +7,13 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.expressions import Expr
+Expr = Any  # a TIR expression; TVM has no type annotations
+
+
+def as_vector(buffer: Any) -> Any:
+    """A matrix as a vector: of a matrix, TVM takes a run of elements apart."""
+    # The length is never tested; of one that is not a constant, TVM adds an offset to vectors of indices.
+    return T.decl_buffer((1 << 30,), buffer.dtype, data=buffer.data, align=buffer.data_alignment, layout=None)
 
 
 def vector(buffer: Any, start: Expr, lanes: int) -> Expr:
