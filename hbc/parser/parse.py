@@ -58,8 +58,9 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
             spec, kinds, graph = _variant(model, spec, kinds)
             variants[kinds] = graph
         if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
-            _, kinds, graph = _variant(model, spec, sample.kinds)
+            mixed, kinds, graph = _variant(model, spec, sample.kinds)
             variants[kinds] = graph
+            spec = replace(spec, integer_bits=mixed.integer_bits)
     graph = next(iter(variants.values()))
     info = _info(model, name, graph)
     if "transform" in graph.outputs and (output := frame_output(model, spec.n_features)) is not None:

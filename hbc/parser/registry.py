@@ -284,7 +284,7 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
     require_convertible(model)
     entry = CONVERTERS[name]
     try:
-        result = entry.function(model, x if entry.frame else as_matrix(x))
+        result = entry.function(model, x if entry.frame else as_numbers(x))
     except Refusal as refusal:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
@@ -431,6 +431,14 @@ def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
     """Called by converters of estimators that compute in their input's own dtype, float16 included. Where x is the model's input,
     floats must be float32 or float64, and integers must have `integer_bits` to give what int64 gives."""
     _context.get().integer_bits.append((x, integer_bits))
+
+
+def as_numbers(x: Node | Frame) -> Node:
+    """x as one matrix. Beside float32, bool and integers of 8 and 16 bits give float32 in numpy, but int64, which they are here, float64:
+    they are rejected."""
+    if isinstance(x, Frame) and {"f32", "i64"} <= set(x.dtypes):
+        computed_in_own_dtype(x.select([i for i, kind in enumerate(x.dtypes) if kind == "i64"]), 32)
+    return as_matrix(x)
 
 
 def narrow_integers_give_f32(x: Node | Frame) -> None:

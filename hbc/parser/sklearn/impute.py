@@ -13,8 +13,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, select_columns
-from hbc.parser.registry import Result, child, computed_in_own_dtype, converts, public_name, transform_child
+from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
+from hbc.parser.registry import Result, as_numbers, child, computed_in_own_dtype, converts, public_name, transform_child
 from hbc.parser.sklearn.common import as_float, checked, own_float, rejected
 
 
@@ -85,10 +85,10 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m._fit_dtype.kind == "O":
         return _impute_strings(m, as_frame(x), missing, statistics, kept)
     if m.strategy not in ("most_frequent", "constant"):
-        x = own_float(as_matrix(x))
+        x = own_float(as_numbers(x))
     else:
         computed_in_own_dtype(x, _bits(statistics[kept]))
-    x = as_matrix(x)
+    x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
     x = checked(m, x, allow_nan=nan)
