@@ -149,6 +149,12 @@ PICTURES = [
         None,
     ),
     Picture(
+        "no products of large numbers in float32, which may cancel with what a row holds",
+        lambda x, c: t.matmul(t.matmul(check(x), (1e3 * DOWN).astype("f4")), np.ones((3, 1), "f4")),
+        None,
+        "f32",
+    ),
+    Picture(
         "chosen columns of a product",
         lambda x, c: t.matmul(SelectColumns(np.array([2, 0]))(t.matmul(check(x), DOWN)), np.ones((2, 1))),
         lambda x, c: t.matmul(x, DOWN[:, [2, 0]] @ np.ones((2, 1))),

@@ -18,12 +18,19 @@ from hbc.parser.sklearn.kernel_methods import projected
 from hbc.parser.sklearn.neighbors import nearest_of
 
 
+def _near(m: Any, x: Node) -> Node:
+    """x, checked to be no further away than distances can be squared."""
+    kind = np.float32 if x.type.dtype == "f32" else np.float64
+    return checked(m, x, limit=float(np.sqrt(np.finfo(kind).max / m.n_features_in_)) / 4)
+
+
 @converts("sklearn.manifold.Isomap")
 def isomap(m: Any, x: Node) -> Result:
     """kernel_pca_ of -g² / 2, where g[n, j] = the least of the distances to row n's nearest training points plus theirs to point j along
     the graph of neighbours."""
     if m.n_neighbors is None:
         raise Refusal("its neighbours are those within a radius.", "Use n_neighbors.")
+    x = _near(m, x)
     single = x.type.dtype == "f32"
     distances, places = nearest_of(m.nbrs_, x, m.nbrs_.n_neighbors)
     known = np.asarray(m.dist_matrix_)
@@ -49,7 +56,7 @@ def locally_linear_embedding(m: Any, x: Node) -> Result:
             f"its reg is {m.reg:g}: the weights of a row solve equations so near to singular that they hang on the order of rounding.",
             f"Fit it with a reg of at least {LEAST_RIDGE:g} (1e-3 is the default).",
         )
-    x = checked(m, x, limit=float(np.sqrt(np.finfo(np.float64).max)) / 4)  # the source solves for no infinite distances
+    x = _near(m, x)  # the source solves for no infinite distances
     _, places = nearest_of(m.nbrs_, x, m.n_neighbors)
     points, embedding = np.asarray(m.nbrs_._fit_X, np.float64), np.asarray(m.embedding_)
     x = own_number(x)
