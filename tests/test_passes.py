@@ -85,6 +85,12 @@ PICTURES = [
     ),
     Picture("functions behind trees do not", PlaceFunctions(TensorOnly(), []), lambda x: Function("log")(stump()(x)), None),
     Picture("square roots do not", PlaceFunctions(TensorOnly(), []), lambda x: stump()(Function("sqrt")(x)), None),
+    Picture(
+        "numpy has not those of the C library",
+        PlaceFunctions(load_compiler("numpy"), []),
+        lambda x: stump()(Function("log", by_c_library=True)(x)),
+        lambda x: stump()(Function("log", by_c_library=True, on_host=True)(x)),
+    ),
     Picture("numpy has its own bits", PlaceFunctions(load_compiler("numpy"), []), lambda x: stump()(Function("exp")(x)), None),
     Picture(
         "model operators lower",

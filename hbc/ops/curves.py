@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
+from hbc.ops.features import by_c_library
 
 
 def _require(condition: bool, message: str) -> None:
@@ -84,25 +86,34 @@ _ROOT = 2.50662827463100050242  # √(2π)
 class NormalQuantile(Operator):
     """y = Φ⁻¹(x) of probabilities x, those outside of [1e-13, 1 - 1e-13] taken as the nearest in it; NaN of NaN; f64.
 
-    Φ is the normal distribution function; to about 4e-16 relative (Cephes' ndtri, which is scipy.stats.norm.ppf).
+    Φ is the normal distribution function; to about 4e-16 relative (Cephes' ndtri, which is scipy.stats.norm.ppf). `on_host`: bit by bit,
+    with the C library's logarithm.
     """
 
+    on_host: bool = False
+
     columnwise = True
+    by_c_library = True
+
+    @property
+    def in_numpy(self) -> bool:
+        return self.on_host
 
     def infer(self, x: TensorType) -> TensorType:
         _require(x.dtype == "f64", "the operand must be f64")
         return x
 
     def evaluate(self, x: Array) -> Array:
+        log = partial(by_c_library, "log") if self.on_host else np.log
         x = np.clip(x, _LEAST, 1 - _LEAST)
         upper = x > 1 - _CENTRE
         p = np.where(upper, 1 - x, x)
         centred = p - 0.5
         square = centred * centred
         middle = (centred + centred * (square * np.polyval(_MIDDLE[0], square) / np.polyval(_MIDDLE[1], square))) * _ROOT
-        r = np.sqrt(-2.0 * np.log(p))
+        r = np.sqrt(-2.0 * log(p))
         z = 1.0 / r
-        tail = (r - np.log(r) / r) - z * np.polyval(_TAIL[0], z) / np.polyval(_TAIL[1], z)
+        tail = (r - log(r) / r) - z * np.polyval(_TAIL[0], z) / np.polyval(_TAIL[1], z)
         return np.where(p > _CENTRE, middle, np.where(upper, tail, -tail))
 
     def lower(self, x: Node) -> Node:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
 from hbc.ir.rewrite import substitute
+from hbc.ops.curves import NormalQuantile
 from hbc.ops.features import Function
 
 
 @dataclass(frozen=True)
 class PlaceFunctions:
-    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself:
-    an ulp before an operator that `jumps` can be a different leaf, bin or category behind it."""
+    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself and so is
+    the source: an ulp before an operator that `jumps` can be a different leaf, bin or category behind it."""
 
     compiler: Compiler
     notes: list[str]
@@ -23,9 +24,13 @@ class PlaceFunctions:
         moved: dict[Node, Node] = {}
         for node in graph.nodes:
             op = node.op
-            if node in deciding and isinstance(op, Function) and not op.rounds_exactly and not self.compiler.handles_strings:
+            if node not in deciding or not isinstance(op, (Function, NormalQuantile)):
+                continue
+            exact = isinstance(op, Function) and op.rounds_exactly
+            if not exact and (op.by_c_library or not self.compiler.handles_strings):
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
-                self.notes.append(f"{op.function} is computed on the host: a decision follows, and backends differ by an ulp")
+                name = op.function if isinstance(op, Function) else "the normal quantile"
+                self.notes.append(f"{name} is computed on the host: a decision follows, and backends differ by an ulp")
         if not moved:
             return graph
         return Graph(graph.inputs, {method: tuple(substitute(group, moved)) for method, group in graph.outputs.items()})

@@ -68,14 +68,14 @@ def _yeo_johnson(x: Node, lambdas: Array) -> Node:
 def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
     """(x^λ - 1) / λ, ln x for a λ of 0; float64 (scipy.special.boxcox). Numbers that are not positive are rejected."""
     x = t.cast(_rejected_where(m, t.less_equal(x, 0.0), x, allow_nan=True), "f64")
-    logs = Function("log_abs")(x)
+    logs = Function("log_abs", by_c_library=True)(x)
     lambdas = lambdas.astype(np.float64)
     straight = np.abs(lambdas) < 1e-19
     divisors = np.where(straight, 1.0, lambdas)
     powers = t.mul(logs, lambdas)
-    y = t.div(Function("expm1")(powers), divisors)
+    y = t.div(Function("expm1", by_c_library=True)(powers), divisors)
     if (lambdas > 1).any():  # where the power overflows, but not what is divided by λ
-        large = Function("exp")(t.sub(powers, np.log(np.abs(divisors))))
+        large = Function("exp", by_c_library=True)(t.sub(powers, np.log(np.abs(divisors))))
         y = t.where(t.less_equal(709.78, powers), t.mul(large, np.sign(divisors)), y)
     return t.where(t.constant(straight), logs, y) if straight.any() else y
 
@@ -113,7 +113,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
     if m.output_distribution == "normal":
         z = t.cast(t.cast(NormalQuantile()(t.cast(y, "f64")), x.type.dtype), "f64")
         ends = np.array([_BOUND - np.spacing(1), 1 - (_BOUND - np.spacing(1))])
-        low, high = NormalQuantile().evaluate(ends).tolist()
+        low, high = NormalQuantile(on_host=True).evaluate(ends).tolist()
         y = t.cast(t.minimum(t.maximum(z, low), high), x.type.dtype)
     return t.where(t.equal(x, 0.0), x, y) if is_sparse(x) else y
 
