@@ -417,7 +417,7 @@ class Lookup(Operator):
 
     def monotone(self, *constants: Array | None) -> bool | Array:
         steps = np.diff(self.codes, axis=1)
-        return self.complete & ((steps >= 0).all(axis=1) | (steps <= 0).all(axis=1))
+        return self.complete and np.asarray((steps >= 0).all(axis=1) | (steps <= 0).all(axis=1))
 
     def infer(self, x: TensorType) -> TensorType:
         _require(type_of(self.categories).dtype == x.dtype, f"categories are {type_of(self.categories)}")

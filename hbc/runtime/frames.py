@@ -101,8 +101,8 @@ class PandasTable(Table):
         self.rows = len(frame)
         # What pandas holds: blocks of columns of one dtype, ndarrays or arrays of its own, and where a column stands in them. No
         # public way to it takes less than 11 µs a column, its own private one 0.5, this one 0.1.
-        manager = getattr(frame, "_mgr", None)
         try:
+            manager = frame._mgr
             self._blocks = [block.values for block in manager.blocks]
             self._place = list(zip(manager.blknos.tolist(), manager.blklocs.tolist(), strict=True))
         except AttributeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ class Program(nn.Module):
 ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where)
 
 
-def _by_column(operands: Mapping[Node, Sequence[Node | str]], results: Sequence[Node]) -> set[Node]:
+def _by_column(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:
     """The matrices that may lie column after column: in the end, only products and ranks read what is made of them."""
     found = {
         node

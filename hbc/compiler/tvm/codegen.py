@@ -7,6 +7,7 @@ never leave the cache, and a call allocates nothing but this workspace.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -361,7 +362,7 @@ def build(
         node: _argument(f"x{i}", whole(node), rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
     }
     results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
-    width = int(np.prod(plan.row or (), dtype=np.int64))  # of the plan's rows, those that are one of the caller's
+    width = math.prod(int(size) for size in plan.row or ())  # of the plan's rows, those that are one of the caller's
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     bound = tirx.Var("bound", "float64") if bounded else None
     good = tirx.decl_buffer((1,), "int64", name="good")
