@@ -90,9 +90,9 @@ def give_back(f: Function, node: Node, output: Any) -> None:
 
 def _function(f: Function, node: Node) -> None:
     """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
-    if not (f.dialect.llvm and f.dialect.wide):
-        return _at_once(f, node)
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
+    if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a Reshape has no place of its own
+        return _at_once(f, node)
     lanes = 512 // FORMATS[dtype].bits
     with f.grid(shape) as index:
         for first in range(0, f.lanes, lanes):
