@@ -43,7 +43,7 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
             path=str(path),
             found="a pickle, which runs code when it is loaded",
             expected="a file that only holds data",
-            advice="If you trust where it comes from, say so: --trust on the command line, read_model(path, trust=True) in Python.",
+            advice="If you trust where it comes from: --trust on the command line; in Python, load it yourself and convert the model.",
         )
     return _read(module, "read_file", path, str(path))
 

@@ -116,7 +116,7 @@ def search(
     leaders = [min(times, key=lambda choice: times[choice][place]) for place in range(len(rows))]
     final = dict.fromkeys([usual, overall(times, usual), *leaders])
     decisive = measured({choice: models[choice] for choice in final}) if len(final) > 1 else {usual: times[usual]}
-    times |= {choice: list(map(min, times[choice], found)) for choice, found in decisive.items()}
+    times |= decisive  # what is shown is what decides
     each = tuple(overall({c: [found[place]] for c, found in decisive.items()}, usual) for place in range(len(rows)))
     seconds = {str(choice): found for choice, found in times.items()}
     return Found(rows, usual, overall(decisive, usual), each, seconds, left_out)
