@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA, SparsePCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.manifold import Isomap, LocallyLinearEmbedding
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
@@ -224,3 +225,12 @@ def test_a_bin_shows_every_ulp_of_what_scipy_computes(transformer: Any, backend:
     bins.n_bins_ = np.array([len(edges) - 1 for edges in bins.bin_edges_])
     pipeline = make_pipeline(transformer, bins)
     np.testing.assert_array_equal(hbc.convert(pipeline, backend).transform(X), pipeline.transform(X))
+
+
+@pytest.mark.parametrize("embedding", [Isomap(n_neighbors=5), LocallyLinearEmbedding(n_neighbors=5)])
+def test_rows_whose_distances_cannot_be_squared_are_rejected(embedding: Any) -> None:
+    """Isomap gave NaN for float32 rows of 1.7e19, where the source gives numbers."""
+    compiled = hbc.convert(embedding.fit(X), "numpy")
+    with pytest.raises(hbc.InvalidInputError, match=r"found 1\.7.*e\+19"):
+        compiled.transform(np.full((2, 4), 1.7e19, np.float32))
+    assert np.isfinite(compiled.transform(np.full((2, 4), 1e17, np.float32))).all()
