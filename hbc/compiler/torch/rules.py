@@ -149,10 +149,9 @@ def _sqrt(op: t.Sqrt, node: Node) -> Function:
 @runs(t.Where)
 def _where(op: t.Where, node: Node) -> Function:
     kind = DTYPES[node.type.dtype]
+    # What is missing is mostly rare, and then torch's branches are foreseen: 1.2 instead of 2.6 ns (5 % of float64).
     if kind.itemsize < 4 or isinstance(node.inputs[0].op, t.IsNan):
-        return (
-            torch.where
-        )  # what is missing is mostly rare, and then its branches are foreseen: 1.2 instead of 2.6 ns (5 % of float64)
+        return torch.where
     if not kind.is_floating_point:
         return lambda condition, a, b: scripted(select)(condition, a, b)
     bits = torch.int32 if kind.itemsize == 4 else torch.int64
