@@ -20,10 +20,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## install, compile real pipelines with every backend, print agreement and speed
 	$(BIN)/python -m benchmarks.demo
 
-test: $(INSTALLED)  ## install, then run the test suite on all cores
+test: $(INSTALLED)  ## install, then run the test suite (a fixed sample of the large tables) on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-slow: $(INSTALLED)  ## also the slow sweeps
+test-slow: $(INSTALLED)  ## all of the tests: every case of the tables, and the slow sweeps
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow"
 
 lint: $(INSTALLED)  ## style and types

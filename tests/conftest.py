@@ -1,10 +1,46 @@
-"""Pins every engine's threads before it is imported: the machine has two cores, and xdist uses both."""
+"""Pins every engine's threads before it is imported: the machine has two cores, and xdist uses both. Keeps the usual run short."""
 
 import os
+import re
 import tempfile
+from collections import Counter, defaultdict
+from zlib import crc32
+
+import pytest
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 # What somebody tuned on this computer changes nothing here.
 os.environ["HBC_CACHE"] = os.path.join(tempfile.gettempdir(), "hbc-tests-have-no-cache")
+
+FEWEST = 10
+"""As many cases of every test always run. Of those with more, one in `ONE_IN`; the others are left to the slow tier."""
+ONE_IN = 10
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks as slow all but a fixed sample of the cases of every test: 16,000 of them take 15 minutes on two quiet cores, and hours
+    on a machine that others use. Tests that are selected by name (`-k`, or one by one) are all run."""
+    if config.option.keyword:
+        return
+    tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        for item in in_turn(cases)[max(FEWEST, len(cases) // ONE_IN) :]:
+            item.add_marker(pytest.mark.slow)
+
+
+def in_turn(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Drawn by lot, always in the same order: first one case of every estimator or operator (the first word of a case's name), then
+    a second one of those that have it, and so on."""
+    drawn = sorted(cases, key=lambda item: crc32(item.nodeid.encode()))
+    turns: Counter[str] = Counter()
+    order = {}
+    for at, item in enumerate(drawn):
+        subject = re.split(r"[\s\-\]]", item.nodeid.partition("[")[2], maxsplit=1)[0]
+        order[item] = (turns[subject], at)
+        turns[subject] += 1
+    return sorted(drawn, key=lambda item: order[item])

@@ -133,7 +133,7 @@ def test_threads_belong_to_the_model(name: str, threads: int | None, monkeypatch
 
         def decision_function(self, *tensors: object) -> object:
             if len(seen) < (threads or 1):
-                together.wait(timeout=30)  # every thread of the model is here at once
+                together.wait(timeout=300)  # every thread of the model is here at once
             seen.append((threading.get_ident(), torch.get_num_threads()))
             return self.program.decision_function(*tensors)  # type: ignore[attr-defined]
 
@@ -194,7 +194,7 @@ def in_a_process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 
