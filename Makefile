@@ -14,7 +14,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.10; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[test]"
 	@touch $@
 
 demo: $(INSTALLED)  ## install, compile real pipelines with every backend, print agreement and speed

@@ -108,6 +108,26 @@ def test_explain_shows_the_estimates() -> None:
         assert f"{name} " in said.split("estimated for calls")[1].splitlines()[0]
 
 
+def test_a_single_candidate_is_not_estimated(small: TreeEnsemble) -> None:
+    models = {"walk": load_compiler("tvm").terms["walk"]}  # type: ignore[attr-defined]
+    assert choose("tvm", small, models, None) == ("walk", "the only one for trees like these")
+
+
+def test_what_was_found_out_to_choose_stays_known(small: TreeEnsemble) -> None:
+    asked = []
+
+    def leaves(op: TreeEnsemble) -> int:
+        asked.append(op)
+        return int(op.leaf_counts.sum())
+
+    expected = SMALL.trees * SMALL.leaves
+    assert small.once(leaves) == small.once(leaves) == small.run_as("scan").once(leaves) == expected
+    assert asked == [small]
+    assert small.run_as("scan") == replace(small, strategy="scan")
+    assert replace(small, output="leaf").once(leaves) == expected
+    assert len(asked) == 2
+
+
 def test_what_tune_measures(small: TreeEnsemble) -> None:
     compiler = load_compiler("tvm")
     known = hbc.strategies("tvm")[1:]

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import PLANE, threshold_counts
+from hbc.ops.tree_ranks import PLANE, thresholds_by_feature
 from hbc.ops.tree_strategies import PERFECT_DEPTH
 
 RANGE = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -48,8 +48,7 @@ class Shape:
 
     @classmethod
     def of(cls, op: TreeEnsemble) -> Shape:
-        inner = op.feature >= 0
-        thresholds = threshold_counts(op.feature[inner], op.threshold[inner])
+        thresholds = op.once(thresholds_by_feature)
         return cls(
             trees=op.n_trees,
             splits=int((op.leaf_counts - 1).sum()),
@@ -155,7 +154,7 @@ def estimate(factors: Mapping[str, float], terms: Mapping[str, float]) -> float:
 
 def estimates(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: Sequence[int]) -> dict[str, list[float]]:
     """Nanoseconds a call of every strategy, for each number of rows."""
-    shape, known = Shape.of(op), coefficients()[backend]
+    shape, known = op.once(Shape.of), coefficients()[backend]
     return {name: [estimate(known[name], terms(shape, count)) for count in rows] for name, terms in models.items()}
 
 
@@ -167,6 +166,8 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
 
 def choose(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: int | None) -> tuple[str, str]:
     """The fastest strategy for calls of so many rows, and the estimates of all."""
+    if len(models) == 1:
+        return next(iter(models)), "the only one for trees like these"
     found = estimates(backend, op, models, RANGE if rows is None else (rows,))
     chosen = fastest(found)
     shown = [RANGE.index(count) for count in SHOWN] if rows is None else [0]

@@ -3,10 +3,10 @@ signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 
 ROWS_PER_BLOCK = 4096  # of the reference evaluation: bounds its memory to rows × trees indices
+
+Found = TypeVar("Found")
 
 
 @operator
@@ -71,17 +73,33 @@ class TreeEnsemble(Operator):
     def n_outputs(self) -> int:
         return len(self.base)
 
-    @cached_property
+    @property
     def depths(self) -> Array:
         """The depth of every tree (0 for a single leaf), i32[T]."""
-        return self._levels[0]
+        return self.once(TreeEnsemble._levels)[0]
 
-    @cached_property
+    @property
     def leaf_counts(self) -> Array:
         """The number of leaves of every tree, i32[T]."""
-        return self._levels[1]
+        return self.once(TreeEnsemble._levels)[1]
+
+    def once(self, find: Callable[[TreeEnsemble], Found]) -> Found:
+        """find(self), whose result depends neither on the strategy nor on what comes in: found once (see `run_as`)."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        result: Found = self._found[find]
+        return result
 
     @cached_property
+    def _found(self) -> dict[Callable[[TreeEnsemble], Any], Any]:
+        return {}
+
+    def run_as(self, strategy: str) -> TreeEnsemble:
+        """The same trees with a strategy. What was found out about them to choose it (0.1 s for 500 trees of 255 leaves) stays known."""
+        other = replace(self, strategy=strategy)
+        other._found.update(self._found)
+        return other
+
     def _levels(self) -> tuple[Array, Array]:
         depths = np.zeros(self.n_trees, np.int32)
         leaves = np.zeros(self.n_trees, np.int32)

@@ -146,6 +146,12 @@ def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
     return count
 
 
+def thresholds_by_feature(op: TreeEnsemble) -> Array:
+    """How many different thresholds the splits on each feature have, i64[at most F]."""
+    inner = op.feature >= 0
+    return threshold_counts(op.feature[inner], op.threshold[inner])
+
+
 def threshold_counts(feature: Array, threshold: Array) -> Array:
     """How many different thresholds each feature has, of splits `feature <= threshold`."""
     order = np.lexsort((threshold, feature))

@@ -40,7 +40,7 @@ class ChooseStrategy:
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
             f"{chosen} ({reason})"
         )
-        return replace(op, strategy=chosen)(*node.inputs)
+        return op.run_as(chosen)(*node.inputs)
 
 
 def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:

@@ -50,7 +50,7 @@ from hbc.compiler.tvm.vectors import as_signed, broadcast, many, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import RankedTrees, threshold_counts
+from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
 TREES = 4  # of a group, whose leaves are added together
 GROUPS = 8  # whose leaves are looked up one digit after the other
@@ -72,12 +72,7 @@ def scannable(op: TreeEnsemble) -> bool:
         return False
     if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
         return False
-    return _most_thresholds(op) <= MOST_THRESHOLDS and fixed_point(op) is not None
-
-
-def _most_thresholds(op: TreeEnsemble) -> int:
-    inner = op.feature >= 0
-    return int(threshold_counts(op.feature[inner], op.threshold[inner]).max())
+    return int(op.once(thresholds_by_feature).max()) <= MOST_THRESHOLDS and op.once(fixed_point) is not None
 
 
 # --- the model as data -----------------------------------------------------------------------------------------------
@@ -197,7 +192,7 @@ def tree_scan(f: Function, node: Node) -> None:
     """The sums of a `TreeEnsemble`."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
-    ranked, fixed = f.once(ranked_trees, op), f.once(fixed_point, op)
+    ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
     packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, piece_sizes(f.dialect))
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)

@@ -1,0 +1,90 @@
+"""Compiled code touches no byte beside the arrays it is given: before and behind these lie pages that nobody may touch, where a
+process that reads or writes one byte is ended (SIGSEGV)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from test_estimators import CASES, call, converted, source_methods, turns
+
+from hbc.compiler.tvm import codegen, tables, trees
+from hbc.ir.types import NUMPY_DTYPES, Array
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect of Linux"),
+    pytest.mark.filterwarnings("ignore:Found unknown categories"),
+]
+LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+PAGE, NO_ACCESS = mmap.PAGESIZE, 0  # PROT_NONE
+FIRST = [name for name in CASES if not turns()[name]]
+ROWS = (1, 2, 3, 15, 16, 17, 31, 64, 65, 255, 256, 300)
+"""On both sides of every number of rows that kernels take together, and 300 for their tails."""
+
+
+def guarded(shape: tuple[int, ...], dtype: Any, *, at_end: bool, alignment: int = 1) -> Array:
+    """Zeros between two pages without access, as close as the alignment allows to the second one, or right behind the first."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    inner = -(-size // PAGE) * PAGE
+    memory = mmap.mmap(-1, inner + 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = np.frombuffer(memory, np.uint8)
+    assert LIBC is not None
+    for page in (0, PAGE + inner):
+        if LIBC.mprotect(ctypes.c_void_p(whole.ctypes.data + page), ctypes.c_size_t(PAGE), NO_ACCESS):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    start = PAGE + ((inner - size) // alignment * alignment if at_end else 0)
+    return whole[start : start + size].view(kind).reshape(shape)
+
+
+def copy_of(array: Array, *, at_end: bool) -> Array:
+    result = guarded(array.shape, array.dtype, at_end=at_end)
+    result[...] = array
+    return result
+
+
+def guarded_table(size: int, dtype: str) -> Array:
+    return guarded((size,), NUMPY_DTYPES[dtype], at_end=True, alignment=64)
+
+
+def test_the_guard_ends_a_process() -> None:
+    """Otherwise the other tests would say nothing."""
+    for place in (-1, 8):
+        child = os.fork()
+        if child == 0:
+            array = guarded((8,), np.uint8, at_end=place > 0)
+            ctypes.c_uint8.from_address(array.ctypes.data + place).value  # noqa: B018
+            os._exit(0)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) in (7, 11)  # SIGBUS, SIGSEGV
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_nothing_beside_the_arrays_is_touched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tables, codegen, trees):
+        monkeypatch.setattr(module, "aligned", guarded_table)
+    case = CASES[name]
+    model, X, compiled = converted(case, "tvm")
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or not compiled._fast:
+        pytest.skip("takes no plain matrix")
+    known = {str(dtype) for dtype in compiled._fast}
+    dtypes = [dtype for dtype in (X.dtype, np.dtype(np.float32)) if str(dtype) in known]
+    for method in source_methods(case, model):
+        for dtype in dict.fromkeys(dtypes):
+            if compiled._sparse.get(method, ("",))[0] or method in compiled._frames:
+                continue  # what no memory can be bound to
+            handle = compiled.bind(method, dtype)
+            if handle._returned is None or len(call(case, model, method, X[:2])) != 2:
+                continue
+            data = np.ascontiguousarray(np.resize(X, (max(ROWS), X.shape[1])).astype(dtype))
+            for rows in ROWS:
+                expected = getattr(compiled, method)(data[:rows])
+                for at_end in (True, False):
+                    out = guarded(expected.shape, handle.out_dtype, at_end=at_end)
+                    found = handle(copy_of(data[:rows], at_end=at_end), out)
+                    assert found is out
+                    np.testing.assert_array_equal(found, expected)
