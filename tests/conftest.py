@@ -14,9 +14,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 # What somebody tuned on this computer changes nothing here.
 os.environ["HBC_CACHE"] = os.path.join(tempfile.gettempdir(), "hbc-tests-have-no-cache")
 
-FEWEST = 10
+FEWEST = 5
 """As many cases of every test always run. Of those with more, one in `ONE_IN`; the others are left to the slow tier."""
-ONE_IN = 10
+ONE_IN = 30
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow

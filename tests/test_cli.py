@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,20 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import hbc
+from hbc.cli import main
 
 
 def run(*arguments: object, ok: bool = True) -> str:
+    """In this process: to import everything anew takes seconds, on a busy machine half a minute."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    assert (ended.value.code == 0) is ok, out.getvalue() + err.getvalue()
+    return (out if ok else err).getvalue()
+
+
+def run_alone(*arguments: object, ok: bool = True) -> str:
+    """In a process of its own, with what C libraries write."""
     done = subprocess.run([sys.executable, "-m", "hbc.cli", *map(str, arguments)], capture_output=True, text=True)
     assert (done.returncode == 0) is ok, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -52,7 +65,7 @@ def test_an_onnx_model_is_never_overwritten(pickled: Path, tmp_path: Path) -> No
 
 def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
     output = tmp_path / "model.hbc"
-    run("convert", pickled, "--trust", "-o", output, "--backend", "numpy")
+    run_alone("convert", pickled, "--trust", "-o", output, "--backend", "numpy")
     X, _ = load_breast_cancer(return_X_y=True)
     expected = pickle.loads(pickled.read_bytes()).predict_proba(X)
     np.testing.assert_allclose(hbc.load(output).predict_proba(X), expected, rtol=1e-7)
@@ -120,7 +133,7 @@ def test_models_of_boosting_libraries(tmp_path: Path, name: str) -> None:
 
     whole = model.read_bytes()
     model.write_bytes(whole[: len(whole) // 2])
-    said = run("convert", model, "-o", output, ok=False)
+    said = run_alone("convert", model, "-o", output, ok=False)
     assert "cannot read" in said
     assert "Stack trace" not in said
     assert "suffix" in run("convert", model, "-o", model, ok=False)

@@ -71,20 +71,19 @@ def test_nothing_beside_the_arrays_is_touched(name: str, monkeypatch: pytest.Mon
     model, X, compiled = converted(case, "tvm")
     if not isinstance(X, np.ndarray) or X.ndim != 2 or not compiled._fast:
         pytest.skip("takes no plain matrix")
-    known = {str(dtype) for dtype in compiled._fast}
-    dtypes = [dtype for dtype in (X.dtype, np.dtype(np.float32)) if str(dtype) in known]
-    for method in source_methods(case, model):
-        for dtype in dict.fromkeys(dtypes):
-            if compiled._sparse.get(method, ("",))[0] or method in compiled._frames:
-                continue  # what no memory can be bound to
-            handle = compiled.bind(method, dtype)
-            if handle._returned is None or len(call(case, model, method, X[:2])) != 2:
-                continue
-            data = np.ascontiguousarray(np.resize(X, (max(ROWS), X.shape[1])).astype(dtype))
-            for rows in ROWS:
-                expected = getattr(compiled, method)(data[:rows])
-                for at_end in (True, False):
-                    out = guarded(expected.shape, handle.out_dtype, at_end=at_end)
-                    found = handle(copy_of(data[:rows], at_end=at_end), out)
-                    assert found is out
-                    np.testing.assert_array_equal(found, expected)
+    # One method of one dtype: LLVM takes most of the time, and what they share is most of their code.
+    bound = [m for m in source_methods(case, model) if m in compiled._short and m not in compiled._frames]
+    bound = [m for m in bound if not compiled._sparse.get(m, ("",))[0] and len(call(case, model, m, X[:2])) == 2]
+    if not bound:
+        pytest.skip("returns no array with a row for each")
+    method = bound[-1]
+    handle = compiled.bind(method, np.float32 if np.dtype(np.float32) in compiled._fast else None)
+    if handle._returned is None:
+        pytest.skip("returns several arrays")
+    data = np.ascontiguousarray(np.resize(X, (max(ROWS), X.shape[1])).astype(handle.dtype))
+    for rows in ROWS:
+        expected = getattr(compiled, method)(data[:rows])
+        for at_end in (True, False):
+            out = guarded(expected.shape, handle.out_dtype, at_end=at_end)
+            assert handle(copy_of(data[:rows], at_end=at_end), out) is out
+            np.testing.assert_array_equal(out, expected)
