@@ -14,7 +14,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 # What somebody tuned on this computer changes nothing here.
 os.environ["HBC_CACHE"] = os.path.join(tempfile.gettempdir(), "hbc-tests-have-no-cache")
 
-FEWEST = 5
+FEWEST = 3
 """As many cases of every test always run. Of those with more, one in `ONE_IN`; the others are left to the slow tier."""
 ONE_IN = 30
 
