@@ -77,11 +77,12 @@ def test_nothing_beside_the_arrays_is_touched(name: str, monkeypatch: pytest.Mon
     if not bound:
         pytest.skip("returns no array with a row for each")
     method = bound[-1]
-    handle = compiled.bind(method, np.float32 if np.dtype(np.float32) in compiled._fast else None)
+    single = case.float32 and np.dtype(np.float32) in compiled._fast
+    handle = compiled.bind(method, np.float32 if single else None)
     if handle._returned is None:
         pytest.skip("returns several arrays")
     data = np.ascontiguousarray(np.resize(X, (max(ROWS), X.shape[1])).astype(handle.dtype))
-    for rows in ROWS:
+    for rows in ROWS if case.one_row else ROWS[1:]:
         expected = getattr(compiled, method)(data[:rows])
         for at_end in (True, False):
             out = guarded(expected.shape, handle.out_dtype, at_end=at_end)

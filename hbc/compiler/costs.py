@@ -165,7 +165,7 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
 
 
 def choose(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: int | None) -> tuple[str, str]:
-    """The fastest strategy for calls of so many rows, and the estimates of all."""
+    """The fastest strategy for calls of so many rows, and why: the estimates of all, or that there is no other."""
     if len(models) == 1:
         return next(iter(models)), "the only one for trees like these"
     found = estimates(backend, op, models, RANGE if rows is None else (rows,))
