@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 from sklearn import cluster as cl
 from sklearn import covariance as cov
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
@@ -37,6 +38,12 @@ def _integers(model):
     return model.fit(X, y), (X * 2).round().astype(np.int64)
 
 
+def _sparse():
+    """Whole numbers, of which many are as near to one exemplar as to another."""
+    X = np.random.default_rng(0).poisson(1.0, (60, 4)).astype(float)
+    return cl.AffinityPropagation(random_state=0).fit(sparse.csr_array(X)), X
+
+
 LDA, QDA = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 WITHOUT_TRANSFORM = ("predict", "predict_proba", "predict_log_proba", "decision_function")
 SPHERICAL = {"rtol": 2e-6, "atol": 1e-6, "reason": "of float32 rows, Σx² is added up in float32, in einsum's own order"}
@@ -52,6 +59,7 @@ CASES = [
     Case("MeanShift float32", lambda: _fitted(cl.MeanShift(bandwidth=4), dtype=np.float32)),
     Case("AffinityPropagation", lambda: _fitted(cl.AffinityPropagation(random_state=0))),
     Case("AffinityPropagation did not converge", lambda: _fitted(cl.AffinityPropagation(max_iter=2, random_state=0))),
+    Case("AffinityPropagation fitted on a sparse matrix", _sparse),
     Case("Birch", lambda: _elsewhere(cl.Birch(threshold=2.0, n_clusters=3))),
     Case("Birch without clusters, float32", lambda: _elsewhere(cl.Birch(threshold=2.0, n_clusters=None), np.float32)),
     Case("FeatureAgglomeration", lambda: _fitted(cl.FeatureAgglomeration(3), features=8)),

@@ -13,6 +13,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts
 from hbc.parser.sklearn.common import as_float, checked, labels, rejected
 from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
+from hbc.parser.sklearn.kernels import dense
 
 
 def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:
@@ -88,10 +89,10 @@ def affinity_propagation(m: Any, x: Node) -> Result:
     """The nearest exemplar; -1 where the fit did not converge and there are none."""
     if not hasattr(m, "cluster_centers_"):
         raise Refusal("its affinity is precomputed: it has no predict.", "Fit it with affinity='euclidean'.")
-    x = checked(m, x)
-    if not len(m.cluster_centers_):
+    x, centres = checked(m, x), dense(m.cluster_centers_)
+    if not len(centres):
         return {"predict": labels(np.array([-1]), t.argmax(t.take(x, np.array([0]), axis=1), 1))}
-    return {"predict": nearest_centre(x, np.asarray(m.cluster_centers_))}
+    return {"predict": nearest_centre(x, centres)}
 
 
 @converts("sklearn.cluster.Birch")
