@@ -9,6 +9,7 @@ import sklearn
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
@@ -20,6 +21,7 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
+from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
 
 import hbc
 from hbc.ir.rows import Rows
@@ -43,7 +45,16 @@ KEEPING = [
     SelectKBest(k=3),
     make_pipeline(StandardScaler(with_mean=False), SelectKBest(k=3)),
     make_union(MaxAbsScaler(), Normalizer()),
+    AdditiveChi2Sampler(),
+    SparseRandomProjection(3, random_state=0),
 ]
+
+
+def test_a_dense_projection_of_a_sparse_matrix_is_dense() -> None:
+    model = GaussianRandomProjection(3, random_state=0).fit(X)
+    found = hbc.convert(model, "numpy").transform(X)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, model.transform(X))
 
 
 def assert_same_matrix(found, expected):

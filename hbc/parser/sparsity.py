@@ -11,8 +11,11 @@ from hbc.ops.tensor import Concat
 from hbc.parser.frame import Frame
 from hbc.parser.registry import maker, public_name
 
-KEEPING = ("preprocessing", "feature_selection", "impute", "feature_extraction", "random_projection")
-"""The packages of scikit-learn whose transformers give a sparse matrix for a sparse one."""
+KEEPING = (
+    *("preprocessing.", "feature_selection.", "impute.", "feature_extraction."),
+    *("random_projection.SparseRandomProjection", "kernel_approximation.AdditiveChi2Sampler"),
+)
+"""The transformers of scikit-learn, or whole packages of them, that give a sparse matrix for a sparse one."""
 
 GRAPHS = ("sklearn.neighbors.KNeighborsTransformer", "sklearn.neighbors.RadiusNeighborsTransformer")
 
@@ -72,9 +75,12 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
 
 
 ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
-KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler")
+KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler", "SparseRandomProjection")
 WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))
-CONFIGURED = ("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection.")
+CONFIGURED = (
+    *("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection."),
+    "kernel_approximation.AdditiveChi2Sampler",
+)
 """Those whose results are scipy's arrays or matrices by scikit-learn's configuration, whatever they are given."""
 
 
