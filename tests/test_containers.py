@@ -106,6 +106,13 @@ def test_object_labels_that_are_not_of_one_kind_are_refused() -> None:
         hbc.convert(model, "numpy")
 
 
+def test_labels_that_are_bytes_are_refused() -> None:
+    model = LogisticRegression().fit(X, Y)
+    model.classes_ = model.classes_.astype("S")
+    with pytest.raises(hbc.UnsupportedOperatorError, match="S21"):
+        hbc.convert(model, "numpy")
+
+
 def test_sample_in_another_order_with_other_columns() -> None:
     """A column transformer's sample is matched by name, like its input: dtypes belong to names, not to places."""
     frame = pd.DataFrame(X, columns=list("abcd")).astype({"b": np.float32})

@@ -84,6 +84,8 @@ def labels(classes: Array, index: Node) -> Node:
         kinds = sorted({"str" if isinstance(value, str) else type(value).__name__ for value in values})
         if len(kinds) > 1 or classes.dtype.kind not in "Uifb":
             raise Refusal(f"its class labels are Python objects of type {' and '.join(kinds)}.", "Use strings or numbers.")
+    if classes.dtype.kind not in "Uiufb":  # bytes, which some classifiers take, have no tensor type
+        raise Refusal(f"its class labels are of the dtype {classes.dtype}.", "Use strings or numbers.")
     if classes.dtype.kind == "u" and classes.dtype.itemsize >= 4:
         classes = classes.astype(np.int64)
     if classes.dtype == np.float16:
