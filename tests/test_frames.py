@@ -13,7 +13,7 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
 from hbc.ir.texts import Texts
@@ -99,6 +99,32 @@ def test_numbers(numeric: Any, kind: str, missing: bool) -> None:
             same(model, compiled, make(frame))
         except hbc.InvalidInputError:
             assert refused, library
+
+
+@pytest.mark.parametrize(
+    ("function", "dtypes"),
+    [
+        (np.exp, {"Int64": True, "Float64": True, "UInt8": False, "boolean": False, "Float32": False, "category": False}),
+        (np.sign, {"Int64": True, "Int8": True, "object": False}),
+        (np.square, {"Int64": True, "Int32": False, "float64": True}),
+        (np.reciprocal, {"Int64": False, "Float64": True}),
+    ],
+)
+def test_functions_that_compute_in_dtypes_of_pandas(function, dtypes):
+    """It takes the exponential of UInt8 in float16, and the reciprocal of Int64 as an integer; hbc reads both as float64."""
+    frame = pd.DataFrame({"a": [1.0, 1.0, 1.0], "b": [0.5, 1.5, 2.5]})
+    model = FunctionTransformer(function).fit(frame)
+    compiled = hbc.convert(model, "numpy", frame)
+    for dtype, fits in dtypes.items():
+        given = frame.astype({"a": dtype})
+        if fits:
+            np.testing.assert_array_equal(compiled.transform(given), model.transform(given).to_numpy(float))
+        else:
+            with pytest.raises(hbc.InvalidInputError, match="'a'"):
+                compiled.transform(given)
+    checked = FunctionTransformer(function, validate=True).fit(frame)
+    given = frame.astype({"a": "UInt8"})
+    np.testing.assert_array_equal(hbc.convert(checked, "numpy", frame).transform(given), checked.transform(given))
 
 
 # --- strings -----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class InputSpec:
     `own_dtype`: what `transform` returns of an array has its dtype.
     `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
     `items`: "documents" (strings), "dicts", "lists" or "sets" for models that take a sequence of these instead of a matrix.
+    `functions`: of the columns that it gives to a function as a frame has them, the least width at which integers of pandas' own
+    dtypes give what float64 gives (0 for other columns; empty: there is none).
     `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
@@ -56,6 +58,7 @@ class InputSpec:
     float_entries: bool = False
     own_dtype: bool = False
     digits: tuple[int, ...] = ()
+    functions: tuple[int, ...] = ()
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

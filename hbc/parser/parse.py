@@ -176,6 +176,9 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
         digits = np.flatnonzero(_by_column([(x, 1) for x in context.digits], inputs, current))
         spec = replace(spec, digits=tuple(sorted(set(digits.tolist()) - _otherwise_read(graph, inputs, current))))
+        functions = [context.functions.get(i, 0) for i in range(len(current))]
+        if any(functions):
+            spec = replace(spec, functions=tuple(map(max, functions, spec.functions or functions)))
         groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
         spec = replace(spec, dates=tuple(sorted({*spec.dates, *filter(None, groups)})))
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)

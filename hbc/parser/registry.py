@@ -220,6 +220,7 @@ class _Context:
     rejects_sparse: bool = False
     none_apart: list[Node | Frame] = field(default_factory=list)
     digits: list[Node | Frame] = field(default_factory=list)
+    functions: dict[int, int] = field(default_factory=dict)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     rounds_sparse: bool = False
     widened: list[Node | Frame] = field(default_factory=list)
@@ -425,6 +426,19 @@ def digits_are_categories(x: Node | Frame) -> None:
 
 ANY_INTEGER = 1
 """bits of `computed_in_own_dtype`: integers and bool of any width become float64 there, as int64 does."""
+
+
+NO_INTEGER = 128
+"""bits of `given_to_a_function`: of integers it gives something else than of float64, whatever their width."""
+
+
+def given_to_a_function(x: Frame, integer_bits: int) -> None:
+    """Called by converters of estimators that give a frame's columns to a function as they are, of dtypes of pandas' own too: integers
+    must have `integer_bits` to give what float64 gives, as which they are read. It counts where they are the model's input."""
+    functions = _context.get().functions
+    for column in x.columns:
+        if column.origin is not None:
+            functions[column.origin] = max(functions.get(column.origin, ANY_INTEGER), integer_bits)
 
 
 def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:

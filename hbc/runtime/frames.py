@@ -72,6 +72,11 @@ class Table:
         own = (nw.String,) if series.implementation.is_pyarrow() else (nw.String, nw.Categorical, nw.Enum)
         return _coded(series.to_arrow, None) if series.dtype in own else None
 
+    def own_dtype(self, index: int) -> np.dtype[Any] | None:
+        """What numpy's functions compute in of a column of a dtype of pandas' own (Int8: int8), which `column` may make float64; object
+        where they fail, None for other columns."""
+        return None
+
     def _series(self, index: int) -> Any:
         return self._frame.get_column(self.names[index])
 
@@ -129,6 +134,12 @@ class PandasTable(Table):
         number, place = self._place[index]
         held = self._blocks[number]
         return held if held.ndim == 1 else held[place]
+
+    def own_dtype(self, index: int) -> np.dtype[Any] | None:
+        dtype = self._held(index).dtype
+        if isinstance(dtype, np.dtype):
+            return dtype if dtype.kind == "O" else None
+        return np.dtype(getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", object)))
 
     def block(self) -> Array | None:
         dtypes = {values.dtype for values in self._blocks}

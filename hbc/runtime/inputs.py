@@ -78,6 +78,7 @@ class Intake:
         self.texts = [i for i, found in enumerate(kinds) if "str" in found]
         self.numbers = [i for i, found in enumerate(kinds) if found - {"str", "unread"}]
         self._own_dtype = [i for i, bits in enumerate(spec.integer_bits) if bits]
+        self._functions = [i for i, bits in enumerate(spec.functions) if bits]
         self._in_order = range(spec.n_features)
         self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
         """The variants of frames that came before and need no conversion, by whether they are of pandas, and the dtypes of `numbers`: of
@@ -220,6 +221,14 @@ class Intake:
             )
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
 
+    def _require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
+        """Raise InvalidInputError for a dtype of pandas' own on which a function does not give what it gives of float64."""
+        fits = dtype.itemsize * 8 >= self.spec.functions[column] if dtype.kind in "iu" else dtype == np.float64
+        if not fits:
+            found = f"a dtype of pandas' own, of {dtype}"
+            advice = "The source library's function computes in that dtype, or rejects it: cast the column, X.astype(float)."
+            raise InvalidInputError(found=found, expected="numbers of numpy's dtypes", where=self._where(column), advice=advice)
+
     # --- frames --------------------------------------------------------------------------------------------------------
 
     def _from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
@@ -233,6 +242,9 @@ class Intake:
             if block is not None:
                 wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
                 return self._from_numbers(block.astype(np.float64) if wide else block)
+        for i in self._functions:
+            if place[i] >= 0 and (dtype := table.own_dtype(place[i])) is not None:
+                self._require_as_float(i, dtype)
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
         texts = self._texts(lambda i: self._coded(table, i, place[i]))

@@ -20,9 +20,11 @@ from hbc.ops.features import Function
 from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
 from hbc.parser.registry import (
     ANY_INTEGER,
+    NO_INTEGER,
     Result,
     computed_in_own_dtype,
     converts,
+    given_to_a_function,
     sparse_matrices_differ,
 )
 from hbc.parser.sklearn.common import checked, hstack
@@ -446,9 +448,12 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
         for i, (_, log) in enumerate(parts):
             _own_dtype(x.select([i]), log)
+            given_to_a_function(x.select([i]), log.bits)
         return hstack([node for node, _ in parts])
+    given = x if isinstance(x, Frame) and not m.validate else None
     x = as_matrix(x)
     source = checked(m, x) if m.validate else x
+    widest = 0
     try:
         y, log = trace(m.func, source, m.kw_args)
     except Refusal:
@@ -456,7 +461,10 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
             raise
         # A function of floats only: integers are rejected when they come.
         y, log = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
+        widest = NO_INTEGER
     _own_dtype(x, log)
+    if given is not None:
+        given_to_a_function(given, max(log.bits, widest))
     return y
 
 
