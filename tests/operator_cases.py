@@ -432,6 +432,18 @@ CASES["Lookup"] = [
     for dtype in ("f32", "f64", "i64")
     for codes in ("f64", "i64")
 ]
+CASES["Lookup"] += [  # integers near one another: places in a table
+    (
+        Lookup(
+            np.array([[-1, 0, 1], [1, 2, 2]], NUMPY_DTYPES[dtype]),
+            np.array([[0.5, 0, 1], [np.nan, 3, -2]]),
+            np.array([-1.0, -2]),
+            np.array([-2.0, 9]),
+        ),
+        [rows(dtype, 2)],
+    )
+    for dtype in ("f32", "f64", "i32", "i64")
+]
 CASES["OneHot"] = [
     (
         OneHot(np.array([0, 1, 1, 0, 1]), np.array([np.nan, 0.0, np.inf, 1.0, np.nan], NUMPY_DTYPES[dtype]), "f64"),

@@ -389,6 +389,11 @@ class ImputeText(Operator):
 
 # --- categories ------------------------------------------------------------------------------------------------------
 
+LARGEST_PLACE = 1 << 20
+"""Exact in float32."""
+SPARSEST = 4
+"""Entries of a table for each category, up to which no category is searched for."""
+
 
 @operator
 class Lookup(Operator):
@@ -436,6 +441,9 @@ class Lookup(Operator):
         return np.where(np.isnan(x), self.missing, y) if x.dtype.kind == "f" else y
 
     def lower(self, x: Node) -> Node:
+        span = None if self.complete else self._span()
+        if span is not None and x.type.dtype in ("i32", "i64", "f32", "f64"):
+            return self._taken(x, *span)
         # A category's place is found by counting the smaller ones; then two look-ups a value, however many categories there are.
         width = self.categories.shape[1]
         place = t.minimum(Rank(self.categories)(x), width - 1)
@@ -445,6 +453,41 @@ class Lookup(Operator):
             found = t.equal(t.take(self.categories.ravel(), place, axis=0), x)
             y = t.where(found, y, t.constant(self.unknown))
         return t.where(t.isnan(x), t.constant(self.missing), y) if x.type.is_float else y
+
+    def _span(self) -> tuple[Array, Array] | None:
+        """The least and the largest category of each column, i32[F], where all are integers so near to one another that they can be
+        places themselves: 10 columns of 200 in float32 take 70 ns a row less than a search for them."""
+        known = self._differs()
+        values = np.where(known, self.categories, 0).astype(np.float64)
+        if (np.abs(values) >= LARGEST_PLACE).any() or (values != np.floor(values)).any():
+            return None
+        any_known = known.any(axis=1)
+        least = np.where(any_known, np.where(known, values, np.inf).min(axis=1), 0).astype(np.int32)
+        most = np.where(any_known, np.where(known, values, -np.inf).max(axis=1), 0).astype(np.int32)
+        return (least, most) if (most - least < SPARSEST * self.categories.shape[1]).all() else None
+
+    def _differs(self) -> Array:
+        """Which categories have other codes than unknown numbers; bool[F, K]."""
+        unknown = self.unknown[:, None]
+        return (self.codes != unknown) & ((self.codes == self.codes) | (unknown == unknown))
+
+    def _taken(self, x: Node, least: Array, most: Array) -> Node:
+        """One look-up a value: a column's table is that of `least` - 1 to `most` + 1, which are unknown, and of NaN."""
+        sizes = most - least + 4
+        starts = np.cumsum(sizes) - sizes
+        table = np.repeat(self.unknown, sizes)
+        table[starts + sizes - 1] = self.missing
+        column, k = np.nonzero(self._differs())
+        table[(starts - least + 1)[column] + self.categories[column, k].astype(np.int64)] = self.codes[column, k]
+        below, above = least - 1, most + 1
+        inside = t.minimum(t.maximum(x, below.astype(self.categories.dtype)), above.astype(self.categories.dtype))
+        place = t.cast(inside, "i32")
+        if x.type.is_float:
+            missing = t.isnan(x)
+            whole = t.cast(t.where(missing, t.constant(below, x.type.dtype), inside), "i32")
+            place = t.where(t.equal(t.cast(whole, x.type.dtype), inside), whole, t.constant(below, "i32"))
+            place = t.where(missing, t.constant(above + 1, "i32"), place)
+        return t.take(table, t.add(place, (starts - below).astype(np.int32)), axis=0)
 
 
 @operator

@@ -14,6 +14,7 @@ from hbc.optimizer.absorb import NumbersIntoTrees
 from hbc.optimizer.absorb_categories import CategoriesIntoTrees
 from hbc.optimizer.algebra import FoldLinear
 from hbc.optimizer.lower import Lower
+from hbc.optimizer.narrow_codes import NarrowCodes
 from hbc.optimizer.place import PlaceFunctions
 from hbc.optimizer.prune import PruneTrees
 from hbc.optimizer.select import PushSelection
@@ -54,6 +55,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         FoldLinear(notes),  # before RemoveChecks: what was checked is finite
         RemoveChecks(),  # before the others: checks stand between operators that later passes match together
         NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
+        NarrowCodes(notes),  # behind NumbersIntoTrees, which takes away what stands between codes and trees
         MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes, tuned),  # before lowering, which follows the choice
