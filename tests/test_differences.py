@@ -14,11 +14,13 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, SparsePCA
+from sklearn.ensemble import BaggingClassifier, HistGradientBoostingClassifier
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
 from sklearn.mixture import GaussianMixture
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
 from sklearn.pipeline import make_pipeline
@@ -32,7 +34,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     QuantileTransformer,
 )
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import hbc
 from hbc.ir.rewrite import rewrite
@@ -114,6 +116,39 @@ def test_selected_columns_keep_any_dtype() -> None:
             found, expected = compiled.transform(whole.astype(dtype)), model.transform(whole.astype(dtype))
             np.testing.assert_array_equal(found, expected, strict=True)
             assert found.dtype == expected.dtype
+
+
+def test_bagged_probabilities_of_another_number_of_classes() -> None:
+    model = BaggingClassifier(HistGradientBoostingClassifier(max_iter=1), n_estimators=1).fit(X, np.zeros(len(X), int))
+    with pytest.raises(ValueError, match="broadcast"):
+        model.predict_proba(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="2 probabilities of 1 classes"):
+        hbc.convert(model, "numpy")
+
+
+@pytest.mark.parametrize("indicator", [False, True])
+def test_an_imputer_of_integers_keeps_any_dtype(indicator: bool) -> None:
+    whole = RNG.integers(0, 4, (20, 3))
+    model = SimpleImputer(strategy="most_frequent", missing_values=0, add_indicator=indicator).fit(whole)
+    compiled = hbc.convert(model, "numpy", whole)
+    for dtype in (*NARROW[1:], np.int32, np.uint32, np.float32, np.float64):
+        np.testing.assert_array_equal(
+            compiled.transform(whole.astype(dtype)), model.transform(whole.astype(dtype)), strict=True
+        )
+
+
+def test_lists_of_bool_stay_bool() -> None:
+    flags = X > 0
+    model = VarianceThreshold().fit(flags)
+    found = hbc.convert(model, "numpy", flags).transform(flags.tolist())
+    np.testing.assert_array_equal(found, model.transform(flags.tolist()), strict=True)
+
+
+def test_unsigned_labels_of_several_targets() -> None:
+    targets = np.column_stack([Y, Y[::-1]]).astype(np.uint32)
+    for model in (MultiOutputClassifier(GaussianNB()), DecisionTreeClassifier(max_depth=2)):
+        model.fit(X, targets)
+        np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X), strict=True)
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,8 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
             attributes[attribute] = value
     attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
+    if isinstance(classes, list) and {np.asarray(each).dtype.kind for each in classes} == {"u"}:
+        classes = np.concatenate(classes)  # of several targets, whose labels stand side by side
     dtypes = {}
     if (
         isinstance(classes, np.ndarray)

@@ -416,8 +416,8 @@ class Intake:
 
 
 def as_given(found: Any, X: Any) -> Any:
-    """A result of X's own numbers in X's own dtype: that of an array or sparse matrix, or the common one of a frame's columns."""
-    dtype = getattr(X, "dtype", None)
+    """A result of X's own numbers in X's own dtype: that of an array, list or sparse matrix, or the common one of a frame's columns."""
+    dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
     columns = getattr(X, "dtypes", None)
     if dtype is None and columns is not None:
         kinds = {kind for kind in columns if isinstance(kind, np.dtype)}

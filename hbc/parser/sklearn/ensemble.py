@@ -103,6 +103,10 @@ def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes:
         return t.cast(t.equal(vote, np.arange(classes)[None]), "f64")
     proba = t.cast(outputs["predict_proba"][0], "f64")
     known = np.asarray(estimator.classes_).astype(int)
+    if len(known) == classes != proba.type.columns:  # HistGradientBoostingClassifier, of one class
+        raise Refusal(
+            f"an estimator in it gives {proba.type.columns} probabilities of {classes} classes: the source fails too."
+        )
     return _at_classes(proba, known, classes, _zero(proba))
 
 

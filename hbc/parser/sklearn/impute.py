@@ -14,7 +14,16 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.registry import Result, as_numbers, child, computed_in_own_dtype, converts, public_name, transform_child
+from hbc.parser.registry import (
+    Result,
+    as_numbers,
+    child,
+    computed_in_own_dtype,
+    converts,
+    in_dtype_of,
+    public_name,
+    transform_child,
+)
 from hbc.parser.sklearn.common import as_float, checked, own_float, rejected
 
 
@@ -88,7 +97,7 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         x = own_float(as_numbers(x))
     else:
         computed_in_own_dtype(x, _bits(statistics[kept]))
-    x = as_numbers(x)
+    given = x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
     x = checked(m, x, allow_nan=nan)
@@ -102,10 +111,9 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         y = t.where(select_columns(mask, kept.tolist()), t.constant(fill), y)
     elif x.type.is_float:
         y = Impute(fill)(y)
-    if not m.add_indicator:
-        return y
-    features = m.indicator_.features_
-    return t.concat([y, t.cast(select_columns(mask, list(features)), x.type.dtype)]) if len(features) else y
+    if m.add_indicator and len(m.indicator_.features_):
+        y = t.concat([y, t.cast(select_columns(mask, list(m.indicator_.features_)), dtype_name(dtype))])
+    return in_dtype_of(given, y) if m.strategy in ("most_frequent", "constant") else y
 
 
 def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, kept: Array) -> Node:
