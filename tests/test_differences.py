@@ -14,12 +14,14 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, SparsePCA
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier, HistGradientBoostingClassifier
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsTransformer
@@ -144,11 +146,18 @@ def test_lists_of_bool_stay_bool() -> None:
     np.testing.assert_array_equal(found, model.transform(flags.tolist()), strict=True)
 
 
-def test_unsigned_labels_of_several_targets() -> None:
-    targets = np.column_stack([Y, Y[::-1]]).astype(np.uint32)
-    for model in (MultiOutputClassifier(GaussianNB()), DecisionTreeClassifier(max_depth=2)):
-        model.fit(X, targets)
-        np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X), strict=True)
+@pytest.mark.parametrize(
+    "labels", [np.arange(3, dtype=np.uint32), np.array(["a", "b", "c"], object)], ids=["unsigned", "objects"]
+)
+def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
+    """A DummyClassifier makes strings of a fixed width of objects, of one target too."""
+    targets = labels[np.column_stack([Y, Y[::-1]])]
+    dummies = [MultiOutputClassifier(DummyClassifier()), GridSearchCV(DummyClassifier(), {}, cv=2)]
+    for model in (*dummies, MultiOutputClassifier(GaussianNB()), DecisionTreeClassifier(max_depth=2)):
+        model.fit(X, targets[:, 0] if isinstance(model, GridSearchCV) else targets)
+        found, expected = hbc.convert(model, "numpy").predict(X), model.predict(X)
+        assert found.dtype.kind == expected.dtype.kind
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -238,9 +238,18 @@ def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
 
 def _returns_text(model: Any) -> bool:
     """Whether labels that are Python objects come as strings of a fixed width, by the estimator that predicts."""
-    while registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
-        model = model.steps[-1][1]
-    return registry.public_name(type(model)) in registry.TEXT_LABELS
+    while True:
+        match registry.public_name(type(model)):
+            case "sklearn.pipeline.Pipeline":
+                model = model.steps[-1][1]
+            case "sklearn.multioutput.MultiOutputClassifier":
+                model = model.estimators_[0]
+            case "sklearn.frozen.FrozenEstimator":
+                model = model.estimator
+            case name:
+                if not hasattr(model, "best_estimator_"):
+                    return name in registry.TEXT_LABELS
+                model = model.best_estimator_
 
 
 def _has_own_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> bool:
@@ -257,7 +266,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
             attributes[attribute] = value
     attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
-    if isinstance(classes, list) and {np.asarray(each).dtype.kind for each in classes} == {"u"}:
+    if isinstance(classes, list) and {np.asarray(each).dtype.kind for each in classes} in ({"u"}, {"O"}):
         classes = np.concatenate(classes)  # of several targets, whose labels stand side by side
     dtypes = {}
     if (
