@@ -3,7 +3,7 @@ beside it, NaN, infinities, zeros of both signs and subnormals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,9 @@ import pytest
 from lightgbm import LGBMRegressor
 from random_trees import random_tree
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
@@ -22,6 +22,8 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    PowerTransformer,
+    QuantileTransformer,
     RobustScaler,
     StandardScaler,
 )
@@ -35,7 +37,9 @@ from hbc.ops.columns import Rank, SelectColumns
 from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, OneHot, Standardize
 from hbc.ops.tree import TreeEnsemble, join
 from hbc.optimizer.absorb import NumbersIntoTrees
-from hbc.optimizer.cuts import find_cuts, find_rising_cuts, number, place
+from hbc.optimizer.cuts import Curves, Cuts, find_curve_cuts, find_cuts, number, place
+from hbc.optimizer.enclosure import Range
+from hbc.optimizer.place import PlaceFunctions, ancestors
 from hbc.optimizer.simplify import RemoveChecks
 
 F = 4
@@ -222,12 +226,41 @@ def test_floats_on_the_wrong_side_of_a_cut_are_found() -> None:
     def falls_at_one(x: Array) -> Array:
         return np.where(x == one, one - 3 * ulp, x)
 
+    def cuts_of(function: Callable[[Array], Array], threshold: Array) -> tuple[Cuts, Mapping[int, Mapping[float, float]]]:
+        """Where no value is further than 16 ulps of 1 from what those of the ends say."""
+
+        def enclose(_: Array, low: Array, high: Array) -> Range:
+            return Range(function(low) - 16 * ulp, function(high) + 16 * ulp, np.zeros(len(low), bool))
+
+        curves = Curves(lambda _, numbers: function(numbers), enclose)
+        none = np.zeros(len(threshold), bool)
+        return find_curve_cuts(curves, np.full(len(threshold), -np.inf), threshold, none)
+
     threshold = one + ulp * np.array([-4, -3, -2, -1, 0, 5])
-    cuts = find_rising_cuts(falls_at_one, -np.inf, threshold, np.zeros(6, bool))
-    np.testing.assert_array_equal(cuts.found, [True, False, False, False, True, True])
-    np.testing.assert_array_equal(cuts.cut[cuts.found], threshold[cuts.found])
-    flat = find_rising_cuts(np.tanh, -np.inf, np.array([1e-320, 0.5, np.nextafter(1.0, 0)]), np.zeros(3, bool))
+    cuts, odd = cuts_of(falls_at_one, threshold)
+    np.testing.assert_array_equal(cuts.found[[0, 4, 5]], True)
+    assert set(odd) == set(np.flatnonzero(cuts.found)) - {0, 4, 5}
+    for i in np.flatnonzero(cuts.found).tolist():
+        numbers = one + ulp / 2 * np.arange(-20, 20)
+        moved = np.array([odd.get(i, {}).get(x, x) for x in numbers.tolist()])
+        np.testing.assert_array_equal(moved <= cuts.cut[i], falls_at_one(numbers) <= threshold[i])
+    flat, _ = cuts_of(np.tanh, np.array([1e-320, 0.5, np.nextafter(1.0, 0)]))
     np.testing.assert_array_equal(flat.found, [False, True, False])
+
+
+@pytest.mark.parametrize("steps", [(-1,), (-1, 0, 4), (-3, -1, 0, 4)])
+def test_single_floats_are_moved(steps: tuple[int, ...]) -> None:
+    """Where a curve falls at one float, that is taken for another; it stays where two tests would have it elsewhere."""
+    ulp = np.spacing(1.0)
+    x = Input("X", "f64", (N, F))()
+    falls = t.where(t.equal(t.mul(x, 2.0), 2.0), 1 - 3 * ulp, x)
+    op = trees_of(random_graph(CHAINS["scaled"])).op
+    threshold = np.where(op.feature >= 0, 1 + ulp * np.random.default_rng(0).choice(steps, len(op.feature)), 0)
+    before = Graph((x,), {"apply": (replace(op, threshold=threshold)(falls),)})
+    after = absorb(before)
+    assert ("Mul" not in [type(node.op).__name__ for node in after.nodes]) == (len(steps) < 4)
+    X = 1 + ulp / 2 * np.random.default_rng(1).integers(-20, 20, (2000, F))
+    np.testing.assert_array_equal(after.evaluate(X)["apply"][0], before.evaluate(X)["apply"][0])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -264,6 +297,81 @@ def test_what_is_no_cut_is_not_found() -> None:
     np.testing.assert_array_equal(cuts.cut[cuts.found], [largest, -np.inf, np.inf, np.inf, np.nextafter(3.0, 0.0)])
     np.testing.assert_array_equal(cuts.swapped[cuts.found], [True, False, True, False, True])
     np.testing.assert_array_equal(cuts.missing[cuts.found], [True, False, False, False, True])
+
+
+# --- curves of one column that several operators make ---------------------------------------------------------------------
+
+
+def signed_logarithm(x: Array) -> Array:
+    return np.where(x > 0, np.log1p(np.abs(x)), -np.log1p(np.abs(x)))
+
+
+CURVES = {
+    "powers": lambda: PowerTransformer(),
+    "powers, not scaled": lambda: PowerTransformer(standardize=False),
+    "powers of positive numbers": lambda: PowerTransformer("box-cox"),
+    "quantiles": lambda: QuantileTransformer(n_quantiles=60),
+    "quantiles to normal": lambda: QuantileTransformer(n_quantiles=60, output_distribution="normal"),
+    "a function of the user": lambda: FunctionTransformer(signed_logarithm),
+    "powers of quantiles": lambda: make_pipeline(QuantileTransformer(n_quantiles=60), StandardScaler(), PowerTransformer()),
+}
+
+
+def curved(name: str, dtype: str) -> tuple[Pipeline, Array, Graph]:
+    """Trees behind a curve of columns with negative, repeated and missing numbers, on what they were fitted, and their graph."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(400, F)) * [1, 100, 1e-3, 5] + [0, 50, 0, -9]
+    X[:, 3] = np.round(X[:, 3])
+    y = np.abs(X) @ (1 / np.abs(X).max(axis=0)) + 0.1 * rng.normal(size=400)
+    X = (np.abs(X) + 0.01 if "positive" in name else X).astype(dtype)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    trees = LGBMRegressor(n_estimators=10, min_child_samples=5, verbose=-1, n_jobs=1)
+    if dtype == "f4":
+        trees = HistGradientBoostingRegressor(max_iter=10, random_state=0)
+    model = make_pipeline(CURVES[name](), trees).fit(X, y)
+    kind = "f32" if dtype == "f4" else "f64"
+    (graph,) = (v.graph for v in hbc.convert(model, "numpy").variants.values() if v.graph.inputs[0].type.dtype == kind)
+    return model, X, PlaceFunctions(load_compiler("numpy"), [])(RemoveChecks()(graph))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_of_several_operators(name: str, dtype: str) -> None:
+    """Every float within 300 of a cut is decided as before and as the source does; nothing is left of the curve but where it starts."""
+    model, X, before = curved(name, dtype)
+    after = absorb(before)
+    ahead = {type(node.op).__name__ for node in ancestors(after, list(trees_of(after).inputs))}
+    assert ahead <= ({"Input", "Constant", "Less", "Where"} if "positive" in name else {"Input"})
+    cuts = trees_of(after).op.threshold.astype(dtype)
+    cuts = cuts[np.isfinite(cuts) & (np.abs(cuts) < 1e30)]
+    rng = np.random.default_rng(8)
+    near = number(place(rng.choice(cuts, 6_000)) + rng.integers(-300, 301, 6_000), X.dtype).reshape(-1, F)
+    far = X[rng.integers(len(X), size=(1000, F)), np.arange(F)] * X.dtype.type(1.5)
+    special = [] if "positive" in name else [beside(cuts, before.inputs[0].type.dtype, rng, 500)]
+    for each in (near, X, far, *special):
+        np.testing.assert_array_equal(after.evaluate(each)["predict"][0], before.evaluate(each)["predict"][0])
+        inside = np.abs(np.nan_to_num(each, posinf=np.inf)) <= 2 * np.nanmax(np.abs(X), axis=0)  # others may overflow
+        if "positive" in name:
+            inside &= np.nan_to_num(each, nan=1.0) > 1e-4
+        rows = each[inside.all(axis=1)]
+        np.testing.assert_allclose(after.evaluate(rows)["predict"][0], model.predict(rows), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "function", [lambda x: x * np.abs(x) - x, lambda x: np.where(x < 1, x, 2 - x), lambda x: np.sin(x) + x]
+)
+def test_curves_that_rise_and_fall_stay(function: Callable[[Array], Array]) -> None:
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(400, F))
+    trees = LGBMRegressor(n_estimators=10, min_child_samples=5, verbose=-1, n_jobs=1)
+    model = make_pipeline(FunctionTransformer(function), trees).fit(X, function(X).sum(axis=1))
+    compiled = hbc.convert(model, "numpy")
+    (variant,) = (v for v in compiled.variants.values() if v.graph.inputs[0].type.dtype == "f64")
+    graph = RemoveChecks()(variant.graph)
+    assert absorb(graph) == graph
+    np.testing.assert_allclose(compiled.predict(X), model.predict(X), rtol=1e-12)
 
 
 # --- whole pipelines against their source --------------------------------------------------------------------------------

@@ -3,21 +3,25 @@ what the function gives, never by algebra."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.optimizer.enclosure import Range
 
 Decide = Callable[[Array], Array]
 """One number for each of P tests → whether it goes left: bool[P]."""
-ULPS = 4
-"""How far numpy's logarithms and exponentials are from the exact ones at most: its own tests, and those of the vector library in it,
-hold them to that (numpy/_core/tests/test_umath_accuracy.py)."""
-WIDEST_WINDOW = 4096
-"""Floats around a cut that are tried one by one: of ln x about 200 near x = 1e-3, and 30,000 near 1e300."""
-AT_ONCE = 1 << 20
+WINDOWS = (0, *(1 << i for i in range(3, 18)))
+"""Floats on each side of a cut that are tried one by one: of ln x about 200 near x = 1e-3, and 30,000 near 1e300; 100,000 where the
+numbers of a column are some 1000 times as large as the cut and are added to something."""
+MOST_TRIED = 1 << 20
+"""Floats of all windows together; beyond, the widest windows are given up. Where the source calls the C library number by number, as for
+the normal quantile, they take about a second."""
+MOST_ODD = 4
+"""Floats on the wrong side of a cut."""
+AT_ONCE = 1 << 16
 """Floats of windows in one call of the function."""
 
 
@@ -52,44 +56,82 @@ def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
     return Cuts(cut + dtype.type(0), ~lowest, missing == lowest, (changes <= 1) & ~between_zeros)
 
 
-def find_rising_cuts(function: Callable[[Array], Array], start: float, threshold: Array, missing_left: Array) -> Cuts:
-    """The cuts of `function(number) <= threshold` (NaN to the left where missing_left), in the threshold's dtype, where the exact
-    function rises strictly from `start` on and is NaN below, and the computed one is at most ULPS from it.
+@dataclass(frozen=True)
+class Curves:
+    """What is computed of one number each in P places. `compute(places, numbers)` gives the values, as the source has them;
+    `enclose(places, low, high)` what all values of the numbers from low to high lie in. Places may repeat."""
 
-    As computed it may fall from one float to the next (numpy 2.4 with AVX-512 of float32: ln x at 1 of 100,000, e^x at 1 of 25,000).
-    But where it is more than ULPS below the threshold the exact one is below, hence so for all smaller numbers, hence what is
-    computed of them is at most the threshold; likewise above. So only the floats in between can be on a wrong side, and all of these
-    are computed. found: they are not too many and on the right sides. Numbers below `start` are taken for it.
+    compute: Callable[[Array, Array], Array]
+    enclose: Callable[[Array, Array, Array], Range]
+
+
+def find_curve_cuts(
+    curves: Curves, start: Array, threshold: Array, missing_left: Array
+) -> tuple[Cuts, Mapping[int, dict[float, float]]]:
+    """The cuts, in start's dtype, of P tests `value <= threshold` (NaN to the left where missing_left), where they can be proven
+    though what is computed may fall from one float to the next where the function rises (numpy 2.4 with AVX-512 of float32: ln x at
+    1 of 100,000, e^x at 1 of 25,000). Numbers below `start` are taken for it.
+
+    The cut that bisection finds is the only one if all values of the numbers below are at most the threshold, and all of those above
+    are larger. Their ranges say so, but for floats so near to the cut that errors matter: these are computed one by one. found: they
+    are not too many, and on the right sides but for MOST_ODD at most. These are given by test, with the float nearest to the cut that is
+    on the side where they go (of the normal quantile's tests in float64, 1 of 800 has such floats).
     """
-    dtype = threshold.dtype
+    dtype = start.dtype
+    smallest, largest = (int(place(np.array(end, dtype))) for end in (np.finfo(dtype).min, np.finfo(dtype).max))
+    bottom = np.maximum(place(start), smallest)
 
-    def decide(numbers: Array, limit: Array, missing: Array) -> Array:
-        with np.errstate(all="ignore"):
-            y = function(numbers)
-        return np.asarray((y <= limit) | (np.isnan(y) & missing))
+    def goes_left(tests: Array, numbers: Array) -> Array:
+        y = curves.compute(tests, numbers)
+        return np.asarray((y <= threshold[tests]) | (np.isnan(y) & missing_left[tests]))
 
-    def last_left(limit: Array) -> tuple[Array, Cuts]:
-        cuts = find_cuts(lambda x: decide(np.maximum(x, dtype.type(start)), limit, missing_left), len(limit), dtype)
-        return np.where(cuts.swapped, -np.inf, cuts.cut).astype(dtype), cuts
+    def all_go(left: Array, tests: Array, first: Array, last: Array) -> Array:
+        """Whether the numbers of all places from first to last go there. Numbers below 0, zeros and those above are looked at apart:
+        curves bend there."""
+        proven = np.ones(len(tests), bool)
+        for lowest, highest in ((smallest, -2), (-1, 0), (1, largest)):  # -0.0 has place -1
+            low, high = np.maximum(first, lowest), np.minimum(last, highest)
+            some = np.flatnonzero(low <= high)
+            here = tests[some]
+            y = curves.enclose(here, number(low[some], dtype), number(high[some], dtype))
+            to_left = (y.high <= threshold[here]) & (missing_left[here] | ~y.missing)
+            to_right = (y.low > threshold[here]) & ~(missing_left[here] & y.missing)
+            proven[some] &= np.where(left[some], to_left, to_right)
+        return proven
 
-    # Subnormal results may be flushed to 0, of which the ulp says nothing.
-    normal = (np.abs(threshold) >= np.finfo(dtype).tiny) | np.isinf(threshold)
-    with np.errstate(all="ignore"):
-        # Each of two values may be off by ULPS, and an ulp is twice as large above a power of two.
-        slack = np.where(np.isfinite(threshold), 4 * ULPS * np.spacing(np.abs(threshold)), 0).astype(dtype)
-        cut, cuts = last_left(threshold)
-        low, high = place(last_left(threshold - slack)[0]), place(last_left(threshold + slack)[0])
-    size = high.astype(np.float64) - low
-    sound = cuts.found & normal & (size >= 0) & (size <= WIDEST_WINDOW)
-    tried = np.flatnonzero(sound)
-    ends = np.cumsum(size[tried]).astype(np.int64)
+    every = np.arange(len(threshold))
+    cuts = find_cuts(lambda numbers: goes_left(every, np.maximum(numbers, start)), len(threshold), dtype)
+    last_below = np.clip(place(cuts.cut), bottom - 1, largest)
+    low, high = last_below.copy(), last_below.copy()  # places between them are tried
+    sound = cuts.found.copy()
+    for below in (True, False):
+        open_ = np.flatnonzero(sound)
+        for window in WINDOWS:
+            middle, left = last_below[open_], cuts.swapped[open_] != below
+            if below:
+                edge = low[open_] = np.maximum(middle - window, bottom[open_] - 1)
+                proven = all_go(left, open_, bottom[open_], edge)
+            else:
+                edge = high[open_] = np.minimum(middle + window, largest)
+                proven = all_go(left, open_, edge + 1, np.full(len(open_), largest))
+            open_ = open_[~proven]
+        sound[open_] = False
+    widest_last = np.argsort(high - low, kind="stable")
+    sound[widest_last[np.cumsum(np.where(sound, high - low, 0)[widest_last]) > MOST_TRIED]] = False
+    tried = np.random.default_rng(0).permutation(np.flatnonzero(sound))  # columns are computed side by side, in any case
+    ends = np.cumsum((high - low)[tried])
+    odd: dict[int, dict[float, float]] = {}
     for tests in np.split(tried, np.flatnonzero(np.diff(ends // AT_ONCE)) + 1):
         count = (high - low)[tests]
         test = np.repeat(tests, count)
-        numbers = number(low[test] + 1 + np.arange(len(test)) - np.repeat(np.cumsum(count) - count, count), dtype)
-        wrong = decide(numbers, threshold[test], missing_left[test]) != (numbers <= cut[test])
-        sound[test[wrong]] = False
-    return Cuts(cuts.cut, cuts.swapped, cuts.missing, sound)
+        places = low[test] + 1 + np.arange(len(test)) - np.repeat(np.cumsum(count) - count, count)
+        is_below = places <= last_below[test]
+        wrong = np.flatnonzero(goes_left(test, number(places, dtype)) != (is_below != cuts.swapped[test]))
+        found = number(places[wrong], dtype), number(last_below[test[wrong]] + is_below[wrong], dtype)
+        for i, x, other in zip(test[wrong].tolist(), *(numbers.tolist() for numbers in found), strict=True):
+            odd.setdefault(i, {})[x] = other
+    sound[[i for i, found in odd.items() if len(found) > MOST_ODD]] = False
+    return Cuts(cuts.cut, cuts.swapped, cuts.missing, sound), {i: found for i, found in odd.items() if sound[i]}
 
 
 def place(x: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.checks import CheckLeast
 from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.features import Function
@@ -19,6 +21,7 @@ from hbc.parser.registry import (
     Result,
     converts,
     describes,
+    public_name,
     sparse_matrices_differ,
 )
 from hbc.parser.sklearn.common import checked, own_float, own_number
@@ -67,15 +70,16 @@ def _yeo_johnson(x: Node, lambdas: Array) -> Node:
 
 def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
     """(x^λ - 1) / λ, ln x for a λ of 0; float64 (scipy.special.boxcox). Numbers that are not positive are rejected."""
-    x = t.cast(_rejected_where(m, t.less_equal(x, 0.0), x, allow_nan=True), "f64")
-    logs = Function("log_abs", by_c_library=True)(x)
+    x = t.cast(CheckLeast(public_name(type(m)), allow_nan=True, exclusive=True)(x), "f64")
+    logs = Function("log", by_c_library=True)(x)
     lambdas = lambdas.astype(np.float64)
     straight = np.abs(lambdas) < 1e-19
     divisors = np.where(straight, 1.0, lambdas)
     powers = t.mul(logs, lambdas)
     y = t.div(Function("expm1", by_c_library=True)(powers), divisors)
     if (lambdas > 1).any():  # where the power overflows, but not what is divided by λ
-        large = Function("exp", by_c_library=True)(t.sub(powers, np.log(np.abs(divisors))))
+        sizes = [math.log(size) for size in np.abs(divisors).tolist()]  # the C library's
+        large = Function("exp", by_c_library=True)(t.sub(powers, np.array(sizes)))
         y = t.where(t.less_equal(709.78, powers), t.mul(large, np.sign(divisors)), y)
     return t.where(t.constant(straight), logs, y) if straight.any() else y
 
