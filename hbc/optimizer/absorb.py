@@ -186,7 +186,10 @@ def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: Upwards) -> tup
                 for i in np.flatnonzero(other_way).tolist():
                     (node, index), (top, _) = curves[i].base, columns[feature[i]][0]
                     guards[node, top].starts[index] = curves[i].start
-                found, odd = find_curve_cuts(flow.of(feature), start, limit, missing)
+                key = (*((f, *piece) for f, piece in columns.items()), limit.tobytes(), missing.tobytes())
+                if key not in up.found:  # as it is, once guards are there
+                    up.found[key] = find_curve_cuts(flow.of(feature), start, limit, missing)
+                found, odd = up.found[key]
                 for column in {columns[feature[i]][0] for i in odd}:
                     node, index = up.curves[column].base
                     on_top = [i for i, f in enumerate(feature.tolist()) if columns[f][0] == column]

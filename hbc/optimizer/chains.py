@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hbc.ir.graph import Constant, Node, gives_rows, topological
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.optimizer.columns import Column, placed
+from hbc.optimizer.cuts import Cuts
 from hbc.optimizer.enclosure import can_enclose
 from hbc.optimizer.flow import Flow
 
@@ -33,7 +35,8 @@ class Curve:
 class Upwards:
     """What a column of a value is computed from. through_missing: also what is imputed. dtypes: what it may end with. guards: what
     is read instead of a value (the first) by what is computed of it by curves up to another (the second), and stays: ends of curves that
-    are not followed. Found on the way: `operands` of columns, a column of each operand that is no constant; and `curves`."""
+    are not followed. Found on the way: `operands` of columns, a column of each operand that is no constant; `curves`; and the cuts of
+    their tests, `found`."""
 
     through_missing: bool
     dtypes: tuple[str, ...]
@@ -41,6 +44,7 @@ class Upwards:
     stays: set[Node] = field(default_factory=set)
     operands: dict[Column, tuple[Column | None, ...]] = field(default_factory=dict)
     curves: dict[Column, Curve] = field(default_factory=dict)
+    found: dict[Any, tuple[Cuts, Mapping[int, dict[float, float]]]] = field(default_factory=dict)
     _monotone: dict[Node, Array] = field(default_factory=dict)
     _depth: dict[Node, int] = field(default_factory=dict)
 
