@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.only or encoder in options.only:
             results["workloads"] |= run(encoder, size, options.rounds, options.budget)
             print(f"{time.strftime('%H:%M:%S')} {encoder}", file=sys.stderr, flush=True)
-    report.finish(results, out, markdown(results))
+    report.finish(results, out, markdown)
     return 1 if report.failures(results) else 0
 
 

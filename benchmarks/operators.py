@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(_progress(name, found), file=sys.stderr, flush=True)
         finally:
             processes.end()
-    report.finish(results, out, markdown(results))
+    report.finish(results, out, markdown)
     return 1 if report.failures({"workloads": _measured(results)}) else 0
 
 

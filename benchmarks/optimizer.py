@@ -1,6 +1,6 @@
 """`python -m benchmarks.optimizer`: what the passes gain: the paper's Figures 9 (feature-selection push-down) and 10 (injection)
-with the pass on and off, a ColumnTransformer before LightGBM against the bare trees, and pipelines of three to ten operators at one row
-against the bare model.
+with the pass on and off, a ColumnTransformer and curves of columns before LightGBM against the bare trees, and pipelines of three to ten
+operators at one row against the bare model.
 
 All run in one process, on one core, with one thread. `HBC_WITHOUT` leaves passes out while a model is converted and first called. All
 answers are compared with scikit-learn's before anything is timed; engines take turns, and whoever begins changes."""
@@ -28,7 +28,16 @@ from sklearn.feature_selection import SelectPercentile, f_classif
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, OneHotEncoder, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    PowerTransformer,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
 import hbc
 from benchmarks import machine, report
@@ -143,16 +152,36 @@ def trees(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
     booster = LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1)
     model = make_pipeline(columns(TREES_SHAPE, scaled=True), booster).fit(X, y)
     scored, _ = data(size.tree_rows, TREES_SHAPE, 1)
+    name = "ColumnTransformer (imputer and scaler; one-hot encoder) → LightGBM"
+    yield name, f"{len(scored):,} rows", beside_bare(model, scored), scored
+
+
+def beside_bare(model: Any, scored: Any) -> dict[str, Call]:
+    """A pipeline with all passes and with none, its trees alone on what is made for them before, and the source."""
     encoded = np.ascontiguousarray(model[:-1].transform(scored))
     bare, whole = converted(model[-1], "tvm", encoded), converted(model, "tvm", scored)
     without = converted(model, "tvm", scored, sorted(optional(whole)))
-    calls: dict[str, Call] = {
+    return {
         SOURCE: model.predict_proba,
         "hbc:tvm:all": whole.predict_proba,
         "hbc:tvm:none": without.predict_proba,
         "hbc:tvm:bare": lambda _: bare.predict_proba(encoded),
     }
-    yield "ColumnTransformer (imputer and scaler; one-hot encoder) → LightGBM", f"{len(scored):,} rows", calls, scored
+
+
+def curves(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
+    """Transforms of 20 columns that move into thresholds."""
+    makers: dict[str, Callable[[], Any]] = {
+        "PowerTransformer": PowerTransformer,
+        "QuantileTransformer": QuantileTransformer,
+        "QuantileTransformer to normal": partial(QuantileTransformer, output_distribution="normal"),
+    }
+    X, y = data(size.train, (20, 0, 3), 0)
+    scored, _ = data(size.rows, (20, 0, 3), 1)
+    for name, make in makers.items():
+        booster = LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1)
+        model = make_pipeline(SimpleImputer(), make(), booster).fit(X, y)
+        yield "A curve of each column → LightGBM", name, beside_bare(model, scored), scored
 
 
 CHAIN = (SimpleImputer, StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler, Normalizer, StandardScaler, MinMaxScaler, PCA)
@@ -256,7 +285,7 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-WORKLOADS = {"figures": figures, "trees": trees, "chains": chains}
+WORKLOADS = {"figures": figures, "trees": trees, "curves": curves, "chains": chains}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -272,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, make in WORKLOADS.items():
         if not options.only or name in options.only:
             results["workloads"] |= run(make(size), options.rounds, options.budget)
-    report.finish(results, out, markdown(results))
+    report.finish(results, out, markdown)
     return 1 if report.failures(results) else 0
 
 

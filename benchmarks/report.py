@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ def write(results: dict[str, Any], path: Path, tables: str) -> None:
     path.with_suffix(".md").write_text(tables)
 
 
-def finish(results: dict[str, Any], path: Path, tables: str) -> None:
+def finish(results: dict[str, Any], path: Path, markdown: Callable[[dict[str, Any]], str]) -> None:
     """Write them, and print the tables."""
     results["machine"]["load_after"] = os.getloadavg()
+    tables = markdown(results)
     write(results, path, tables)
     print(f"{tables}\nwritten: {path} and {path.with_suffix('.md')}")
 

@@ -88,3 +88,15 @@ def test_the_table_of_operators_begins_with_the_slowest() -> None:
     assert "1 of 2 operators ahead of scikit-learn" in text
     assert "* onnxruntime: no converter: Slow" in text
     assert "* Text: its input is text" in text
+
+
+def test_a_run_is_written_with_the_load_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results: dict[str, Any] = {
+        "machine": machine.describe(),
+        "settings": {"size": {"name": "quick"}, "threads": 1},
+        "workloads": {},
+    }
+    report.finish(results, tmp_path / "run.json", lambda found: report.heading(found, "A run", "A legend"))
+    assert "load_after" in results["machine"]
+    assert "A legend" in (tmp_path / "run.md").read_text()
+    assert "A legend" in capsys.readouterr().out
