@@ -9,7 +9,7 @@ from hbc.compiler.tvm.lanes import LANES, MOST_PLANES, ROWS
 from hbc.compiler.tvm.leaves import WIDTHS
 from hbc.compiler.tvm.plan import WALK_ROWS
 from hbc.compiler.tvm.planes import CHUNK
-from hbc.compiler.tvm.scan import CHUNKS_OF_BYTES, FEW_ROWS, FEW_ROWS_IN_LANES
+from hbc.compiler.tvm.scan import CHUNKS_OF_PIECES, FEW_ROWS, FEW_ROWS_IN_LANES
 from hbc.compiler.tvm.trees import TREES, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
@@ -45,7 +45,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
     chunks = (rows + CHUNK - few) // CHUNK
     rest = max(rows - chunks * CHUNK, 0)
-    together = min(rows // (CHUNK * CHUNKS_OF_BYTES) * CHUNKS_OF_BYTES, chunks)
+    together = min(rows // (CHUNK * CHUNKS_OF_PIECES) * CHUNKS_OF_PIECES, chunks)
     kind = "" if small else ", leaves of 16 bits"
     values = s.trees * s.width
     tables = next((width for width in WIDTHS if s.leaves <= width), WIDTHS[-1]) // WIDTHS[0]

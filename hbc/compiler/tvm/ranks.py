@@ -72,25 +72,24 @@ def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
 class Pieces:
     """Connected splits of trees that are tested together, tree by tree, parents before children.
 
-    split i64[V, size]: a piece's splits, parents before children; -1 in the last columns of smaller pieces. change [V, 2^size]: where
-    bit i of a number says whether a row goes to the left at the piece's split i, what the row's candidate leaf, lo of the first split,
-    is changed by (by xor).
+    split i64[V, size]: a piece's splits, parents before children; -1 in the last columns of smaller pieces. leaf [V, 2^size]: where
+    bit i of a number says whether a row goes to the left at the piece's split i, what becomes of its candidate leaf, which was lo of the
+    first split.
     """
 
     split: Array
-    change: Array
+    leaf: Array
 
     @property
     def size(self) -> int:
         return int(self.split.shape[1])
 
 
-def pieces(ranked: RankedTrees, sizes: Sequence[int]) -> list[Pieces]:
+def pieces(ranked: RankedTrees, sizes: Sequence[int], more: int) -> list[Pieces]:
     """All splits in pieces of at most sizes[0] splits, at most sizes[1] …: no piece is above one of a size before its own.
 
-    A piece of k takes 2k + 2 instructions, whatever its shape and number of splits: k compares, k - 1 to join their bits, and one each
-    to look up the change, to find the rows that it concerns, and to change them. The least of that is found from the leaves up:
-    costs[i, s, m] is what the splits from s down take in pieces of sizes[i:] if m of them, s among them, belong to a piece from
+    A piece of k takes as long as k + `more` splits, whatever its shape and number of splits. The least of that is found from the leaves
+    up: costs[i, s, m] is what the splits from s down take in pieces of sizes[i:] if m of them, s among them, belong to a piece from
     above (costs[i, s, 0]: none).
     """
     splits, most, never = len(ranked.split_lo), max(sizes), 1 << 28
@@ -105,7 +104,7 @@ def pieces(ranked: RankedTrees, sizes: Sequence[int]) -> list[Pieces]:
                 for b in range(most - a):
                     both = costs[i, left[level], a] + costs[i, right[level], b]
                     costs[i, level, a + b + 1] = np.minimum(costs[i, level, a + b + 1], both)
-            alone = costs[i, level, 1 : sizes[i] + 1].min(axis=1) + 2 * sizes[i] + 2
+            alone = costs[i, level, 1 : sizes[i] + 1].min(axis=1) + sizes[i] + more
             costs[i, level, 0] = alone if i == len(sizes) - 1 else np.minimum(alone, costs[i + 1, level, 0])
     # From the roots down: the piece of each split, known by its first, its place in `sizes`, and how many splits it takes from here on.
     head, kind, share = np.arange(splits + 1), np.zeros(splits + 1, np.int64), np.zeros(splits + 1, np.int64)
@@ -147,4 +146,4 @@ def _pieces(ranked: RankedTrees, head: Array, chosen: Array, size: int) -> Piece
         goes_left = (lefts >> np.maximum(place[at], 0) & 1).astype(bool)
         leaf = np.where(inside & ~goes_left, ranked.split_mid[at], leaf)
         at = np.where(inside, np.where(goes_left, ranked.split_left[at], ranked.split_right[at]), -1)
-    return Pieces(split, leaf ^ ranked.split_lo[heads][:, None])
+    return Pieces(split, leaf)

@@ -8,18 +8,21 @@ are done), and those whose rank is greater than the split's go on to mid:
 
 (shared docs tree-kernels.md §2). Redundant work, but regular: for trees of up to about 1,000 leaves much faster than walking.
 
-Processors differ in what a compare of bytes gives. Where it is a mask of bits (AVX-512), the steps of a tree wait for each other, so
-that several trees go in lockstep. Where it is bytes of all or no bits (AVX2, and Zen 4, whose compares of that kind are twice as fast),
-they wait little, and trees come one by one, for twice as many rows. There a permutation of bytes looks up what up to five connected
-splits together change, so that they share one test of the leaf (ranks.py): 1.7 instead of 2.6 cycles a split and 64 rows on Zen 4, of
-which 2.2 split by split.
+Up to six connected splits share one test of the leaf: the bits of their compares say at which place of a table, held in a register and
+looked up by a permutation of bytes, the next leaf stands (ranks.py). Trees come one by one, for 256 rows, which share the loads.
+
+Processors differ in what a compare of bytes gives. On AVX2, and on Zen 4, whose compares of that kind are twice as fast, it is bytes of
+all or no bits, of 32 rows: 1.7 cycles a split and 64 rows on Zen 4. Elsewhere AVX-512 compares 64 rows into a mask of bits, by which the
+places are added up: 1.8 cycles on Intel, whose only port for compares and permutations is busy for 1.5.
+
+Trees of more than 256 leaves are scanned split by split, a group of them in lockstep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -55,8 +58,7 @@ from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 TREES = 4  # of a group, whose leaves are added together
 GROUPS = 8  # whose leaves are looked up one digit after the other
 CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
-CHUNKS_OF_BYTES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
-PIECES, PIECES_OF_AVX2 = (5, 3), (3, 1)  # sizes; with 16 registers and no instruction of three operands, small ones
+CHUNKS_OF_PIECES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
 HALF = 32  # rows of AVX2's registers
 WORDS = HALF // 4  # of such a register
 WRITTEN = 8  # rows whose results are written at once
@@ -91,15 +93,33 @@ class PackedSteps:
 
 
 @dataclass(frozen=True)
-class PackedPieces:
-    """`Pieces` tree by tree. starts i64[G · TREES + 1]; plane, rank [V, size] of their splits, where rows of less than that rank go left;
-    lo u8[V]; change u8[V, 2^size] as there."""
+class Cut:
+    """How a processor scans trees in pieces of these sizes, where one of k splits takes as long as k + `more` of them.
 
+    masks: compares of bytes give masks of bits, otherwise bytes of all or no bits, and compare signed numbers."""
+
+    sizes: tuple[int, ...]
+    more: int
+    masks: bool
+
+
+def cut(dialect: Dialect) -> Cut:
+    """The sizes that were fastest for trees of 31 leaves. On Intel's one port that compares, a piece of masks takes k + 2 cycles."""
+    if dialect.byte_masks:  # k compares, k - 1 to join their bits, a look-up, a compare with `lo`, and the change
+        sizes = (5, 3) if dialect.byte_permute else (3, 1) if dialect.byte_lookup else (1,)
+        return Cut(sizes, 1, masks=False)
+    return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
+
+
+@dataclass(frozen=True)
+class PackedPieces:
+    """`Pieces` tree by tree: starts i64[G · TREES + 1]; records i32[V, words]. A record has the planes of the splits, their ranks (rows of
+    less go left), `lo` of the first split and the table of 2^size bytes by which leaves change. Ranks and `lo` are bytes repeated four
+    times: a byte in memory is not brought into all lanes by the load alone, which takes one of the ports that compare."""
+
+    size: int
     starts: Array
-    plane: Array
-    rank: Array
-    lo: Array
-    change: Array
+    records: Array
 
 
 @dataclass(frozen=True)
@@ -120,9 +140,8 @@ class Packed:
     set_starts: Array
 
 
-def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, sizes: tuple[int, ...] | None) -> Packed:
-    """Vectorized over all splits and leaves. permute: the processor permutes bytes; sizes: of pieces, where it compares bytes into
-    bytes."""
+def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> Packed:
+    """Vectorized over all splits and leaves. permute: the processor permutes bytes."""
     steps = lockstep(ranked, op.target, TREES)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
@@ -137,10 +156,11 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank = ranked.split_rank - (128 if sizes is not None else 0)
+    rank = ranked.split_rank - (0 if cut.masks else 128)
     splits: PackedSteps | tuple[PackedPieces, ...]
-    if sizes is not None and most <= 256:
-        splits = tuple(_pack_pieces(ranked, steps, plane, rank, found) for found in pieces(ranked, sizes))
+    if most <= 256:
+        found = pieces(ranked, cut.sizes, cut.more)
+        splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
     else:
         kind = np.uint8 if most <= 256 else np.uint16
         splits = PackedSteps(
@@ -160,17 +180,26 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     )
 
 
-def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces) -> PackedPieces:
+def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:
     split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
     starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
-    split = found.split[order]
-    return PackedPieces(
-        starts,
-        plane[split].astype(np.int32),
-        (rank[split] + 1).astype(np.uint8),
-        ranked.split_lo[split[:, 0]].astype(np.uint8),
-        found.change[order].astype(np.uint8),
-    )
+    split, leaf = found.split[order], found.leaf[order]
+    lo = ranked.split_lo[split[:, 0]].astype(np.uint8)[:, None]
+    table = leaf.astype(np.uint8) if masks else leaf.astype(np.uint8) ^ lo
+    if found.size == 1:
+        table = np.repeat(table[:, :1], 4, axis=1)  # of the right side alone
+    words = [
+        plane[split],
+        _repeated((rank[split] + 1).astype(np.uint8)),
+        _repeated(lo),
+        np.ascontiguousarray(table).view(np.int32),
+    ]
+    return PackedPieces(found.size, starts, np.concatenate([part.astype(np.int32) for part in words], axis=1))
+
+
+def _repeated(bytes_: Array) -> Array:
+    """Words of four such bytes."""
+    return (bytes_.astype(np.uint32) * np.uint32(0x01010101)).view(np.int32)
 
 
 def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
@@ -194,11 +223,11 @@ def tree_scan(f: Function, node: Node) -> None:
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
-    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, piece_sizes(f.dialect))
+    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once; then single ones, the last of them partly filled unless only a few rows are left.
-    chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_BYTES
+    chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_PIECES
     several = T.Bind(f.rows // (CHUNK * chunks))
     end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
     scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
@@ -214,7 +243,7 @@ def tree_scan(f: Function, node: Node) -> None:
     else:
         leaves = LeafGather(f, fixed, packed.leaves, TREES)
     leaves.clear(scanned)
-    kind = MasksScan if isinstance(packed.splits, PackedSteps) else BytesScan
+    kind = StepsScan if isinstance(packed.splits, PackedSteps) else BytesScan if f.dialect.byte_masks else MasksScan
     scan = kind(f, packed, ranks, leaves, sets, chunks)
     with T.serial(tirx.const(0, "int64"), several) as part:
         scan.run(T.Bind(part * (CHUNK * chunks)), chunks)
@@ -246,13 +275,6 @@ def tree_scan(f: Function, node: Node) -> None:
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             single.run_alone(row)
-
-
-def piece_sizes(dialect: Dialect) -> tuple[int, ...] | None:
-    """Of the pieces that trees are scanned in; None where compares of bytes give masks of bits."""
-    if not dialect.byte_masks:
-        return None
-    return PIECES if dialect.byte_permute else PIECES_OF_AVX2 if dialect.byte_lookup else (1,)
 
 
 def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
@@ -352,7 +374,7 @@ class Scan:
         return T.Bind(tirx.Broadcast(self.f.constant(array, dtype, at), lanes))
 
 
-class MasksScan(Scan):
+class StepsScan(Scan):
     """The trees of a group in lockstep, 64 rows to a register."""
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
@@ -388,69 +410,106 @@ class MasksScan(Scan):
             store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
 
 
-class BytesScan(Scan):
-    """One tree after the other in pieces, 32 rows to a register: leaf ^= change where the leaf is lo."""
+class PiecesScan(Scan):
+    """One tree after the other in pieces."""
+
+    lanes: int  # rows to a register
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         assert not isinstance(packed.splits, PackedSteps)
         self.pieces = [
-            PackedPieces(
-                *(f.own(array, dtype) for array, dtype in zip(astuple(kind), ("i64", "i32", "u8", "u8", "u8"), strict=True))
-            )
-            for kind in packed.splits
+            replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, "i32")) for kind in packed.splits
         ]
         # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
-        self.candidates = [T.alloc_buffer((WORDS,), "int32") for _ in range(chunks * CHUNK // HALF)]
+        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * CHUNK // self.lanes)]
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        f, candidates = self.f, self.candidates[: chunks * CHUNK // HALF]
-        zero = tirx.Broadcast(tirx.const(0, "int32"), WORDS)
+        f, candidates = self.f, self.candidates[: chunks * CHUNK // self.lanes]
+        zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
         # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
         with f.repeat(TREES) as tree, f.repeat(1) as origin:
             for candidate in candidates:
-                store(candidate, zero, origin, WORDS)
+                store(candidate, zero, origin, self.lanes // 4)
             for pieces_ in self.pieces:
                 with self._steps(pieces_.starts, group * TREES + tree) as piece:
                     self._piece(candidates, pieces_, piece, first, origin)
             for slot, candidate in enumerate(candidates):
-                leaf = tirx.reinterpret(many("uint8", HALF), vector(candidate, origin, WORDS))
-                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * HALF, HALF)
+                leaf = _bytes(vector(candidate, origin, self.lanes // 4), self.lanes)
+                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * self.lanes, self.lanes)
 
     def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
-        f, size = self.f, pieces_.plane.shape[1]
-        planes = [self._plane(pieces_.plane, at * size + i, first) for i in range(size)]
-        ranks = [self._everywhere(pieces_.rank, "u8", at * size + i, HALF) for i in range(size)]
-        lo = _words(self._everywhere(pieces_.lo, "u8", at, HALF))
-        if size == 1:
-            changes = self._everywhere(pieces_.change, "u8", at * 2, HALF)
+        f, size, records = self.f, pieces_.size, pieces_.records
+        record = T.Bind(at * records.shape[1])
+        planes = [self._plane(records, record + i, first) for i in range(size)]
+        ranks = [self._everywhere(records, "i32", record + size + i, self.lanes // 4) for i in range(size)]
+        lo = self._everywhere(records, "i32", record + 2 * size, self.lanes // 4)
+        if size <= 2:
+            table = self._everywhere(records, "i32", record + 2 * size + 1, self.lanes // 4)
         else:
-            table = T.Bind(f.constants(pieces_.change, "u8", at * (1 << size), 1 << size))
-            changes = T.Bind(tirx.Shuffle([table] * (HALF >> size), [tirx.const(i, "int32") for i in range(HALF)]))
+            words = 1 << (size - 2)
+            part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))
+            places = [tirx.const(i, "int32") for i in range(self.lanes // 4)]
+            table = part if words == len(places) else T.Bind(tirx.Shuffle([part] * (len(places) // words), places))
         for slot, candidate in enumerate(candidates):
-            leaf = vector(candidate, origin, WORDS)
-            stays = [self._stays(plane, slot, rank) for plane, rank in zip(planes, ranks, strict=True)]
-            change = self._looked_up(changes, stays)
-            store(candidate, self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), change), origin, WORDS)
+            values = [vector(self.ranks, plane + slot * self.lanes, self.lanes) for plane in planes]
+            leaf = vector(candidate, origin, self.lanes // 4)
+            store(candidate, self._next(leaf, lo, table, values, ranks), origin, self.lanes // 4)
 
-    def _looked_up(self, changes: Expr, stays: list[Expr]) -> Expr:
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        """The candidate leaves after a piece, given the rows' bytes of its planes. All but those are in words."""
+        raise NotImplementedError
+
+
+class MasksScan(PiecesScan):
+    """64 rows to a register: where the leaf is lo, table[…] becomes the leaf."""
+
+    lanes = CHUNK
+
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, chunks)
+        # Where LLVM knows which bits are 0, it takes `or` for `+`, which adds to the rows of a mask in one instruction.
+        self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), CHUNK))
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        left = [tirx.LT(value, _bytes(rank, CHUNK)) for value, rank in zip(values, ranks, strict=True)]
+        index = self.zero
+        for bit in (
+            len(left) - 1,
+            *range(len(left) - 1),
+        ):  # the highest one first: LLVM knows that nothing is carried beyond it
+            index = T.Bind(tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), CHUNK)), index))
+        lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
+        found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, CHUNK), index)
+        here = tirx.EQ(_bytes(leaf, CHUNK), _bytes(lo, CHUNK))
+        return tirx.reinterpret("int32x16", tirx.Select(here, found, _bytes(leaf, CHUNK)))
+
+
+class BytesScan(PiecesScan):
+    """32 rows to a register: leaf ^= table[…] where the leaf is lo."""
+
+    lanes = HALF
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        both = zip(values, ranks, strict=True)
+        stays = [_bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF))) for value, rank in both]
+        return self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), self._looked_up(table, stays))
+
+    def _looked_up(self, table: Expr, stays: list[Expr]) -> Expr:
         """Each row's byte of a table, where one bit of each of these says at which place; of one split alone, the byte of the right."""
         if len(stays) == 1:
-            return self._logic(UNLESS, stays[0], _words(changes), _words(changes))
+            return self._logic(UNLESS, stays[0], table, table)
         if self.f.dialect.byte_permute:  # what the bits above are does not matter
             index = stays[0]
             for bit, next_ in enumerate(stays[1:], 1):
                 index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
-            return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx512.permvar.qi.256", changes, _bytes(index)))
-        index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
-        for bit, next_ in enumerate(stays[1:], 1):
-            index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
-        return _words(tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", changes, _bytes(index)))
-
-    def _stays(self, plane: Expr, slot: int, rank: Expr) -> Expr:
-        """Where a split sends its rows to the left."""
-        value = vector(self.ranks, plane + slot * HALF, HALF)
-        return _bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF)))
+            lookup = "llvm.x86.avx512.permvar.qi.256"
+        else:
+            index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
+            lookup = "llvm.x86.avx2.pshuf.b"
+        return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
 
     def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
         """A function of the bits of three operands."""
@@ -469,8 +528,8 @@ UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
 """`BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of a table is what becomes of the bits a, b, c."""
 
 
-def _bytes(words: Expr) -> Expr:
-    return tirx.reinterpret(many("uint8", HALF), words)
+def _bytes(words: Expr, lanes: int) -> Expr:
+    return tirx.reinterpret(many("uint8", lanes), words)
 
 
 def _each(byte: int) -> Expr:
