@@ -41,9 +41,9 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr
     lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), CHUNK) for value in (0, PLANE))
     zero = tirx.const(0, "int64")
     if ranked.most_thresholds <= PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
-        many = T.Bind(tirx.Min(rows, (rows + (CHUNK - FEW_ROWS)) // CHUNK * CHUNK))
-        _rank_many(f, x, ranked, result, many)
-        _rank(f, x, ranked, result, many, rows, 1)
+        together = T.Bind(tirx.Min(rows, (rows + (CHUNK - FEW_ROWS)) // CHUNK * CHUNK))
+        _rank_many(f, x, ranked, result, together)
+        _rank(f, x, ranked, result, together, rows, 1)
     elif ranked.most_thresholds <= PLANE:
         _rank(f, x, ranked, result, zero, rows, 1)
     else:

@@ -83,7 +83,8 @@ def scannable(op: TreeEnsemble) -> bool:
 @dataclass(frozen=True)
 class PackedSteps:
     """The splits of groups of trees step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group; plane,
-    rank, lo, mid [steps, TREES]: rows of a greater rank go right, to the leaves from mid on."""
+    rank, lo, mid i32[steps, TREES]: rows of a greater rank go right, to the leaves from mid on. Ranks are bytes, leaves pairs of bytes,
+    repeated to words as in `PackedPieces`."""
 
     starts: Array
     plane: Array
@@ -162,13 +163,12 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
         found = pieces(ranked, cut.sizes, cut.more)
         splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
     else:
-        kind = np.uint8 if most <= 256 else np.uint16
         splits = PackedSteps(
             steps.group_starts,
             steps.table(plane.astype(np.int32)),
-            steps.table(rank.astype(np.uint8)),
-            steps.table(ranked.split_lo.astype(kind)),
-            steps.table(ranked.split_mid.astype(kind)),
+            steps.table(_repeated(rank.astype(np.uint8))),
+            steps.table(_repeated(ranked.split_lo.astype(np.uint16))),
+            steps.table(_repeated(ranked.split_mid.astype(np.uint16))),
         )
     return Packed(
         splits=splits,
@@ -197,9 +197,9 @@ def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array
     return PackedPieces(found.size, starts, np.concatenate([part.astype(np.int32) for part in words], axis=1))
 
 
-def _repeated(bytes_: Array) -> Array:
-    """Words of four such bytes."""
-    return (bytes_.astype(np.uint32) * np.uint32(0x01010101)).view(np.int32)
+def _repeated(values: Array) -> Array:
+    """Words of four such bytes, or two such pairs of bytes."""
+    return (values.astype(np.uint32) * np.uint32(0x01010101 if values.itemsize == 1 else 0x00010001)).view(np.int32)
 
 
 def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
@@ -334,9 +334,8 @@ class Scan:
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.targets))
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
-        steps = packed.splits
-        self.leaf_dtype = "u16" if isinstance(steps, PackedSteps) and steps.lo.dtype == np.uint16 else "u8"
-        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), DTYPES[self.leaf_dtype])
+        leaf = "uint16" if isinstance(packed.splits, PackedSteps) else "uint8"
+        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), leaf)
 
     def run(self, first: Expr, chunks: int) -> None:
         """Add the leaves' values of rows first … first + 64 · chunks of the block."""
@@ -369,27 +368,27 @@ class Scan:
         """Where the ranks begin that a split tests."""
         return T.Bind(tirx.Cast("int64", self.f.constant(planes, "i32", at)) * self.f.block + first)
 
-    def _everywhere(self, array: Array, dtype: str, at: Expr, lanes: int) -> Expr:
-        """An element in all lanes."""
-        return T.Bind(tirx.Broadcast(self.f.constant(array, dtype, at), lanes))
+    def _everywhere(self, words: Array, at: Expr, lanes: int) -> Expr:
+        """A word in all lanes."""
+        return T.Bind(tirx.Broadcast(self.f.constant(words, "i32", at), lanes))
 
 
 class StepsScan(Scan):
-    """The trees of a group in lockstep, 64 rows to a register."""
+    """The trees of a group in lockstep, for trees of more than 256 leaves."""
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         steps = packed.splits
         assert isinstance(steps, PackedSteps)
-        self.starts, self.plane, self.rank = f.own(steps.starts, "i64"), f.own(steps.plane, "i32"), f.own(steps.rank, "u8")
-        self.lo, self.mid = f.own(steps.lo, self.leaf_dtype), f.own(steps.mid, self.leaf_dtype)
+        self.starts = f.own(steps.starts, "i64")
+        self.plane, self.rank, self.lo, self.mid = (f.own(a, "i32") for a in (steps.plane, steps.rank, steps.lo, steps.mid))
 
     def run(self, first: Expr, chunks: int) -> None:
-        self.candidates = self.f.scratch(TREES * chunks * CHUNK, self.leaf_dtype)  # in registers; here, since it takes a call
+        self.candidates = self.f.scratch(TREES * chunks * CHUNK, "u16")  # in registers; here, since it takes a call
         super().run(first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        zero = tirx.Broadcast(tirx.const(0, DTYPES[self.leaf_dtype]), CHUNK)
+        zero = tirx.Broadcast(tirx.const(0, "uint16"), CHUNK)
         for slot in range(TREES * chunks):
             store(self.candidates, zero, slot * CHUNK, CHUNK)
         with self._steps(self.starts, group) as step:
@@ -400,8 +399,8 @@ class StepsScan(Scan):
 
     def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
         plane = self._plane(self.plane, at, first)
-        rank = comparable(self.f, self._everywhere(self.rank, "u8", at, CHUNK), CHUNK)
-        lo, mid = (self._everywhere(array, self.leaf_dtype, at, CHUNK) for array in (self.lo, self.mid))
+        rank = comparable(self.f, _bytes(self._everywhere(self.rank, at, CHUNK // 4), CHUNK), CHUNK)
+        lo, mid = (tirx.reinterpret("uint16x64", self._everywhere(array, at, CHUNK // 2)) for array in (self.lo, self.mid))
         for chunk in range(chunks):
             slot = (tree * chunks + chunk) * CHUNK
             value = comparable(self.f, vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
@@ -442,10 +441,10 @@ class PiecesScan(Scan):
         f, size, records = self.f, pieces_.size, pieces_.records
         record = T.Bind(at * records.shape[1])
         planes = [self._plane(records, record + i, first) for i in range(size)]
-        ranks = [self._everywhere(records, "i32", record + size + i, self.lanes // 4) for i in range(size)]
-        lo = self._everywhere(records, "i32", record + 2 * size, self.lanes // 4)
+        ranks = [self._everywhere(records, record + size + i, self.lanes // 4) for i in range(size)]
+        lo = self._everywhere(records, record + 2 * size, self.lanes // 4)
         if size <= 2:
-            table = self._everywhere(records, "i32", record + 2 * size + 1, self.lanes // 4)
+            table = self._everywhere(records, record + 2 * size + 1, self.lanes // 4)
         else:
             words = 1 << (size - 2)
             part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))

@@ -129,7 +129,9 @@ def host_machine() -> Machine:
     options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
     if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
         # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
-        options["mattr"] = ("+prefer-no-gather",)
+        # For Intel's processors it would store vectors of 64 bytes in halves, and then not keep them in registers: lockstep scans of 700
+        # leaves 0.46 instead of 0.37 µs a row.
+        options["mattr"] = ("+prefer-no-gather", "-prefer-256-bit")
     return Machine(tuple(sorted(options.items())))
 
 
