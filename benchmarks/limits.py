@@ -62,7 +62,8 @@ def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:
 
 
 def frequency() -> float:
-    """GHz: a product of many numbers is a chain of multiplications of 3 cycles each. (Intel before 2023 takes 4: a third too low there.)"""
+    """GHz: a product of many numbers is a chain of multiplications of 3 cycles each. Where one takes 4, as on older Intel, this is a
+    quarter too low."""
     numbers = np.ones(20_000)
     seconds = min(timeit.repeat(lambda: np.multiply.reduce(numbers), number=1, repeat=300))
     return round(3 * len(numbers) / seconds / 1e9, 2)

@@ -50,6 +50,7 @@ OTHER_TARGETS = {  # what compares of bytes give, and in how long registers
     "masks of 64 bits, lookups in 16 bytes": {"kind": "llvm", "mcpu": "x86-64-v4"},
     "bytes of halves": {"kind": "llvm", "mcpu": "znver4"},
     "bytes": {"kind": "llvm", "mcpu": "haswell"},
+    "AVX-512 without compares of bytes": {"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]},
 }
 
 

@@ -473,10 +473,8 @@ class MasksScan(PiecesScan):
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
         left = [tirx.LT(value, _bytes(rank, CHUNK)) for value, rank in zip(values, ranks, strict=True)]
         index = self.zero
-        for bit in (
-            len(left) - 1,
-            *range(len(left) - 1),
-        ):  # the highest one first: LLVM knows that nothing is carried beyond it
+        # The highest bit first, since LLVM knows that nothing is carried beyond it.
+        for bit in (len(left) - 1, *range(len(left) - 1)):
             index = T.Bind(tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), CHUNK)), index))
         lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
         found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, CHUNK), index)

@@ -89,9 +89,10 @@ class Machine:
         )
         if not arch.startswith(("x86_64", "i686", "amd64")):
             return Dialect(llvm=True, fused=arch.startswith(("aarch64", "arm64")), byte_masks=True)
-        wide = self.has("avx512f")
+        # Without these two, AVX-512 (Xeon Phi) has no compares of bytes and no such instructions for 32 bytes.
+        wide = self.has("avx512bw") and self.has("avx512vl")
         # Zen 4 does 512 bits in two halves, and compares them into masks in half of its pipes: AVX2's compares are twice as fast.
-        halves = dict(self.options).get("mcpu") == "znver4" and self.has("avx512vl")
+        halves = dict(self.options).get("mcpu") == "znver4" and wide
         return Dialect(
             llvm=True,
             fused=wide or self.has("fma"),
