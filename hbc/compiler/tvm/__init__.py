@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,15 +12,17 @@ from hbc.compiler.tvm.categories import join_sets
 from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.executable import TvmExecutable
 from hbc.compiler.tvm.kernels import KERNELS
+from hbc.compiler.tvm.plan import LANES
 from hbc.compiler.tvm.scan import scannable
 from hbc.compiler.tvm.targets import machine
 from hbc.ir.graph import Graph, Operator
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
-MOST_SELECTED = {False: 96, True: 384}
+MOST_SELECTED = {False: 192, True: 384}
 """Splits, times the values of a leaf, up to which nested choices may be chosen, by whether the rows of a call are known. They are the
-fastest for many rows (189 splits: 10,000 rows in 0.20 ms, scanned 0.50, walked 0.93), but every model compiles its own, 0.2 to 0.4 s,
-where the code of the others is shared."""
+fastest for many rows (189 splits: 10,000 rows in 0.20 ms, scanned 0.50, walked 0.93), but every model compiles its own, 0.2 s for 192
+splits and 0.4 for 384, where the code of the others is shared. One tree of so few is never walked, unless for a few rows: a walk of 110
+splits takes 1.4 ms for 100,000 rows of iris, where processors foresee scikit-learn's branches (1.1 ms), and choices 0.7."""
 WORTH_A_SCAN = 128
 """Splits from which on a scan saves more than it costs to compile the first of its kind (0.8 s against 0.4), if the rows are not known."""
 
@@ -44,11 +47,13 @@ class TvmCompiler:
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
-        known, splits = options.batch_size is not None, int((op.leaf_counts - 1).sum())
+        rows, splits = options.batch_size, int((op.leaf_counts - 1).sum())
+        known = rows is not None
+        choices = splits * op.values.shape[1] if op.output == "sum" else math.inf
         runs = {
-            "walk": True,
+            "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or LANES) < LANES,
             "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),
-            "select": splits * op.values.shape[1] <= MOST_SELECTED[known] and op.output == "sum",
+            "select": choices <= MOST_SELECTED[known],
         }
         return {name: self.terms[name] for name, can in runs.items() if can}
 
