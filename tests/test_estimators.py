@@ -147,7 +147,8 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
     if isinstance(X, np.ndarray) and X.dtype.kind == "f":
         for value in (np.nan, np.inf, -np.inf, 1e300 if X.dtype == np.float64 else 1e38):
             changed = X[:20].copy()
-            changed[np.arange(20), np.arange(20) % X.shape[1]] = value
+            rows = np.arange(len(changed))
+            changed[rows, rows % X.shape[1]] = value
             variants.append(changed)
     for data in variants:
         for method in source_methods(case, model):

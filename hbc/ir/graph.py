@@ -186,7 +186,7 @@ class Node:
             self.type = op.infer(*(node.type for node in inputs))
         except TypeError as error:
             types = ", ".join(str(node.type) for node in inputs)
-            raise TypeError(f"{type(op).__name__}({types}): {error}") from error
+            raise type(error)(f"{type(op).__name__}({types}): {error}") from error
         self.op = op
         self.inputs = inputs
 

@@ -35,6 +35,9 @@ class InputSpec:
     `functions`: of the columns that it gives to a function as a frame has them, the least width at which integers of pandas' own
     dtypes give what float64 gives (0 for other columns; empty: there is none).
     `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
+    `signed`: of the columns with `integer_bits`, those whose unsigned integers it rejects, whatever their width.
+    `texts_only`: the columns of strings where it rejects a column of floats that are all NaN.
+    `dense_methods`: those that reject sparse matrices, where others take them.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
     """
 
@@ -59,6 +62,9 @@ class InputSpec:
     own_dtype: bool = False
     digits: tuple[int, ...] = ()
     functions: tuple[int, ...] = ()
+    signed: tuple[int, ...] = ()
+    texts_only: tuple[int, ...] = ()
+    dense_methods: tuple[str, ...] = ()
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

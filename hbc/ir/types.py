@@ -30,15 +30,19 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES: dict[np.dtype[Any], DType] = {dtype: name for name, dtype in NUMPY_DTYPES.items() if name != "str"}  # type: ignore[misc]
 
 
+class DTypeError(TypeError):
+    """A dtype of numpy that no tensor has."""
+
+
 def dtype_name(dtype: npt.DTypeLike) -> DType:
-    """The short name of a numpy dtype; every string dtype and `object` is `str`. Raises TypeError for others."""
+    """The short name of a numpy dtype; every string dtype and `object` is `str`. Raises DTypeError for others."""
     dtype = np.dtype(dtype)
     if dtype.kind in "UOT":
         return "str"
     try:
         return _NAMES[dtype.newbyteorder("=")]
     except KeyError:
-        raise TypeError(f"{dtype} has no tensor type; known are {', '.join(NUMPY_DTYPES)}") from None
+        raise DTypeError(f"{dtype} has no tensor type; known are {', '.join(NUMPY_DTYPES)}") from None
 
 
 @dataclass(frozen=True)

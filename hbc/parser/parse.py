@@ -186,6 +186,10 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
         own_dtype = any(_has_own_dtype(node, context.kept) for node in outcome)
         spec = replace(spec, float_entries=spec.float_entries or context.float_entries, own_dtype=own_dtype)
+        signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
+        only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
+        spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
+        spec = replace(spec, dense_methods=tuple(name for name, nodes in outputs.items() if set(nodes) & context.dense_only))
         bits = _by_column(context.integer_bits, inputs, current)
         narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)
         if any(narrow):
@@ -252,6 +256,12 @@ def _returns_text(model: Any) -> bool:
                 model = model.best_estimator_
 
 
+def _kept(dtype: np.dtype[Any], graph: Graph) -> str:
+    """The kind of a dtype of labels; "f16" for float16, which has no tensor type, where `predict` returns it (chains return float64)."""
+    half = dtype == np.float16 and "predict" in graph.outputs and graph.outputs["predict"][0].type.dtype == "f32"
+    return "f16" if half else dtype.kind
+
+
 def _has_own_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> bool:
     """Whether the source gives y in the dtype of the model's input: y has columns of it as they are, or says so (`in_dtype_of`)."""
     sources = [x for made, x in kept if made is y] or [y]
@@ -266,7 +276,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
             attributes[attribute] = value
     attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
-    if isinstance(classes, list) and {np.asarray(each).dtype.kind for each in classes} in ({"u"}, {"O"}):
+    if isinstance(classes, list) and {_kept(np.asarray(each).dtype, graph) for each in classes} in ({"u"}, {"O"}, {"f16"}):
         classes = np.concatenate(classes)  # of several targets, whose labels stand side by side
     dtypes = {}
     if (

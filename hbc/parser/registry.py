@@ -24,7 +24,7 @@ import numpy as np
 
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Input, Node
-from hbc.ir.types import N
+from hbc.ir.types import DTypeError, N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
@@ -222,6 +222,9 @@ class _Context:
     digits: list[Node | Frame] = field(default_factory=list)
     functions: dict[int, int] = field(default_factory=dict)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
+    signed: list[Node | Frame] = field(default_factory=list)
+    texts_only: list[Node | Frame] = field(default_factory=list)
+    dense_only: set[Node] = field(default_factory=set)
     rounds_sparse: bool = False
     widened: list[Node | Frame] = field(default_factory=list)
     narrow: list[Node | Frame] = field(default_factory=list)
@@ -289,6 +292,9 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
     except Refusal as refusal:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
+    except DTypeError as error:
+        culprit = Culprit(name, path, f"what it has learned is of another dtype: {error}.", "Fit it on float32 or float64.")
+        raise UnsupportedOperatorError(culprits=[culprit]) from error
     if isinstance(result, Frame):
         blocks = result.blocks()
         context.frames[blocks] = result
@@ -445,6 +451,23 @@ def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
     """Called by converters of estimators that compute in their input's own dtype, float16 included. Where x is the model's input,
     floats must be float32 or float64, and integers must have `integer_bits` to give what int64 gives."""
     _context.get().integer_bits.append((x, integer_bits))
+
+
+def integers_are_signed(x: Node | Frame) -> None:
+    """Called by converters of estimators that reject unsigned integers, beside `computed_in_own_dtype`. It counts as that does."""
+    _context.get().signed.append(x)
+
+
+def floats_are_no_strings(x: Node | Frame) -> None:
+    """Called by converters of estimators that fail for a column of floats where they were fitted on strings, also if all are NaN. It
+    counts where x is the model's input."""
+    _context.get().texts_only.append(x)
+
+
+def computed_of_dense_only(y: Node) -> Node:
+    """y, which the source does not compute of a sparse matrix of the model's input, though it does other methods."""
+    _context.get().dense_only.add(y)
+    return y
 
 
 def as_numbers(x: Node | Frame) -> Node:

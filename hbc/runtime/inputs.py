@@ -18,7 +18,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
 from hbc.runtime.items import read_items
 from hbc.runtime.sparse import is_sparse
-from hbc.runtime.values import coded_digits, converted, digits, floats, reject_dtype, reject_strings, strings
+from hbc.runtime.values import coded_digits, converted, digits, floats, reject_dtype, reject_numbers, reject_strings, strings
 
 RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
@@ -113,12 +113,7 @@ class Intake:
     def _dense(self, X: Any) -> Array:
         """A sparse matrix as the source takes it."""
         if not self.spec.sparse:
-            advice = (
-                "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
-                "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "
-                "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
-            )
-            raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
+            reject_sparse(X)
         if self.spec.float_entries and X.dtype not in (np.float32, np.float64):
             advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
             raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
@@ -147,6 +142,8 @@ class Intake:
             return self._from_numbers(array)
         if array.dtype.kind not in "OUT":
             reject_dtype(array.dtype, "X")
+        for i in self._functions:
+            self._require_as_float(i, array.dtype)
         columns: dict[int, Array] = {}
         matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
         if self.numbers and array.dtype.kind != "O":
@@ -201,6 +198,8 @@ class Intake:
         return array
 
     def _strings(self, column: int, values: Array) -> Array:
+        if values.dtype.kind == "f" and column in self.spec.texts_only:
+            reject_numbers(values.dtype, self._where(column))
         return strings(digits(values) if column in self.spec.digits else values, self._places[column])
 
     def _floats(self, column: int, values: Array) -> Array:
@@ -213,7 +212,8 @@ class Intake:
 
     def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:
         bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
-        if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or (dtype.kind == "u" and bits == 64):
+        unsigned = dtype.kind == "u" and (bits == 64 or column in self.spec.signed)
+        if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or unsigned:
             wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
             advice = (
                 "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: "
@@ -222,10 +222,11 @@ class Intake:
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
 
     def _require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
-        """Raise InvalidInputError for a dtype of pandas' own on which a function does not give what it gives of float64."""
+        """Raise InvalidInputError for Python objects or a dtype of pandas' own on which a function does not give what it gives of
+        float64."""
         fits = dtype.itemsize * 8 >= self.spec.functions[column] if dtype.kind in "iu" else dtype == np.float64
         if not fits:
-            found = f"a dtype of pandas' own, of {dtype}"
+            found = "Python objects" if dtype.kind == "O" else f"a dtype of pandas' own, of {dtype}"
             advice = "The source library's function computes in that dtype, or rejects it: cast the column, X.astype(float)."
             raise InvalidInputError(found=found, expected="numbers of numpy's dtypes", where=self._where(column), advice=advice)
 
@@ -413,6 +414,15 @@ class Intake:
 
     def _where(self, column: int) -> str:
         return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
+
+
+def reject_sparse(X: Any) -> NoReturn:
+    advice = (
+        "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
+        "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "
+        "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
+    )
+    raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
 
 
 def as_given(found: Any, X: Any) -> Any:

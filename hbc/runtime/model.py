@@ -29,7 +29,7 @@ from hbc.runtime import artifact, report, sparse
 from hbc.runtime.frames import make_frame
 from hbc.runtime.handle import Handle
 from hbc.runtime.host import Labels
-from hbc.runtime.inputs import Intake, as_given
+from hbc.runtime.inputs import Intake, as_given, reject_sparse
 from hbc.runtime.limits import Gate
 
 
@@ -253,8 +253,11 @@ class CompiledModel:
         return make_frame(output, X, compute, self._intake.positions)
 
     def _run_arrays(self, method: str, X: Any) -> Any:
-        if type(X) is not ndarray and not self._mixes_rows and sparse.is_sparse(X) and sparse.is_large(X):
-            return self._run_blocks(method, X)
+        if type(X) is not ndarray and sparse.is_sparse(X):
+            if method in self.spec.dense_methods:
+                reject_sparse(X)
+            if not self._mixes_rows and sparse.is_large(X):
+                return self._run_blocks(method, X)
         if self._sparse_class(method, X):
             return self._as_sparse(method, self._rows(method, X), X)
         return self._run_dense(method, X)

@@ -18,8 +18,7 @@ def strings(values: Array, where: str) -> Array:
     if values.dtype.kind != "O":
         if values.dtype.kind == "f" and np.isnan(values).all():
             return values.astype(object)  # a column of nothing but missing values has no better dtype
-        advice = "The model was fitted on strings there: convert the column with astype(str)."
-        raise InvalidInputError(found=f"numbers ({values.dtype})", expected="strings", where=where, advice=advice)
+        reject_numbers(values.dtype, where)
     items = values.tolist()
     others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
     if not others:
@@ -33,6 +32,11 @@ def strings(values: Array, where: str) -> Array:
         changed = values.copy() if changed is None else changed
         changed[row] = NA
     return values if changed is None else changed
+
+
+def reject_numbers(dtype: np.dtype[Any], where: str) -> NoReturn:
+    advice = "The model was fitted on strings there: convert the column with astype(str)."
+    raise InvalidInputError(found=f"numbers ({dtype})", expected="strings", where=where, advice=advice)
 
 
 def digits(values: Array) -> Array:

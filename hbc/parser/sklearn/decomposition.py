@@ -11,7 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.features import Standardize
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import Result, computed_of_dense_only, converts
 from hbc.parser.sklearn.common import checked, float_of, narrow_as_parameters, own_float, promote
 from hbc.parser.sklearn.linear import affine, float_type
 from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
@@ -49,7 +49,7 @@ def pca(m: Any, x: Node) -> Result:
     precision = _precision(m) if hasattr(m, "score_samples") else None
     if precision is not None:
         centred, (mean,) = promote(x, m.mean_)
-        outputs["score_samples"] = _log_likelihood(t.sub(centred, mean), precision)
+        outputs["score_samples"] = computed_of_dense_only(_log_likelihood(t.sub(centred, mean), precision))
     return outputs
 
 

@@ -29,6 +29,7 @@ from hbc.parser.registry import (
     computed_in_own_dtype,
     converts,
     describes,
+    floats_are_no_strings,
     none_is_not_nan,
     public_name,
     returns_without_rows,
@@ -96,7 +97,9 @@ class Encoder:
         self.m = m
         frame = as_frame(x)
         self.categories = [read_categories(np.asarray(c), frame.name(i)) for i, c in enumerate(m.categories_)]
-        frame.need_strings([i for i, c in enumerate(self.categories) if c.strings])
+        strings = [i for i, c in enumerate(self.categories) if c.strings]
+        frame.need_strings(strings)
+        floats_are_no_strings(frame.select(strings))
         self.groups = list(self._groups(frame))
 
     def _groups(self, frame: Frame) -> Iterable[Group]:

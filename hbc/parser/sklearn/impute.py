@@ -21,6 +21,7 @@ from hbc.parser.registry import (
     computed_in_own_dtype,
     converts,
     in_dtype_of,
+    integers_are_signed,
     public_name,
     transform_child,
 )
@@ -80,8 +81,8 @@ def _no_nan(m: Any, x: Node) -> Node:
 
 
 def _bits(fill: Array) -> int:
-    """The width of integers that hold what is filled in (bool is rejected by the source)."""
-    fits = [bits for bits in (8, 16, 32) if ((fill >= 0) & (fill < 1 << (bits - 1))).all()]
+    """The width of signed integers that hold what is filled in (bool is rejected by the source)."""
+    fits = [bits for bits in (8, 16, 32) if ((fill >= -(1 << (bits - 1))) & (fill < 1 << (bits - 1))).all()]
     return fits[0] if fits else 64
 
 
@@ -97,6 +98,8 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         x = own_float(as_numbers(x))
     else:
         computed_in_own_dtype(x, _bits(statistics[kept]))
+        if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (statistics[kept] >= 0).all():
+            integers_are_signed(x)
     given = x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
@@ -105,8 +108,11 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         x = rejected(m, x, f"this imputer was fitted on {m._fill_dtype}")
     mask = missing.mask(x)
     y = select_columns(x, kept.tolist())
-    with np.errstate(invalid="ignore"):
-        fill = statistics[kept].astype(m._fill_dtype).astype(dtype)
+    try:
+        with np.errstate(invalid="ignore"):
+            fill = statistics[kept].astype(m._fill_dtype).astype(dtype)
+    except OverflowError as error:
+        raise Refusal(f"its fill_value does not fit what it was fitted on, and its transform fails ({error}).") from None
     if not nan:
         y = t.where(select_columns(mask, kept.tolist()), t.constant(fill), y)
     elif x.type.is_float:

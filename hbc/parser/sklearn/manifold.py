@@ -24,6 +24,11 @@ def _near(m: Any, x: Node) -> Node:
     return checked(m, x, limit=float(np.sqrt(np.finfo(kind).max / m.n_features_in_)) / 4)
 
 
+FARTHEST, FARTHEST_F32 = 1e7, 1e3
+"""Of Isomap's rows from the training points, in the largest distance between these. The centering takes off the square of how far a
+row is, of whose last bits 1e7 times as many are left (1e3 of float32): 1e-9 and 1e-4 of the result. At 1e18 all of it is rounding."""
+
+
 @converts("sklearn.manifold.Isomap")
 def isomap(m: Any, x: Node) -> Result:
     """kernel_pca_ of -g² / 2, where g[n, j] = the least of the distances to row n's nearest training points plus theirs to point j along
@@ -41,7 +46,8 @@ def isomap(m: Any, x: Node) -> Result:
         onward = t.take(known.astype(NUMPY_DTYPES[common]), t.reshape(place, N), axis=0)
         ways.append(t.add(onward, t.cast(distance, common)))
     geodesic = t.cast(reduce(t.minimum, ways), "f32" if single else "f64")
-    return projected(m.kernel_pca_, checked(m.kernel_pca_, t.mul(t.mul(geodesic, geodesic), -0.5)))
+    farthest = (FARTHEST_F32 if single else FARTHEST) * float(np.max(known, initial=1e-30))
+    return projected(m.kernel_pca_, checked(m.kernel_pca_, t.mul(t.mul(geodesic, geodesic), -0.5), limit=farthest**2 / 2))
 
 
 LEAST_RIDGE = 1e-6

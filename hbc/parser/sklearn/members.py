@@ -91,10 +91,15 @@ def total(nodes: Sequence[Node]) -> Node:
 
 def constant_rows(x: Node | Frame, values: Array) -> Node:
     """[N, …]: the same values for every row of x."""
-    numbers = [i for i, dtype in enumerate(as_frame(x).dtypes) if dtype != "str"]
+    frame = as_frame(x)
+    if not len(frame):
+        raise Refusal(
+            "it was fitted on no columns at all.", "Give it a column of numbers, of which it reads how many rows there are."
+        )
+    numbers = [i for i, dtype in enumerate(frame.dtypes) if dtype != "str"]
     if not numbers:
         raise Refusal("it does not look at its input, which has strings alone.", "Give it a column of numbers.")
-    first = t.cast(as_frame(x).column(numbers[0]), "f64")
+    first = t.cast(frame.column(numbers[0]), "f64")
     never = t.reshape(t.less(first, first), N, *(1 for _ in values.shape))
     if values.dtype.kind in "OU":
         return t.take(values[None], t.reshape(t.cast(never, "i64"), N), axis=0)
