@@ -17,7 +17,7 @@ from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, fu
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.trees import tree_walk
-from hbc.compiler.tvm.vectors import broadcast, store, vector
+from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
 from hbc.ops.coupling import PairwiseCoupling
@@ -108,23 +108,18 @@ def _turned(f: Function, node: Node) -> None:
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
     if not f.dialect.llvm:
         return _row_by_row(f, node)
-    most = f.scratch(f.lanes, dtype)
-    store(most, broadcast(number(0, dtype), f.lanes), 0, f.lanes)
+    limit, large = number(TURNS, dtype), f.scratch(f.lanes, "i32")
+    store(large, broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
     with f.grid(shape) as index:
         with f.lane() as lane:
             f.store(node, flatten(index, shape), f.row(lane), turned(node.op, f.read(x, index, f.row(lane)), dtype, f.dialect))
         with f.lane() as lane:
-            size = tirx.abs(f.read(x, index, f.row(lane)))
-            T.buffer_store(most, tirx.Select(tirx.LT(most[lane], size), size, most[lane]), [lane])  # NaN is left out
-    half = f.lanes // 2
-    while half:
-        one, other = vector(most, 0, half), vector(most, half, half)
-        store(most, tirx.Select(tirx.LT(one, other), other, one), 0, half)
-        half //= 2
-    limit = number(TURNS, dtype)
-    with T.If(tirx.LT(limit, most[0])), T.Then(), f.each_row() as row, f.grid(shape) as index:
-        large = tirx.LT(limit, tirx.abs(f.read(x, index, row)))
-        f.store(node, flatten(index, shape), row, tirx.Select(large, f.value(node, index, row), f.read(node, index, row)))
+            beyond = tirx.LT(limit, tirx.abs(f.read(x, index, f.row(lane))))
+            T.buffer_store(large, tirx.bitwise_or(large[lane], tirx.Cast("int32", beyond)), [lane])
+    some = any_of(tirx.LT(broadcast(tirx.const(0, "int32"), f.lanes), vector(large, 0, f.lanes)), f.lanes)
+    with T.If(some), T.Then(), f.each_row() as row, f.grid(shape) as index:
+        beyond = tirx.LT(limit, tirx.abs(f.read(x, index, row)))
+        f.store(node, flatten(index, shape), row, tirx.Select(beyond, f.value(node, index, row), f.read(node, index, row)))
 
 
 def _power(f: Function, node: Node) -> None:

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, convert, larger, library, number, product
-from hbc.compiler.tvm.vectors import vector
+from hbc.compiler.tvm.vectors import any_of, vector
 from hbc.ir.graph import Node
 from hbc.ops.nearest import Distances, Smallest
 
@@ -273,8 +273,4 @@ def _in_order(f: Function, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO
 
 def _any_less(a: Any, b: Any, lanes: int, start: int = 0) -> Expr:
     """Whether any element of a buffer is less than the other's, which begin at `start`."""
-    less = tirx.LT(vector(a, 0, lanes), vector(b, start, lanes))
-    if lanes == 1:
-        return less
-    total = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", less))
-    return tirx.LT(tirx.const(0, "int32"), total)
+    return any_of(tirx.LT(vector(a, 0, lanes), vector(b, start, lanes)), lanes)

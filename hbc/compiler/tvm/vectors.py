@@ -36,6 +36,14 @@ def many(dtype: str, lanes: int) -> str:
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
+def any_of(conditions: Expr, lanes: int) -> Expr:
+    """Whether some lane's condition is true."""
+    if lanes == 1:
+        return conditions
+    count = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
+    return tirx.LT(tirx.const(0, "int32"), count)
+
+
 def permute(table: list[Expr], index: Expr) -> Expr:
     """table[index] for 64 bytes of indices, from a table of 64, 128 or 256 bytes in as many registers (AVX-512 VBMI)."""
     if len(table) == 1:
