@@ -168,9 +168,19 @@ class PandasTable(Table):
         if isinstance(held, np.ndarray):
             return held[place]  # type: ignore[no-any-return]
         held = held if held.ndim == 1 else held[place]
-        if type(held.dtype).__name__ == "StringDtype":
+        kind = type(held.dtype).__name__
+        if kind == "StringDtype":
             return _few_strings(held) if self.rows <= FEW_ROWS else np.asarray(held)
+        if kind == "CategoricalDtype" and _is_text(held.categories.dtype):
+            if self.rows <= FEW_CATEGORIES and min(held.codes.tolist(), default=0) >= 0:
+                return np.fromiter(map(held.__getitem__, range(self.rows)), object, self.rows)
+            return np.asarray(held)
         return np.asarray(held) if isinstance(held.dtype, np.dtype) else super().column(index)
+
+
+def _is_text(dtype: Any) -> bool:
+    """Whether pandas keeps strings so, or any objects."""
+    return dtype.kind == "O" and (isinstance(dtype, np.dtype) or type(dtype).__name__ == "StringDtype")
 
 
 def _few_strings(held: Any) -> Array:
@@ -278,6 +288,8 @@ NUMPY |= {"Float32": np.dtype("f4"), "Float64": np.dtype("f8"), "Boolean": np.dt
 
 FEW_ROWS = 64
 """Rows up to which a frame of polars is read row by row: there, both ways take the same time."""
+FEW_CATEGORIES = 16
+"""Rows up to which a column of pandas' categories is read row by row, 1.5 µs each: its own way takes 10 to 35, narwhals 200."""
 WORTH_CODES = 512
 """Rows from which on it takes less time to encode a column of strings than to look at them one by one: of few different ones a
 quarter, of 1,000 different ones as much."""
