@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from lightgbm import LGBMRegressor
 from scipy import sparse
@@ -37,8 +38,10 @@ from sklearn.preprocessing import (
     PolynomialFeatures,
     PowerTransformer,
     QuantileTransformer,
+    SplineTransformer,
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from xgboost import XGBClassifier
 
 import hbc
 from hbc.ir.rewrite import rewrite
@@ -196,6 +199,67 @@ def test_a_column_of_nan_for_one_of_strings(encoder: Any) -> None:
         model.transform(data)
     with pytest.raises(hbc.InvalidInputError, match=r"column 0 \('a'\): found numbers"):
         compiled.transform(data)
+
+
+def test_splines_of_flags_and_small_codes_are_floats() -> None:
+    """They were cast back to bool and int8."""
+    gaps = np.where(X > 0.5, np.nan, X)
+    for first in (MissingIndicator(features="all"), OrdinalEncoder(dtype=np.int8)):
+        model = make_pipeline(first, SplineTransformer(n_knots=3, degree=2)).fit(
+            gaps if isinstance(first, MissingIndicator) else X
+        )
+        data = gaps if isinstance(first, MissingIndicator) else X
+        np.testing.assert_allclose(hbc.convert(model, "numpy").transform(data), model.transform(data), atol=1e-15)
+
+
+@pytest.mark.parametrize("passed", [[("code", OneHotEncoder(), [0, 1])], [("same", "passthrough", [0, 1])]])
+def test_zeros_of_a_column_transformer_that_gives_arrays_are_no_missing_values(passed: Any) -> None:
+    """Its only block was made in a sparse matrix, in which XGBoost takes zeros for missing."""
+    whole = np.round(X[:, :2])
+    first = [] if isinstance(passed[0][1], OneHotEncoder) else [OneHotEncoder()]
+    steps = [*first, ColumnTransformer(passed, sparse_threshold=0), XGBClassifier(n_estimators=3)]
+    model = make_pipeline(*steps).fit(whole, Y)
+    np.testing.assert_allclose(hbc.convert(model, "numpy").predict_proba(whole), model.predict_proba(whole), rtol=1e-5)
+
+
+def test_strings_of_digits_are_no_numbers_to_what_keeps_objects() -> None:
+    whole = np.round(X[:, :2])
+    digits = whole.astype(str).astype(object)
+    for first in (SimpleImputer(strategy="constant"), OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)):
+        model = make_pipeline(first, LogisticRegression()).fit(whole, Y)
+        compiled = hbc.convert(model, "numpy")
+        objects = whole.astype(object)
+        np.testing.assert_allclose(compiled.predict_proba(objects), model.predict_proba(objects))
+        with pytest.raises(hbc.InvalidInputError, match="Python objects"):
+            compiled.predict_proba(digits)
+    imputer = hbc.convert(make_pipeline(SimpleImputer(strategy="constant")).fit(whole), "numpy")
+    with pytest.raises(hbc.InvalidInputError, match="Python objects"):  # the source gives them back
+        imputer.transform(whole.astype(object))
+
+
+@pytest.mark.parametrize("model", [MissingIndicator(features="all"), SimpleImputer(strategy="most_frequent")])
+def test_none_is_not_missing_where_nan_is(model: Any) -> None:
+    """In a frame of polars too, in a column of null."""
+    gaps = np.where(X[:, :2] > 0.5, np.nan, X[:, :2])
+    compiled = hbc.convert(model.fit(gaps), "numpy")
+    objects = gaps.astype(object)
+    objects[0, 0] = None
+    frame = pl.DataFrame({"a": [None, None], "b": [1.0, 2.0]})
+    flags = pl.DataFrame({"a": [True, None], "b": [1.0, 2.0]})
+    for data in (objects, frame, flags):
+        with pytest.raises(hbc.InvalidInputError, match="found None"):
+            compiled.transform(data)
+
+
+def test_an_encoder_of_one_category_that_it_drops() -> None:
+    """hbc.convert did not return: nobody reads the column, but it is checked."""
+    data = pd.DataFrame({"a": ["x"] * 4, "b": [1.0, 2.0, 3.0, 4.0]})
+    parts = [("drop", OneHotEncoder(drop="first", sparse_output=False), ["a"]), ("same", "passthrough", ["b"])]
+    model = ColumnTransformer(parts).fit(data)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.transform(data), model.transform(data))
+    with pytest.raises(hbc.InvalidInputError, match="found 'y' in column 'a'"):
+        compiled.transform(data.assign(a="y"))
 
 
 def test_a_model_of_no_columns_says_so() -> None:

@@ -36,6 +36,8 @@ class InputSpec:
     dtypes give what float64 gives (0 for other columns; empty: there is none).
     `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
     `signed`: of the columns with `integer_bits`, those whose unsigned integers it rejects, whatever their width.
+    `objects_stay`: 1 for columns of numbers whose Python objects it does not convert, so that strings are no numbers there, 2 where
+    they would come out again, 0 for other columns (empty: there is none).
     `texts_only`: the columns of strings where it rejects a column of floats that are all NaN.
     `dense_methods`: those that reject sparse matrices, where others take them.
     `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
@@ -63,6 +65,7 @@ class InputSpec:
     digits: tuple[int, ...] = ()
     functions: tuple[int, ...] = ()
     signed: tuple[int, ...] = ()
+    objects_stay: tuple[int, ...] = ()
     texts_only: tuple[int, ...] = ()
     dense_methods: tuple[str, ...] = ()
 

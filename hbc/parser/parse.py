@@ -144,6 +144,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
     """Parse for one dtype. Starts again when an encoder turns out to want strings, and once more to leave out unread columns."""
     strings: set[int] = set(spec.strings)
     unread: frozenset[int] = frozenset()
+    looked = False
     while True:
         current: Kinds = tuple("unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds))
         inputs, value = source_frame(spec, current)
@@ -152,6 +153,9 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
                 outputs = registry.convert(model, value)
         except StringsNeeded as needed:
             strings |= set(needed.columns)
+            unread -= set(
+                needed.columns
+            )  # an encoder may have one category alone, and drop it: its column is checked all the same
             continue
         output = frame_output(model, spec.n_features) if "transform" in outputs else None
         if output is None:
@@ -159,7 +163,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         else:
             outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
         graph = Graph(inputs, outputs).verify()
-        if context.columns_by_name and not unread:
+        if context.columns_by_name and not looked:
+            looked = True
             unread = _unread_columns(graph, current)
             if unread:
                 continue
@@ -188,6 +193,9 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         spec = replace(spec, float_entries=spec.float_entries or context.float_entries, own_dtype=own_dtype)
         signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
         only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
+        stay = [min(level, 1 + ("transform" in outputs)) for level in _by_column(context.objects_stay, inputs, current)]
+        if any(stay):
+            spec = replace(spec, objects_stay=tuple(map(max, stay, spec.objects_stay or stay)))
         spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
         spec = replace(spec, dense_methods=tuple(name for name, nodes in outputs.items() if set(nodes) & context.dense_only))
         bits = _by_column(context.integer_bits, inputs, current)

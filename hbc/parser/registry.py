@@ -223,6 +223,7 @@ class _Context:
     functions: dict[int, int] = field(default_factory=dict)
     integer_bits: list[tuple[Node | Frame, int]] = field(default_factory=list)
     signed: list[Node | Frame] = field(default_factory=list)
+    objects_stay: list[tuple[Node | Frame, int]] = field(default_factory=list)
     texts_only: list[Node | Frame] = field(default_factory=list)
     dense_only: set[Node] = field(default_factory=set)
     rounds_sparse: bool = False
@@ -456,6 +457,12 @@ def computed_in_own_dtype(x: Node | Frame, integer_bits: int) -> None:
 def integers_are_signed(x: Node | Frame) -> None:
     """Called by converters of estimators that reject unsigned integers, beside `computed_in_own_dtype`. It counts as that does."""
     _context.get().signed.append(x)
+
+
+def objects_stay_objects(x: Node | Frame, given_back: bool = False) -> None:
+    """Called by converters of estimators that do not make numbers of Python objects: strings of digits are rejected where x is the
+    model's input. `given_back`: they give objects for objects, which are all rejected where the model transforms."""
+    _context.get().objects_stay.append((x, 1 + given_back))
 
 
 def floats_are_no_strings(x: Node | Frame) -> None:

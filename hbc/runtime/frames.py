@@ -363,7 +363,9 @@ def _values(series: Any, where: str) -> Array:
         advice = "Convert the column to Int64 or Float64."
         raise InvalidInputError(found=f"integers of 128 bits ({series.dtype})", expected="numbers", where=where, advice=advice)
     values: Array = np.asarray(series.to_numpy())
-    if values.dtype == object and series.dtype == nw.Boolean:
+    if str(getattr(series.to_native(), "dtype", getattr(series.to_native(), "type", ""))) in ("Null", "null"):
+        return np.full(len(values), None, object)  # which is NaN to most, but not to all
+    if values.dtype == object and series.dtype == nw.Boolean and series.implementation.is_pandas_like():
         missing = np.asarray(series.is_null().to_numpy(), bool)
         values = np.array([np.nan if gone else value for gone, value in zip(missing, values, strict=True)], np.float64)
     if series.implementation.is_pandas_like() and values.dtype.kind in "fiub":

@@ -203,11 +203,16 @@ class Intake:
         return strings(digits(values) if column in self.spec.digits else values, self._places[column])
 
     def _floats(self, column: int, values: Array) -> Array:
-        if column in self.spec.none_apart and values.dtype.kind == "O" and None in values.tolist():
-            advice = (
-                "The encoder tells None from NaN, which was a category when it was fitted. Convert the column: X.astype(float)."
-            )
+        items = values.tolist() if values.dtype.kind == "O" else []
+        if column in self.spec.none_apart and None in items:
+            advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self._where(column), advice=advice)
+        stay = self.spec.objects_stay[column] if items and self.spec.objects_stay else 0
+        if stay > 1 or (stay and any(isinstance(item, str) for item in items)):
+            advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
+            raise InvalidInputError(
+                found="Python objects", expected="numbers of numpy's dtypes", where=self._where(column), advice=advice
+            )
         return floats(values, self._where(column))
 
     def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:

@@ -129,7 +129,8 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 def spline_transformer(m: Any, x: Node) -> Result:
     missing = m.handle_missing == "zeros"
     x = checked(m, x, allow_nan=missing, allow_inf=missing)
-    source, x = x.type.dtype, t.cast(own_number(x), "f64")
+    x = own_number(x)
+    source, x = x.type.dtype, t.cast(x, "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
     degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])
     outputs = splines if m.include_bias else splines - 1
@@ -148,7 +149,7 @@ def spline_transformer(m: Any, x: Node) -> Result:
     if missing:
         cells = t.reshape(y, "N", len(knots), outputs)
         y = t.reshape(t.where(t.reshape(t.isnan(x), "N", len(knots), 1), 0.0, cells), *y.type.shape)
-    return y if m.sparse_output or source == "i64" else t.cast(y, source)
+    return y if m.sparse_output else t.cast(y, source)
 
 
 def _wrapped(x: Node, first: Array, last: Array) -> Node:

@@ -31,6 +31,7 @@ from hbc.parser.registry import (
     describes,
     floats_are_no_strings,
     none_is_not_nan,
+    objects_stay_objects,
     public_name,
     returns_without_rows,
 )
@@ -115,6 +116,7 @@ class Encoder:
             kinds.setdefault((kind, dtype_name(compared)), []).append(i)
         for (kind, common), columns in kinds.items():
             if kind != "str":
+                objects_stay_objects(frame.select(columns))
                 none_is_not_nan(frame.select([i for i in columns if self.categories[i].nan >= 0]))
                 if getattr(self.m, "handle_unknown", "ignore") != "error":
                     computed_in_own_dtype(frame.select([i for i in columns if _loses_bool(self.categories[i])]), 8)

@@ -22,6 +22,8 @@ from hbc.parser.registry import (
     converts,
     in_dtype_of,
     integers_are_signed,
+    none_is_not_nan,
+    objects_stay_objects,
     public_name,
     transform_child,
 )
@@ -98,6 +100,9 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         x = own_float(as_numbers(x))
     else:
         computed_in_own_dtype(x, _bits(statistics[kept]))
+        objects_stay_objects(x, given_back=True)
+        if missing.nan:
+            none_is_not_nan(x)
         if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (statistics[kept] >= 0).all():
             integers_are_signed(x)
     given = x = as_numbers(x)
@@ -219,6 +224,9 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
             y = y if missing.nan else _no_nan(m, y)
         else:
             computed_in_own_dtype(y, 8)  # bool is rejected
+            objects_stay_objects(y)
+            if missing.nan:
+                none_is_not_nan(y)
             y = checked(m, y, allow_nan=missing.nan)
         mask = missing.mask(y)
         if error_on_new:

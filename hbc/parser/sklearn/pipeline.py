@@ -12,6 +12,7 @@ from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
 from hbc.parser.registry import (
     DESCRIPTIONS,
@@ -35,6 +36,7 @@ from hbc.parser.registry import (
 )
 from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.common import hstack
+from hbc.parser.sparsity import is_sparse
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",
@@ -191,7 +193,12 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
         indices = list(m._transformer_to_input_indices[name])
         if indices and not (isinstance(member, str) and member == "drop"):
             jobs.append((place, name, member, frame.select(indices)))
-    return _stacked(m, jobs)
+    stacked = _stacked(m, jobs)
+    if isinstance(stacked, Node) and is_sparse(stacked) and not m.sparse_output_:
+        return SelectColumns(np.arange(stacked.type.columns))(
+            stacked
+        )  # a value of its own, which is dense, unlike the only block
+    return stacked
 
 
 def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node | Frame:
