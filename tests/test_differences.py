@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from lightgbm import LGBMRegressor
 from scipy import sparse
@@ -239,16 +240,27 @@ def test_strings_of_digits_are_no_numbers_to_what_keeps_objects() -> None:
 
 @pytest.mark.parametrize("model", [MissingIndicator(features="all"), SimpleImputer(strategy="most_frequent")])
 def test_none_is_not_missing_where_nan_is(model: Any) -> None:
-    """In a frame of polars too, in a column of null."""
+    """In a table of pyarrow too, in a column of null; polars makes NaN of one."""
     gaps = np.where(X[:, :2] > 0.5, np.nan, X[:, :2])
     compiled = hbc.convert(model.fit(gaps), "numpy")
     objects = gaps.astype(object)
     objects[0, 0] = None
-    frame = pl.DataFrame({"a": [None, None], "b": [1.0, 2.0]})
+    frame = pa.table({"a": pa.nulls(2), "b": [1.0, 2.0]})
     flags = pl.DataFrame({"a": [True, None], "b": [1.0, 2.0]})
     for data in (objects, frame, flags):
         with pytest.raises(hbc.InvalidInputError, match="found None"):
             compiled.transform(data)
+
+
+def test_none_in_strings_that_go_through_a_frame_is_rejected() -> None:
+    """pandas makes NaN of what the imputer leaves as None."""
+    data = pd.DataFrame({"a": ["x", None, "y", np.nan] * 5}, dtype=object)
+    model = make_pipeline(SimpleImputer(strategy="constant"), OneHotEncoder(sparse_output=False)).set_output(transform="pandas")
+    compiled = hbc.convert(model.fit(data), "numpy")
+    np.testing.assert_array_equal(compiled.transform(data.iloc[2:4]), model.transform(data.iloc[2:4]))
+    assert model.transform(data.iloc[:2]).columns[-1] == "a_nan"
+    with pytest.raises(hbc.InvalidInputError, match="found None"):
+        compiled.transform(data)
 
 
 def test_an_encoder_of_one_category_that_it_drops() -> None:

@@ -363,7 +363,7 @@ def _values(series: Any, where: str) -> Array:
         advice = "Convert the column to Int64 or Float64."
         raise InvalidInputError(found=f"integers of 128 bits ({series.dtype})", expected="numbers", where=where, advice=advice)
     values: Array = np.asarray(series.to_numpy())
-    if str(getattr(series.to_native(), "dtype", getattr(series.to_native(), "type", ""))) in ("Null", "null"):
+    if series.implementation.is_pyarrow() and str(series.to_native().type) == "null":
         return np.full(len(values), None, object)  # which is NaN to most, but not to all
     if values.dtype == object and series.dtype == nw.Boolean and series.implementation.is_pandas_like():
         missing = np.asarray(series.is_null().to_numpy(), bool)

@@ -38,6 +38,23 @@ def rejected(m: Any, x: Node, reason: str) -> Node:
     )(x)
 
 
+def without_missing(m: Any, x: Node, none: bool = False) -> Node:
+    """Strings, where NaN among them (or None) is rejected; the other one is accepted."""
+    width = x.type.columns
+    return CheckValues(
+        public_name(type(m)),
+        allow_nan=True,
+        allow_inf=True,
+        min_rows=0,
+        values=np.zeros((width, 0), "<U1"),
+        counts=np.zeros(width, np.int64),
+        nan=np.full(width, not none),
+        none=np.full(width, none),
+        columns=tuple(f"column {i}" for i in range(width)),
+        allowed=False,
+    )(x)
+
+
 def as_float(x: Node) -> Node:
     """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64. float16 is rejected, in which (or in
     float64) the source computes."""

@@ -27,7 +27,7 @@ from hbc.parser.registry import (
     public_name,
     transform_child,
 )
-from hbc.parser.sklearn.common import as_float, checked, own_float, rejected
+from hbc.parser.sklearn.common import as_float, checked, own_float, rejected, without_missing
 
 
 @dataclass(frozen=True)
@@ -63,23 +63,6 @@ class Missing:
         except (OverflowError, TypeError):
             raise Refusal(f"missing_values={self.value!r} does not fit {dtype}.", "Use a number of the data's dtype.") from None
         return t.equal(t.cast(x, dtype_name(common)), t.constant(value))
-
-
-def _no_nan(m: Any, x: Node) -> Node:
-    """Strings, where the source rejects NaN among them (None is accepted)."""
-    width = x.type.columns
-    return CheckValues(
-        public_name(type(m)),
-        allow_nan=True,
-        allow_inf=True,
-        min_rows=0,
-        values=np.zeros((width, 0), "<U1"),
-        counts=np.zeros(width, np.int64),
-        nan=np.ones(width, bool),
-        none=np.zeros(width, bool),
-        columns=tuple(f"column {i}" for i in range(width)),
-        allowed=False,
-    )(x)
 
 
 def _bits(fill: Array) -> int:
@@ -141,7 +124,7 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
     frame.need_strings(range(len(frame)))
     x = checked(m, frame.matrix(strings=True), allow_nan=True, allow_inf=True)
     if not (missing.nan or missing.na):
-        x = _no_nan(m, x)
+        x = without_missing(m, x)
     x = select_columns(x, kept.tolist())
     return ImputeText(np.array(fill, dtype=np.str_))(missing.mask(x), x)
 
@@ -221,7 +204,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
         y = frame.select(columns).matrix(strings=True)
         if y.type.dtype == "str":
             y = checked(m, y, allow_nan=True, allow_inf=True)
-            y = y if missing.nan else _no_nan(m, y)
+            y = y if missing.nan else without_missing(m, y)
         else:
             computed_in_own_dtype(y, 8)  # bool is rejected
             objects_stay_objects(y)

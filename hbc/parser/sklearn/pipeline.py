@@ -35,7 +35,7 @@ from hbc.parser.registry import (
     transformed_child,
 )
 from hbc.parser.set_output import hands_on, keeps_parts_apart
-from hbc.parser.sklearn.common import hstack
+from hbc.parser.sklearn.common import hstack, without_missing
 from hbc.parser.sparsity import is_sparse
 
 PIPELINE, UNION, COLUMNS = (
@@ -76,6 +76,10 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
                 x = transformed_child(step, x, place)
                 if hands_on(step) == "polars":
                     given_as_polars(x)
+                elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
+                    x = without_missing(
+                        step, x, none=True
+                    )  # in a new frame, pandas makes NaN of it where the others are strings
             except UnsupportedOperatorError:
                 _survey(steps[i + 1 :])
                 raise
