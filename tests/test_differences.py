@@ -40,6 +40,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     QuantileTransformer,
     SplineTransformer,
+    StandardScaler,
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier
@@ -261,6 +262,25 @@ def test_none_in_strings_that_go_through_a_frame_is_rejected() -> None:
     assert model.transform(data.iloc[:2]).columns[-1] == "a_nan"
     with pytest.raises(hbc.InvalidInputError, match="found None"):
         compiled.transform(data)
+
+
+@pytest.mark.parametrize(
+    "first", [VarianceThreshold(), SimpleImputer(strategy="constant"), ColumnTransformer([("same", "passthrough", [0, 1])])]
+)
+def test_float32_of_a_frame_that_another_estimator_has_read_stays_float32(first: Any) -> None:
+    """A scaler makes float64 of a frame of polars, but not of the array that comes of it."""
+    frame = pl.DataFrame(X[:, :2].astype(np.float32), schema=["a", "b"])
+    model = make_pipeline(first, StandardScaler()).fit(frame)
+    found, expected = hbc.convert(model, "numpy").transform(frame), model.transform(frame)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, strict=True)
+
+
+@pytest.mark.parametrize("model", [ColumnTransformer([("same", "passthrough", [1, 0])]), VarianceThreshold()])
+def test_python_objects_that_come_out_again_are_rejected(model: Any) -> None:
+    compiled = hbc.convert(model.fit(X), "numpy")
+    assert model.transform(X.astype(object)).dtype == object
+    with pytest.raises(hbc.InvalidInputError, match="Python objects"):
+        compiled.transform(X.astype(object))
 
 
 def test_an_encoder_of_one_category_that_it_drops() -> None:

@@ -194,6 +194,10 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
         only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
         stay = [min(level, 1 + ("transform" in outputs)) for level in _by_column(context.objects_stay, inputs, current)]
+        origin = _origins(inputs, current)
+        for place in (place for node in outputs.get("transform", ()) for place in untouched(node) if place is not None):
+            if place in origin and place[0].type.dtype != "str":
+                stay[origin[place]] = 2
         if any(stay):
             spec = replace(spec, objects_stay=tuple(map(max, stay, spec.objects_stay or stay)))
         spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
@@ -209,13 +213,18 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         return spec, current, graph
 
 
-def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
-    """The largest number that converters gave to values that have their dtype from an input column; 0 for other columns."""
-    origin = {
+def _origins(inputs: Sequence[Node], kinds: Kinds) -> dict[tuple[Node, int], int]:
+    """The column of the model's input that each column of a graph input is."""
+    return {
         (node, i): column
         for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)
         for i, column in enumerate(columns)
     }
+
+
+def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
+    """The largest number that converters gave to values that have their dtype from an input column; 0 for other columns."""
+    origin = _origins(inputs, kinds)
     bits = [0] * len(kinds)
     for x, least in needs:
         for place in dtype_givers(x):

@@ -508,8 +508,15 @@ def read_from_frames(x: Node) -> Node:
     """x as `check_array(dtype=FLOAT_DTYPES)` reads it from a frame. It looks for float32 among the dtypes of pandas only: from any
     other library's frame it makes float64, of the caller's and of those that `set_output` makes between two estimators."""
     context = _context.get()
-    context.widened.append(x)
+    if not _is_computed(x, context.makers):
+        context.widened.append(x)
     return cast(x, "f64") if x.type.dtype == "f32" and _is_polars(x, context.polars) else x
+
+
+def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
+    """Whether another estimator has made x, which is then an array (but for `set_output`)."""
+    passes = isinstance(x.op, (Check, Concat, SelectColumns)) and bool(x.inputs)
+    return x in makers or (passes and all(_is_computed(source, makers) for source in x.inputs))
 
 
 def given_as_polars(x: Node | Frame) -> None:

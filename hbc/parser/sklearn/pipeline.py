@@ -198,10 +198,10 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
         if indices and not (isinstance(member, str) and member == "drop"):
             jobs.append((place, name, member, frame.select(indices)))
     stacked = _stacked(m, jobs)
-    if isinstance(stacked, Node) and is_sparse(stacked) and not m.sparse_output_:
-        return SelectColumns(np.arange(stacked.type.columns))(
-            stacked
-        )  # a value of its own, which is dense, unlike the only block
+    given = {column.node for column in frame.columns}
+    if isinstance(stacked, Node) and (stacked in given or (is_sparse(stacked) and not m.sparse_output_)):
+        # a value of its own: an array, unlike the frame that is given, and dense, unlike the only block
+        return SelectColumns(np.arange(stacked.type.columns))(stacked)
     return stacked
 
 
