@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -109,55 +110,75 @@ class HashedValues(Operator):
         return y
 
     def _places(self, x: Array) -> Array:
-        """i64[P, n]: where in `known` the hashes stand."""
-        hashes = chained(x, self.elements)
-        first, last = self.starts[:-1, None], self.starts[1:, None] - 1
-        places, slot, waiting = self._step(hashes, first, last, _home(hashes, first, len(self._table[1])))
-        rest = np.flatnonzero(waiting)  # few: what is met in a slot of another's
-        wanted, slot, flat = hashes.ravel()[rest], slot.ravel()[rest], places.reshape(-1)
-        first, last = (side[rest // len(x), 0] for side in (first, last))
+        """i32[P, n]: where in `known` the hashes stand, or their combination's end."""
+        table, hashes = self._table, chained(x, self.elements)
+        combination = np.arange(len(hashes))[:, None]
+        slot = table.home(hashes, combination)
+        places = table.slots.take(slot)
+        rest = np.flatnonzero(table.others(places, hashes, combination))  # few: what is met in a slot of another's
+        wanted, slot, combination, flat = hashes.ravel()[rest], slot.ravel()[rest], rest // len(x), places.reshape(-1)
         while len(rest):
-            found, slot, waiting = self._step(wanted, first, last, slot)
-            flat[rest] = found
-            rest, wanted, first, last, slot = (array[waiting] for array in (rest, wanted, first, last, slot))
+            slot = table.following(slot, combination)
+            flat[rest] = found = table.slots[slot]
+            waiting = table.others(found, wanted, combination)
+            rest, wanted, slot, combination = (array[waiting] for array in (rest, wanted, slot, combination))
         return places
 
-    def _step(self, hashes: Array, first: Array, last: Array, slot: Array) -> tuple[Array, Array, Array]:
-        """The places of those found in their slots (`last` for others), the next slots, and whether these have to be looked into."""
-        entries, slots = self._table
-        entry = slots.take(slot)
-        found = (entries.take(entry) == hashes) & (entry >= first) & (entry < last)
-        return np.where(found, entry, last), (slot + 1) & (len(slots) - 1), ~found & (entry != len(entries) - 1)
-
     @property
-    def _table(self) -> tuple[Array, Array]:
-        """What is known, and a hash table of it with open addressing: slots hold places in it, or that of its end."""
-        made: tuple[Array, Array] | None = self.__dict__.get("_made")
+    def _table(self) -> HashTable:
+        made: HashTable | None = self.__dict__.get("_made")
         if made is None:
-            made = self._filled()
+            made = HashTable.of(self.known.view(np.uint64), self.starts)
             object.__setattr__(self, "_made", made)
         return made
 
-    def _filled(self) -> tuple[Array, Array]:
-        counts, end = np.diff(self.starts), len(self.known)
-        entries = np.append(self.known, 0).view(np.uint64)
-        slots = np.full(1 << max(4 * end, 2).bit_length(), end, np.int32)  # at most a quarter is filled: most are found at once
-        first, last = (np.repeat(side, counts) for side in (self.starts[:-1], self.starts[1:] - 1))
-        waiting = np.flatnonzero(np.arange(end) < last)
-        slot = _home(entries[waiting], first[waiting], len(slots))
+
+@dataclass(frozen=True)
+class HashTable:
+    """What is known, by open addressing: a table of its own for each combination p, in slots[first[p] : first[p] + sizes[p]]. A slot holds
+    a place in `known`, or `end[p]`, which is the answer for what is not there, whatever `known` holds there. Against one table for all,
+    whose every entry had to be compared with the combination's bounds, 33 combinations of 50,000 rows take 40 ms instead of 54."""
+
+    known: Array
+    end: Array
+    slots: Array
+    first: Array
+    sizes: Array
+
+    @classmethod
+    def of(cls, known: Array, starts: Array) -> HashTable:
+        end, counts = starts[1:] - 1, np.diff(starts)
+        # At most an eighth is filled: of known hashes, one in twenty is met behind another.
+        sizes = 1 << np.array([int(8 * count).bit_length() for count in counts])
+        table = cls(known, end, np.repeat(end.astype(np.int32), sizes), np.cumsum(sizes) - sizes, sizes)
+        combination = np.repeat(np.arange(len(counts)), counts)
+        waiting = np.flatnonzero(np.arange(len(known)) < end[combination])
+        slot = table.home(known[waiting], combination[waiting])
         while len(waiting):
-            free = slots[slot] == end
-            slots[slot[free]] = waiting[free]
-            left = slots[slot] != waiting
-            waiting, slot = waiting[left], (slot[left] + 1) & (len(slots) - 1)
-        return entries, slots
+            free = table.slots[slot] == end[combination[waiting]]
+            table.slots[slot[free]] = waiting[free]
+            left = table.slots[slot] != waiting
+            waiting, slot = waiting[left], slot[left]
+            slot = table.following(slot, combination[waiting])
+        return table
 
+    def home(self, hashes: Array, combination: Array) -> Array:
+        """The slots in which hashes are looked for first."""
+        shifts = (64 - np.log2(self.sizes)).astype(np.uint64)
+        result: Array = ((hashes * K2) >> shifts[combination]).view(np.int64)
+        result += self.first[combination]
+        return result
 
-def _home(hashes: Array, first: Array, size: int) -> Array:
-    """The slot of `size`, a power of 2, in which each is looked for first: one hash has another for another combination."""
-    spread = (hashes ^ (first.astype(np.uint64) * MIX)) * K2
-    result: Array = (spread >> np.uint64(65 - size.bit_length())).view(np.int64)
-    return result
+    def following(self, slot: Array, combination: Array) -> Array:
+        first = self.first[combination]
+        result: Array = first + ((slot + 1 - first) & (self.sizes[combination] - 1))
+        return result
+
+    def others(self, places: Array, hashes: Array, combination: Array) -> Array:
+        """Whether these places are those of other hashes, so that the search goes on."""
+        result: Array = self.known.take(places) != hashes
+        result &= places != self.end[combination]
+        return result
 
 
 def chained(x: Array, elements: Array) -> Array:
