@@ -89,13 +89,14 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
     features = np.unique(op.feature[op.feature >= 0]).tolist()
     up = Upwards(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
     x = _narrow_codes(x, features, up)
-    tests = _Tests.of(op)
-    if len(tests.feature) > MOST_TESTS:
-        return None
     kept: set[int] = set()  # features read as they are
+    tests = None
     while True:
         chains = {feature: up.chain((x, feature))[: 1 if feature in kept else None] for feature in features}
         if not _is_worth_it(op, chains.values()):
+            return None
+        tests = tests or _Tests.of(op)
+        if len(tests.feature) > MOST_TESTS:
             return None
         cuts, guards = _cuts(tests, chains, up)
         if guards:
