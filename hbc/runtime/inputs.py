@@ -398,13 +398,15 @@ class Intake:
             if self.spec.ndim == 1:
                 arrays.append(np.ascontiguousarray(converted(columns[group[0]], dtype)))
                 continue
-            values = [column if (column := columns[i]).dtype == dtype else converted(column, dtype) for i in group]
-            if rows == 1:
-                block = np.concatenate(values)[None]  # half the time
-            else:
-                block = np.empty((rows, len(group)), dtype)
-                for j, column in enumerate(values):
-                    block[:, j] = column
+            given = [columns[i] for i in group]
+            if rows == 1 and not any(column.dtype.kind == "u" for column in given):  # which may be too large
+                with np.errstate(all="ignore"):  # all at once: 50 columns, of which 20 change, in 20 instead of 31 µs
+                    arrays.append(np.concatenate(given, dtype=dtype, casting="unsafe")[None])
+                continue
+            values = [column if column.dtype == dtype else converted(column, dtype) for column in given]
+            block = np.empty((rows, len(group)), dtype)
+            for j, column in enumerate(values):
+                block[:, j] = column
             arrays.append(block)
         return arrays
 
