@@ -168,6 +168,23 @@ def test_an_imputer_of_signed_integers_rejects_unsigned_ones(strategy: str, fill
         np.testing.assert_array_equal(found, expected, strict=True)
 
 
+def test_integers_of_any_width_where_only_nan_is_missing() -> None:
+    """There is nothing to fill in, whatever the fill_value: -1 made every narrow or unsigned integer be refused."""
+    model = SimpleImputer(strategy="constant", fill_value=-1).fit(X)
+    compiled = hbc.convert(model, "numpy")
+    whole = np.arange(8).reshape(2, 4)
+    with pytest.raises(ValueError, match="cannot be cast"):
+        model.transform(whole)
+    with pytest.raises(hbc.InvalidInputError, match="float64"):
+        compiled.transform(whole)
+    model = SimpleImputer(strategy="most_frequent").fit(-np.abs(whole))
+    compiled = hbc.convert(model, "numpy")
+    for dtype in (*NARROW[1:], np.uint32, np.int64):
+        np.testing.assert_array_equal(
+            compiled.transform(whole.astype(dtype)), model.transform(whole.astype(dtype)), strict=True
+        )
+
+
 def test_a_likelihood_of_a_sparse_matrix_is_rejected_where_its_projection_is_not() -> None:
     model, data = PCA(2).fit(X), sparse.csr_matrix(X)
     compiled = hbc.convert(model, "numpy")

@@ -82,11 +82,11 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m.strategy not in ("most_frequent", "constant"):
         x = own_float(as_numbers(x))
     else:
-        computed_in_own_dtype(x, _bits(statistics[kept]))
+        computed_in_own_dtype(x, 8 if missing.nan else _bits(statistics[kept]))  # no integer is NaN: nothing is filled in
         objects_stay_objects(x, given_back=True)
         if missing.nan:
             none_is_not_nan(x)
-        if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (statistics[kept] >= 0).all():
+        if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (missing.nan or (statistics[kept] >= 0).all()):
             integers_are_signed(x)
     given = x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
