@@ -3,7 +3,7 @@ vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm
 ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
 
 The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
-in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64, or fused; those of |x| > TURNS, whose reduction needs up to a
+in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64 or fused; those of |x| > TURNS, which need up to a
 thousand bits of π, are left to the C library. The polynomials are minimax, by Lawson's iteration or Remez's exchange in 50 digits.
 """
 
