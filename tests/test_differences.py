@@ -481,3 +481,10 @@ def test_rows_so_far_away_that_an_isomap_is_rounding_are_rejected() -> None:
     for data in (X[:4] * 1e18, X[:4].astype(np.float32) * 1e6):
         with pytest.raises(hbc.InvalidInputError, match="KernelPCA"):
             compiled.transform(data)
+
+
+def test_a_column_that_a_frame_gives_as_it_is_counts_as_read() -> None:
+    """The one column of its dtype: nothing reads that input, and the frame's third column nobody."""
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5, 6]})
+    model = ColumnTransformer([("same", "passthrough", ["a", "c"])]).set_output(transform="pandas").fit(frame)
+    pd.testing.assert_frame_equal(hbc.convert(model, "numpy", frame).transform(frame), model.transform(frame))

@@ -244,8 +244,9 @@ def _otherwise_read(graph: Graph, inputs: Sequence[Node], kinds: Kinds) -> set[i
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
-    """The input columns that no operator reads: the caller's values there are never looked at."""
-    read: set[tuple[Node, int]] = set()
+    """The input columns that no operator reads and no method gives: the caller's values there are never looked at."""
+    given = {node for group in graph.outputs.values() for node in group}
+    read: set[tuple[Node, int]] = {(source, i) for source in given & set(graph.inputs) for i in range(source.type.columns)}
     for node in graph.nodes:
         for source in node.inputs:
             if source in graph.inputs:
