@@ -127,7 +127,7 @@ def _power(f: Function, node: Node) -> None:
     dtype, shape = node.type.dtype, node.type.shape[1:]
     if not (f.dialect.llvm and f.dialect.fused):
         return _row_by_row(f, node)
-    parts = [f.scratch(f.lanes, "f64") for _ in range(2)]
+    parts = [f.scratch(f.lanes, "f64") for _ in range(2 if dtype == "f64" else 1)]
     with f.grid(shape) as index:
 
         def operands(lane: Expr) -> list[Expr]:
@@ -139,7 +139,7 @@ def _power(f: Function, node: Node) -> None:
                 T.buffer_store(part, exponent(x, y, dtype, f.dialect)[i], [lane])
         with f.lane() as lane:
             x, y = operands(lane)
-            f.store(node, flatten(index, shape), f.row(lane), raised(x, y, parts[0][lane], parts[1][lane], dtype, f.dialect))
+            f.store(node, flatten(index, shape), f.row(lane), raised(x, y, [part[lane] for part in parts], dtype, f.dialect))
 
 
 def _concat(f: Function, node: Node) -> None:

@@ -534,11 +534,11 @@ LONG_LOG = (
 """Of (ln((1+s) / (1-s)) - 2s - ⅔ s³) / s⁵ in s², to 2^-72."""
 
 
-def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> tuple[Expr, Expr]:
-    """y ln |x| in float64, for LLVM and a fused multiply-add: as rounded, and what that lacks. Two expressions, since TVM takes twice as
-    long for every few names in one: with `raised`, x^y took 27 s to compile."""
+def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> list[Expr]:
+    """y ln |x| in float64, for LLVM and a fused multiply-add: as rounded, and for float64 what that lacks. Two expressions, since TVM
+    takes twice as long for every few names in one: with `raised`, x^y took 27 s to compile."""
     parts = []
-    for lacks in (False, True):
+    for lacks in (False, True) if dtype == "f64" else (False,):
         c = Lines(FORMATS["f64"], dialect)
         px, py = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
         one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
@@ -548,7 +548,7 @@ def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> tuple[Expr, Expr
         if dtype == "f64":
             log, lacking = c.long_log(normal, lift)
         else:
-            log, lacking = c.name(c.log_parts(normal, lift)), zero
+            log = c.name(c.log_parts(normal, lift))
         # Of 0, ∞ and NaN.
         pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
         ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
@@ -562,15 +562,16 @@ def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> tuple[Expr, Expr
             parts.append(c.block(tirx.Select(finite, rest, zero)))
         else:
             parts.append(c.block(product))
-    return parts[0], parts[1]
+    return parts
 
 
-def raised(x: Expr, y: Expr, product: Expr, rest: Expr, dtype: str, dialect: Dialect) -> Expr:
+def raised(x: Expr, y: Expr, parts: Sequence[Expr], dtype: str, dialect: Dialect) -> Expr:
     """x^y, as in C, from the parts of `exponent`; that of float32 in float64."""
     c = Lines(FORMATS["f64"], dialect)
     x, y = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
     one, zero = c.real(1), c.real(0)
-    p, _, scale = c.exp_parts(c.between(*c.form.range, c.name(product)), c.name(rest))
+    product, *lacking = (c.name(part) for part in parts)
+    p, _, scale = c.exp_parts(c.between(*c.form.range, product), *lacking)
     value = c.name(scale(p))
     whole = tirx.EQ(tirx.floor(y), y)
     half = c.name(tirx.Mul(y, c.real(0.5)))
