@@ -13,14 +13,14 @@ from hbc.optimizer.enclosure import Range
 
 Decide = Callable[[Array], Array]
 """One number for each of P tests → whether it goes left: bool[P]."""
-WINDOWS = (0, *(1 << i for i in range(3, 18)))
+WINDOWS = (0, *(1 << i for i in range(3, 21)))
 """Floats on each side of a cut that are tried one by one: of ln x about 200 near x = 1e-3, and 30,000 near 1e300; 100,000 where the
 numbers of a column are some 1000 times as large as the cut and are added to something."""
-MOST_TRIED = 1 << 20
+MOST_TRIED = 1 << 21
 """Floats of all windows together; beyond, the widest windows are given up. Where the source calls the C library number by number, as for
-the normal quantile, they take about a second."""
-MOST_ODD = 4
-"""Floats on the wrong side of a cut."""
+the normal quantile, they take about two seconds."""
+MOST_ODD = 8
+"""Floats on the wrong side of a cut, or of all cuts of a column: a compare each for every row (5 in one of 20 columns of quantiles)."""
 AT_ONCE = 1 << 16
 """Floats of windows in one call of the function."""
 
