@@ -38,7 +38,6 @@ LIBRARIES = {
 }
 """Distribution → the extra that installs it. XGBoost's CPU build is another distribution of the same package."""
 
-EXPORTED = (".onnx", ".pt", ".so")
 WRITTEN = ".hbc, .onnx, .pt or .so"
 
 
@@ -69,16 +68,17 @@ def convert(
 
     A LightGBM or XGBoost file holds a Booster: `predict` returns what `Booster.predict` does, also where a classifier wrote it.
     """
+    from hbc.api import EXPORTS
     from hbc.parser.files import READERS, read_model
 
     suffix = output.suffix.lower()
     _require_new(output, model, {name for name in READERS if name != ".onnx"}, WRITTEN)
     if backend is None:
         backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
-    if suffix not in (".hbc", *EXPORTED):
+    if suffix not in (".hbc", *EXPORTS):
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}" if suffix else "no suffix", expected=WRITTEN)
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
-    if suffix in EXPORTED:
+    if suffix in EXPORTS:
         compiled.export(output)
     else:
         compiled.save(output)
@@ -127,6 +127,7 @@ def tune(
 
     Example: `hbc tune model.txt --rows 1,1000,100000 -o model.hbc`
     """
+    from hbc.api import EXPORTS
     from hbc.parser.files import READERS, read_model
 
     try:
@@ -138,7 +139,7 @@ def tune(
             f"--rows: found {rows!r}, expected positive whole numbers with commas between them, such as 1,1000,100000"
         )
     if output is not None:
-        _require_new(output, model, {*EXPORTED, *READERS}, "a name for a saved model, such as model.hbc")
+        _require_new(output, model, {*EXPORTS, *READERS}, "a name for a saved model, such as model.hbc")
     if model.suffix.lower() in READERS:
         found = hbc.tune(read_model(model, trust), counts, backend=backend or "tvm", device=device or "cpu")
     else:

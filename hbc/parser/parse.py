@@ -153,9 +153,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
                 outputs = registry.convert(model, value)
         except StringsNeeded as needed:
             strings |= set(needed.columns)
-            unread -= set(
-                needed.columns
-            )  # an encoder may have one category alone, and drop it: its column is checked all the same
+            # An encoder may have one category alone, and drop it: its column is checked all the same.
+            unread -= set(needed.columns)
             continue
         output = frame_output(model, spec.n_features) if "transform" in outputs else None
         if output is None:

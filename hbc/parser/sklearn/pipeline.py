@@ -77,9 +77,8 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
                 if hands_on(step) == "polars":
                     given_as_polars(x)
                 elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
-                    x = without_missing(
-                        step, x, none=True
-                    )  # in a new frame, pandas makes NaN of it where the others are strings
+                    # In a new frame, pandas makes NaN of None where the others are strings.
+                    x = without_missing(step, x, none=True)
             except UnsupportedOperatorError:
                 _survey(steps[i + 1 :])
                 raise
