@@ -159,7 +159,8 @@ class TvmExecutable:
     def kernel(self, method: str, bounded: bool = False, missing: bool = False) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded) not in self._kernels:
-            plan = make_plan(self.graph.outputs[method], self.options.block, flatten=not self.machine.cuda)
+            register = 0 if self.machine.cuda else 512 if self.machine.dialect.wide else 256
+            plan = make_plan(self.graph.outputs[method], self.options.block, flatten=not self.machine.cuda, register=register)
             tested = bounded and bool(plan.inputs)
             kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
             self._kernels[method, bounded] = kernel

@@ -10,8 +10,10 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm import coupling, nearest, transpose
+from hbc.compiler.tvm.along_rows import row_dot
 from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
+from hbc.compiler.tvm.dots import RowDot
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
@@ -401,6 +403,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.BlockMatMul: _block_matmul,
     tensor.TakeAlong: _take_along,
     columns.Rank: _rank,
+    RowDot: row_dot,
     Distances: nearest.distances,
     Smallest: nearest.smallest,
     PairwiseCoupling: coupling.coupling,

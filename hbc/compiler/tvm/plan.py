@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from hbc.compiler.tvm.dots import RowDot, along_rows
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
@@ -123,12 +124,15 @@ class Plan:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool = False) -> Plan:
-    """Decide for every node that the outputs need. block: rows, if not those that suit the caches. flatten: see Plan.row."""
+def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0) -> Plan:
+    """Decide for every node that the outputs need. block: rows, if not those that suit the caches. flatten: see Plan.row.
+    register: bits of one that holds a vector; 0 where rows are computed one by one."""
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
     row = _row(outputs) if flatten else None
     outputs = flat(outputs) if row is not None else outputs
+    if register:
+        outputs = rewrite(Graph((), {"": tuple(outputs)}), along_rows(register, COSTLY)).outputs[""]
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
@@ -226,9 +230,9 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return False
     if not isinstance(op, (*ELEMENTWISE, Input, Never)) or isinstance(op, COSTLY):
         return True
-    users = readers[node]
-    if len(users) > 1:
-        return True
+    users = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]  # it reads the caller's rows itself
+    if len(users) != 1:
+        return bool(users)
     reader = users[0]
     while is_view(reader) and reader not in outputs:
         # What a view reads is read by the reader of the view, perhaps repeatedly.
@@ -334,9 +338,10 @@ def _columns_read(
     """The columns of an input matrix of which only chosen ones are read; None where all are."""
     if not isinstance(node.op, Input) or node in outputs or len(node.type.shape) != 2:
         return None
-    if not all(is_view(reader) and isinstance(reader.op, tensor.Take) for reader in readers[node]):
+    takes = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]
+    if not takes or not all(is_view(reader) and isinstance(reader.op, tensor.Take) for reader in takes):
         return None
-    return np.unique(np.concatenate([constants[reader.inputs[1]].reshape(-1) for reader in readers[node]]))
+    return np.unique(np.concatenate([constants[reader.inputs[1]].reshape(-1) for reader in takes]))
 
 
 def _allocate(
