@@ -59,7 +59,7 @@ def _is_infinite(node: Node) -> Array | bool:
         case Constant():
             return True
         case Distances(points):
-            return ~np.isfinite(points).all(axis=1)
+            return np.asarray(~np.isfinite(points).all(axis=1))
     return False
 
 
