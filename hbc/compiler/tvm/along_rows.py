@@ -76,18 +76,19 @@ def _partial_sums(f: Function, op: RowDot, terms: list[tuple[Term, Added]], k: E
 
 def _added(f: Function, term: Term, dtype: str) -> Added:
     weights, size = f.own(term.weights, dtype), term.positions.size
-    kept, value = f.own(term.kept, "bool"), term.value
+    kept, value = f.own(term.kept, "i8"), term.value
     # Of a condition the weight is added or not.
     chosen = isinstance(value.op, tensor.Cast) and value.inputs[0].type.dtype == "bool"
     element_of = _along(f, value.inputs[0] if chosen else value, term.positions)
 
     def added(total: Expr, k: Expr, place: Expr, x: Expr, masked: bool) -> Expr:
         weight, y = f.constant(weights, dtype, k * size + place), element_of(place, x)
+        # `0 < kept` rather than `kept != 0`, which LLVM turns round: then it finds no instruction that adds under a mask.
+        here = tirx.LT(tirx.const(0, "int8"), f.constant(kept, "i8", place)) if masked else None
         if chosen:
-            y = tirx.And(y, f.constant(kept, "bool", place)) if masked else y
-            return tirx.Select(y, tirx.Add(total, weight), total)
+            return tirx.Select(y if here is None else tirx.And(y, here), tirx.Add(total, weight), total)
         result = fused(y, weight, total, dtype, f.dialect)
-        return tirx.Select(f.constant(kept, "bool", place), result, total) if masked else result
+        return result if here is None else tirx.Select(here, result, total)
 
     return added
 
