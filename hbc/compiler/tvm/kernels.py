@@ -18,6 +18,7 @@ from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, n
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
+from hbc.compiler.tvm.search import rank
 from hbc.compiler.tvm.trees import tree_walk
 from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
@@ -26,9 +27,6 @@ from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
-LINEAR_RANK = (
-    256  # bytes of edges up to which counting all of them is faster than a binary search (4 columns of 43: 1.9 to 3.8 ns)
-)
 PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
 SHORT_SUM = 16
 """Terms of a product's element that stay one expression: the memory of a tile takes a call for every vector of rows (4 × 4 elements of
@@ -348,39 +346,6 @@ def _take_along(f: Function, node: Node) -> None:
         f.store(node, index[0], row, f.read(x, [place], row))
 
 
-def _rank(f: Function, node: Node) -> None:
-    op, (x,) = node.op, node.inputs
-    assert isinstance(op, columns.Rank)
-    width, count = op.edges.shape
-    dtype = x.type.dtype
-    if op.edges[:1].nbytes <= LINEAR_RANK:
-        with f.grid([width]) as (column,):
-            total = f.scratch(f.lanes, "i32")
-            with f.lane() as lane:
-                T.buffer_store(total, tirx.const(0, "int32"), [lane])
-            with f.repeat(count) as k, f.lane() as lane:
-                edge = f.constant(op.edges, dtype, column * count + k)
-                below = tirx.Cast("int32", tirx.LT(edge, f.read(x, [column], f.row(lane))))
-                T.buffer_store(total, total[lane] + below, [lane])
-            with f.lane() as lane:
-                f.store(node, column, f.row(lane), total[lane])
-        return
-    levels = count.bit_length()
-    largest = np.inf if x.type.is_float else np.iinfo(op.edges.dtype).max
-    padded = np.full((width, (1 << levels) - 1), largest, op.edges.dtype)
-    padded[:, :count] = op.edges
-    edges = f.own(padded, dtype)
-    with f.each_row() as row, f.grid([width]) as (column,):
-        value, place = f.scratch(1, dtype), f.scratch(1, "i64")
-        T.buffer_store(value, f.read(x, [column], row), [0])
-        T.buffer_store(place, tirx.const(0, "int64"), [0])
-        for level in reversed(range(levels)):
-            half = 1 << level
-            edge = f.constant(edges, dtype, column * padded.shape[1] + place[0] + (half - 1))
-            T.buffer_store(place, place[0] + tirx.Cast("int64", tirx.LT(edge, value[0])) * half, [0])
-        f.store(node, column, row, tirx.Cast("int32", place[0]))
-
-
 def _trees(f: Function, node: Node) -> None:
     """A scan where it was asked for and is exact enough; leaf numbers and exact sums are always walked for."""
     op = node.op
@@ -402,7 +367,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.MatMul: _matmul,
     tensor.BlockMatMul: _block_matmul,
     tensor.TakeAlong: _take_along,
-    columns.Rank: _rank,
+    columns.Rank: rank,
     RowDot: row_dot,
     Distances: nearest.distances,
     Smallest: nearest.smallest,

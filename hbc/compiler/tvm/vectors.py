@@ -57,3 +57,23 @@ def permute(table: list[Expr], index: Expr) -> Expr:
 def as_signed(bytes_: Expr, lanes: int) -> Expr:
     """The same bits as signed bytes."""
     return tirx.reinterpret(many("int8", lanes), bytes_)
+
+
+REGISTER_TABLES = {"f32": ("sf", "ps"), "f64": ("df", "pd"), "i32": ("si", "d"), "i64": ("di", "q")}
+"""The dtypes whose tables AVX-512 looks up in registers, as its instructions for one register and for two are called."""
+
+
+def look_up(table: list[Expr], index: Expr, dtype: str) -> Expr:
+    """table[index] for a register of indices, integers as wide as the elements, from a table in 2^k registers; of larger indices the
+    lower bits count (AVX-512)."""
+    one, two = REGISTER_TABLES[dtype]
+    lanes = 512 // int(dtype[1:])
+    result = f"{'float' if dtype[0] == 'f' else 'int'}{dtype[1:]}x{lanes}"
+    if len(table) == 1:
+        return tirx.call_llvm_pure_intrin(result, f"llvm.x86.avx512.permvar.{one}.512", table[0], index)
+    if len(table) == 2:
+        return tirx.call_llvm_pure_intrin(result, f"llvm.x86.avx512.vpermi2var.{two}.512", table[0], index, table[1])
+    half = len(table) // 2
+    bit, zero = (tirx.Broadcast(tirx.const(value, f"int{dtype[1:]}"), lanes) for value in (half * lanes, 0))
+    lower = tirx.EQ(tirx.bitwise_and(index, bit), zero)
+    return tirx.Select(lower, look_up(table[:half], index, dtype), look_up(table[half:], index, dtype))
