@@ -43,7 +43,7 @@ from hbc.ir.signature import Kinds, Sample
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.sound import require_sound
 from hbc.optimizer import tuned
-from hbc.optimizer.checks import input_limits, looser_limits
+from hbc.optimizer.checks import input_limits, looser_limits, lower_accepted
 from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.strategy import worth_measuring
@@ -293,7 +293,9 @@ class Builder:
         strategy = self.strategy if self.choice is None else self.choice.strategy
         optimized = optimize(graph, self.compiler, self.effective, strategy, self.note)
         launches = _launches(optimized.graph, self.compiler)
-        return Plan(optimized.graph, optimized.records, input_limits(graph), looser_limits(graph), launches)
+        limits = lower_accepted(input_limits(graph), self.compiler)
+        looser = {method: lower_accepted(limits, self.compiler) for method, limits in looser_limits(graph).items()}
+        return Plan(optimized.graph, optimized.records, limits, looser, launches)
 
     def compile(self, plan: Plan) -> Executable:
         compiler = self.compiler

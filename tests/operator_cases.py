@@ -20,7 +20,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
 from hbc.ops.categories import HashedValues, HashText, chained
 from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
-from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.factors import Barycentre, CoordinateDescent
@@ -326,6 +326,10 @@ def _edges(dtype: str) -> Array:
 
 CASES["Rank"] = [(Rank(_edges(dtype)), [rows(dtype, 3)]) for dtype in ("f32", "f64", "i64")]
 CASES["Rank"] += [(Rank(np.full((3, 1), 0.0)), [rows("f64", 3)]), (Rank(np.zeros((2, 0))), [rows("f64", 2)])]
+CASES["TakeByColumn"] = [
+    (TakeByColumn(rows(dtype, 5)[:7].T.copy()), [indices(index, 7, 5)])
+    for dtype, index in (("f64", "i32"), ("f32", "i64"), ("i64", "i32"), ("bool", "i32"))
+]
 CASES["Categorize"] = [
     (Categorize(np.array([3.0, -1.0, 0.0, np.inf]), nan=7, unknown=9), [rows("f64", 1).round()]),
     (Categorize(np.array([], np.float32), nan=1), [rows("f32", 1)]),

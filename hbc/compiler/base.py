@@ -48,11 +48,12 @@ Direct = Callable[..., Array | None]
 class DirectExecutable(Protocol):
     """An executable with a shorter way than `run` for methods of one input and one output."""
 
-    def direct(self, method: str, bound: float | None, missing: bool = False) -> Direct | None:
+    def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """A function for a C-contiguous, aligned, writeable array of the input's dtype and shape, and the number of its rows
         (at least one). It returns the result, in new memory or in `out`: an array with that property, of the result's dtype and shape.
         With a bound it returns None, having computed nothing of use, if the sum of the squares of the array, or of some of its rows,
-        is not at most that (`missing`: of its numbers, NaN being none). None where there is no such way."""
+        is not at most that (`missing`: of its numbers, NaN being none), or if one of the bools is false that the graphs `accepted`
+        (of supported operators, on the same input) compute. None where there is no such way."""
         ...
 
     def prepared(self, array: Array) -> Any:

@@ -149,12 +149,14 @@ GUARDED_ROWS = 4096
 class Guard:
     """A requirement on a value inside the graph: `graph` computes it from the same inputs in numpy, as its one output "value",
     and `require` raises InvalidInputError for what the source library would reject. Inputs up to the magnitude `safe` need no test.
-    `whole`: it is a requirement on all rows together."""
+    `whole`: it is a requirement on all rows together. `accepted` computes bool from the same inputs, as its one output "accepted": where
+    all are true, `require` raises nothing. None: no backend's operators say so."""
 
     graph: Graph
     require: Callable[[Array], None]
     safe: float = 0.0
     whole: bool = False
+    accepted: Graph | None = None
 
     def test(self, arrays: Sequence[Array]) -> None:
         if self.harmless(arrays):

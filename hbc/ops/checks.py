@@ -15,7 +15,9 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
-from hbc.ir.types import Array, TensorType, type_of
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
+from hbc.ops import tensor as t
+from hbc.ops.columns import among
 from hbc.ops.hashed import Known, known
 
 
@@ -75,6 +77,11 @@ class Check(Operator):
                 expected=f"what {self.owner.rpartition('.')[2]} accepts",
             )
 
+    def accepts(self, x: Node) -> Node | None:
+        """Whether `require` raises nothing for a number, whatever stands beside it: bool of x's shape, false where that is not certain.
+        None: it cannot be said by operators of a backend."""
+        return None
+
 
 @operator
 class CheckLeast(Check):
@@ -94,6 +101,14 @@ class CheckLeast(Check):
                 found=f"{x[rejected][0]}",
                 expected=f"numbers {'above' if self.exclusive else 'of at least'} {self.least:g} for {self.owner.rpartition('.')[2]}",
             )
+
+    def accepts(self, x: Node) -> Node | None:
+        if not x.type.is_float or -self.least > self.limit:
+            return None
+        dtype = NUMPY_DTYPES[x.type.dtype].type
+        most = dtype(min(self.limit, np.inf if self.allow_inf else float(np.finfo(dtype).max)))
+        compare = t.less if self.exclusive else t.less_equal
+        return t.logical_and(compare(dtype(self.least), x), t.less_equal(x, most))
 
 
 @operator
@@ -139,6 +154,14 @@ class CheckValues(Check):
                 found=f"{rejected.tolist()[0]!r} in {self.columns[j]}",
                 expected=f"{what} when {self.owner.rpartition('.')[2]} was fitted",
             )
+
+    def accepts(self, x: Node) -> Node | None:
+        if x.type.dtype not in ("f32", "f64", "i32", "i64") or not self.counts.all():
+            return None
+        found = among(x, self.values, self.counts)
+        if self.nan.any() and x.type.is_float:
+            found = t.logical_or(found, t.logical_and(t.isnan(x), t.constant(self.nan)))
+        return found if self.allowed else t.logical_not(found)
 
     def _rejected(self, x: Array) -> Iterator[tuple[int, Array]]:
         """The columns that have such values, and these."""
@@ -195,6 +218,9 @@ class CheckNotAll(CheckValues):
                 found="rows in which every value is missing",
                 expected=f"some value, since {owner} does not iterate over a batch that has none",
             )
+
+    def accepts(self, x: Node) -> None:
+        return None
 
 
 @operator

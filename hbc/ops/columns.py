@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, always, operator
+from hbc.ir.graph import Node, Operator, always, has_nan, operator
 from hbc.ir.rows import Rows
 from hbc.ir.texts import Texts
-from hbc.ir.types import Array, TensorType
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
 
 ABSENT = np.iinfo(np.int64).min
@@ -80,6 +80,42 @@ class Rank(Operator):
     def lower(self, x: Node) -> Node:
         below = t.less(self.edges, t.reshape(x, *x.type.shape, 1))
         return t.sum_(t.cast(below, "i32"), axis=2)
+
+
+@operator
+class TakeByColumn(Operator):
+    """y[N, F] = table[F, x[N, F]]; x are i32 or i64 from 0 to the table's width - 1."""
+
+    table: Array
+
+    columnwise = True
+    removes_missing = True
+    jumps = True
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.table)
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.dtype not in ("i32", "i64") or self.table.ndim != 2 or x.columns != len(self.table):
+            raise TypeError(f"the operand must be places in {len(self.table)} columns")
+        return x.with_dtype(t.constant(self.table).type.dtype)
+
+    def evaluate(self, x: Array) -> Array:
+        return self.table[np.arange(len(self.table)), x]
+
+    def lower(self, x: Node) -> Node:
+        starts = np.arange(0, self.table.size, self.table.shape[1]).astype(NUMPY_DTYPES[x.type.dtype])
+        return t.take(self.table.ravel(), t.add(x, starts), axis=0)
+
+
+def among(x: Node, values: Array, counts: Array) -> Node:
+    """Whether x[N, F] is one of values[F, :counts[F]], ascending numbers of x's dtype of which every column has one; NaN is none."""
+    inside = np.arange(values.shape[1]) < counts[:, None]
+    largest = np.inf if x.type.is_float else np.iinfo(values.dtype).max
+    last = values[np.arange(len(values)), counts - 1]
+    candidates = np.append(np.where(inside, values, last[:, None]), last[:, None], axis=1)
+    return t.equal(TakeByColumn(candidates)(Rank(np.where(inside, values, largest).astype(values.dtype))(x)), x)
 
 
 @operator

@@ -15,7 +15,7 @@ from hbc.ir.graph import Node, Operator, all_finite, always, at_least_one, has_n
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, dtype_name, type_of
 from hbc.ops import tensor as t
-from hbc.ops.columns import Rank
+from hbc.ops.columns import Rank, TakeByColumn
 
 
 def _require(condition: bool, message: str) -> None:
@@ -447,14 +447,16 @@ class Lookup(Operator):
         span = None if self.complete else self._span()
         if span is not None and x.type.dtype in ("i32", "i64", "f32", "f64"):
             return self._taken(x, *span)
-        # A category's place is found by counting the smaller ones; then two look-ups a value, however many categories there are.
-        width = self.categories.shape[1]
-        place = t.minimum(Rank(self.categories)(x), width - 1)
-        place = t.add(place, np.arange(0, width * x.type.columns, width, dtype=np.int32))
-        y = t.take(self.codes.ravel(), place, axis=0)
+        # A category's place is found by counting the smaller ones; then two look-ups a value, however many categories there are. What is
+        # above all categories is looked up behind them.
+        place, last = Rank(self.categories)(x), self.codes[:, -1:]
+        if np.array_equal(self.codes, np.minimum(np.arange(self.codes.shape[1]), last)):  # the places themselves, nearly always
+            y = t.cast(t.minimum(place, last[:, 0].astype(np.int32)), type_of(self.codes).dtype)
+        else:
+            y = TakeByColumn(np.append(self.codes, last, axis=1))(place)
         if not self.complete:
-            found = t.equal(t.take(self.categories.ravel(), place, axis=0), x)
-            y = t.where(found, y, t.constant(self.unknown))
+            found = TakeByColumn(np.append(self.categories, self.categories[:, -1:], axis=1))(place)
+            y = t.where(t.equal(found, x), y, t.constant(self.unknown))
         return t.where(t.isnan(x), t.constant(self.missing), y) if x.type.is_float else y
 
     def _span(self) -> tuple[Array, Array] | None:

@@ -9,7 +9,7 @@ from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
-from hbc.ops.columns import Categorize, Rank, SelectColumns
+from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.curves import BSplines
 from hbc.ops.features import Lookup, Polynomial
 from hbc.ops.nearest import Scatter, Smallest
@@ -49,6 +49,8 @@ def _require_indices(node: Node, operands: list[Span]) -> None:
             _require_span(operands[1], int(size) - 1)
         case t.TakeAlong():
             _require_span(operands[1], node.inputs[0].type.columns - 1)
+        case TakeByColumn(table):
+            _require_span(operands[0], table.shape[1] - 1)
         case Scatter(width):
             _require_span(operands[0], width - 1)
         case Polynomial(terms):
@@ -126,6 +128,8 @@ def _span(node: Node, operands: list[Span]) -> Span:
             return _of(np.array([nan, none, unknown]), np.arange(len(categories)))
         case Lookup(_, codes, unknown, missing):
             return _of(codes, unknown, missing)
+        case TakeByColumn(table):
+            return _of(table)
         case TreeEnsemble() as op:
             return _of(op.leaf_ids)
         case CheckValues() as op if op.allowed and op.values.dtype.kind in "iu":

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbc.ir.graph import Graph, Node
+from hbc.compiler.base import Compiler
+from hbc.ir.graph import Constant, Graph, Input, Node, topological
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.checks import Check, CheckAgreed, CheckLeast, CheckValues, CheckWhole
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.tensor import Cast, Concat
 from hbc.optimizer.bounds import safe_magnitude
+from hbc.optimizer.lower import Lower
 
 Origin = frozenset[tuple[Node, int]]
 
@@ -57,7 +59,7 @@ def input_limits(graph: Graph) -> Limits:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates
             safe = safe_magnitude(value, check.limit) if only_large else 0.0
-            guards.append(Guard(value, check.require, safe, check.whole))
+            guards.append(Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs)))
             traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]
@@ -110,6 +112,28 @@ def _is_met(check: Check, x: Node) -> bool:
     while isinstance(x.op, (Cast, Check, SelectColumns)) or getattr(x.op, "keeps_sign", False):
         x = x.inputs[0]
     return bool(getattr(x.op, "non_negative", False))
+
+
+def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
+    """See Guard: of what the caller's numbers are taken for, not of what is computed from them, which no two backends do alike."""
+    between = [node.op for node in topological([x]) if not _keeps_values(node)]
+    if not all(isinstance(op, (Input, Constant, Cast)) for op in between):
+        return None
+    accepted = check.accepts(x)
+    return None if accepted is None else Graph(inputs, {"accepted": (accepted,)})
+
+
+def lower_accepted(limits: Limits, compiler: Compiler) -> Limits:
+    """With guards that compute what they accept by operators of the compiler, if it puts that into the function of a method."""
+    if not compiler.one_launch:
+        return limits
+    lower = Lower(compiler)
+    return replace(
+        limits,
+        guards=tuple(
+            guard if guard.accepted is None else replace(guard, accepted=lower(guard.accepted)) for guard in limits.guards
+        ),
+    )
 
 
 def _largest_passed(check: Check, node: Node) -> float:

@@ -30,15 +30,16 @@ class Gate:
         self.guards = limits.guards
         self.tests = [guard for guard in self.guards if not guard.safe]
         self.strictest = min((guard for guard in self.guards if guard.safe), key=lambda guard: guard.safe, default=None)
-        self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and all(guard.safe for guard in self.guards)
-        """Whether enough rows, and a sum of squares up to `fast` (None: any), are all that is asked for."""
+        self.accepted = tuple(guard.accepted for guard in self.tests if guard.accepted is not None)
+        self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and len(self.accepted) == len(self.tests)
+        """Whether enough rows, a sum of squares up to `fast` (None: any) and what `accepted` compute are all that is asked for."""
         self.fast = self._fast(kinds) if self.simple else None
         self.missing = self.simple and bool(self.inputs[0][0].allow_nan.all())
         """Whether NaN may be left out of that sum."""
 
     def _fast(self, kinds: Kinds) -> Any:
         (_, columns), bound = self.inputs[0], self.bounds[0]
-        safe = min((guard.safe for guard in self.guards), default=np.inf)
+        safe = np.inf if self.strictest is None else self.strictest.safe
         if kinds[columns[0]] not in ("f32", "f64"):
             self.simple = safe >= 2.0**63  # no integer is larger
             return bound

@@ -153,7 +153,7 @@ class Ready:
         if method not in self._direct:
             gate = self.gate_of(method)
             short = gate.simple and isinstance(self.executable, DirectExecutable)
-            self._direct[method] = self.executable.direct(method, gate.fast, gate.missing) if short else None  # type: ignore[attr-defined]
+            self._direct[method] = self.executable.direct(method, gate.fast, gate.missing, gate.accepted) if short else None  # type: ignore[attr-defined]
         return self._direct[method]
 
 

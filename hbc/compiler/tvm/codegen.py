@@ -324,9 +324,10 @@ class Kernel:
     """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass. Inputs and outputs
     without elements are not passed.
 
-    `bounded`: the function takes a number more, an f64 after the rows, and returns whether in every block of rows the sum of
-    the input's squares is at most that (NaN is not, unless the function was built to leave out what is `missing`); other blocks it
-    does not compute, so that no code sees such values. A bound of NaN is none.
+    One that `tests` its input takes a number more, an f64 after the rows, and returns whether all blocks of rows passed; others it does not
+    compute, so that no code sees such values. NaN stands for no test. `bounded`: the sum of the squares of a block's input must be at
+    most that number (of NaN it is not, unless the function was built to leave out what is `missing`). `conditions`: how many values
+    must be true of all rows.
     """
 
     function: Any
@@ -338,6 +339,11 @@ class Kernel:
     block: int  # rows that share the reading of the model
     cost: float  # a rough number of nanoseconds a row, to decide on threads
     bounded: bool
+    conditions: int = 0
+
+    @property
+    def tests(self) -> bool:
+        return self.bounded or self.conditions > 0
 
 
 def build(
@@ -350,7 +356,7 @@ def build(
     missing: bool = False,
 ) -> Kernel:
     """The TIR function of a method. `bounded`: of one with a single input, of floats, which may be `missing`."""
-    from hbc.compiler.tvm.kernels import compute, give_back
+    from hbc.compiler.tvm.kernels import compute, give_back, require
 
     f = Function(plan, dialect, packed, cuda)
     rows = tirx.Var("n", "int64")
@@ -364,7 +370,7 @@ def build(
     results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
     width = math.prod(int(size) for size in plan.row or ())  # of the plan's rows, those that are one of the caller's
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
-    bound = tirx.Var("bound", "float64") if bounded else None
+    bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
     good = tirx.decl_buffer((1,), "int64", name="good")
     span = (first, end) if width == 1 else (first * width, end * width)
     with IRBuilder() as builder, _blocks(f, *span), ExitStack() as stack:
@@ -372,7 +378,7 @@ def build(
         if plan.row is not None:
             f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
             outputs = {i: as_vector(buffer) for i, buffer in results.items()}
-        stack.enter_context(_within(f, bound, missing, good))
+        stack.enter_context(_within(f, bound if bounded else None, missing, good))
         # Where each element is computed by itself, LLVM keeps the values of full vectors in registers if they have code of their own.
         for part in ("full", "rest") if plan.row is not None and not cuda else ("all",):
             for (dtype, shared), columns in plan.pools.items():
@@ -380,7 +386,13 @@ def build(
                 f.pools[dtype, shared] = T.alloc_buffer(
                     (size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None
                 )
-            for segment in plan.segments:
+            failed = None
+            if plan.conditions:
+                failed = f.scratch(f.lanes, "i32")
+                store(failed, tirx.Broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
+            for number, segment in enumerate(plan.segments):
+                if failed is not None and number == plan.before:
+                    stack.enter_context(_unless(f, failed, bound, good))
                 if isinstance(segment[0].op, TreeEnsemble):
                     with f.ensemble():
                         compute(f, segment[0])
@@ -389,6 +401,9 @@ def build(
                         if not isinstance(node.op, TreeEnsemble):
                             with f.if_needed(node):
                                 compute(f, node)
+                    for node in plan.conditions:
+                        if node in segment:
+                            require(f, node, failed)
                     for i, output in outputs.items():
                         if plan.outputs[i] in segment:
                             give_back(f, plan.outputs[i], output)
@@ -396,7 +411,7 @@ def build(
     buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
     parameters = [*inputs.values(), *buffers, *results.values(), first, end]
     body = [*(statement for model in f.models for statement in model.prelude()), builder.get()]
-    if bounded:
+    if bound is not None:
         parameters.append(bound)
         one = tirx.const(1, "int64")
         body = [tirx.AllocBuffer(good), tirx.BufferStore(good, one, [0]), *body, tirx.Return(good[0])]
@@ -412,6 +427,7 @@ def build(
         max(f.block // width, 1),
         cost(plan) * width,
         bounded,
+        len(plan.conditions),
     )
 
 
@@ -460,6 +476,17 @@ def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
     with T.serial(tirx.const(0, "int64"), blocks) as block:
         f.base = T.Bind(first + block * f.block)
         f.rows = T.Bind(tirx.Min(tirx.const(f.block, "int64"), end - f.base))
+        yield
+
+
+@contextmanager
+def _unless(f: Function, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
+    """The rest of a block's code, run only where no row failed, or where there is no bound; good[0] says whether all blocks ran."""
+    some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
+    fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.EQ(some, tirx.const(0, "int32")), tirx.isnan(bound))))
+    T.buffer_store(good, tirx.Mul(good[0], fits), [0])
+    # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+    with T.serial(tirx.const(0, "int64"), fits):
         yield
 
 

@@ -26,6 +26,7 @@ from hbc.compiler.tvm.plan import elements, make_plan
 from hbc.compiler.tvm.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Node, topological
+from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tree import TreeEnsemble
@@ -61,7 +62,7 @@ class TvmExecutable:
     _methods: dict[str, Method] = field(default_factory=dict)
     _packed: dict[Any, Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
-    _kernels: dict[tuple[str, bool], Kernel] = field(default_factory=dict)
+    _kernels: dict[tuple[str, bool, int], Kernel] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: tuple[int, ThreadPoolExecutor] | None = None
     _module: Any = None
@@ -86,11 +87,11 @@ class TvmExecutable:
         if self.machine.cuda:
             self._on_gpu(ready, inputs, filled, n)
         else:
-            last = UNBOUNDED if ready.kernel.bounded else ()
+            last = UNBOUNDED if ready.kernel.tests else ()
             self._on_cpu(ready, (*inputs, *ready.tables, *filled), last, n)
         return outputs
 
-    def direct(self, method: str, bound: float | None, missing: bool = False) -> Direct | None:
+    def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """See hbc.compiler.base.DirectExecutable."""
         nodes = self.graph.outputs[method]
         shape = nodes[0].type.shape[1:]
@@ -98,11 +99,11 @@ class TvmExecutable:
             return None
         if bound is not None and not self.graph.inputs[0].type.is_float:
             return None
-        ready = self._methods.get(method) or self._prepare(method, bound is not None, missing)
-        if not ready.places or (bound is not None and not ready.kernel.bounded):
+        ready = self._methods.get(method) or self._prepare(method, bound is not None, missing, accepted)
+        if not ready.places or (bound is not None and not ready.kernel.bounded) or ready.kernel.conditions != len(accepted):
             return None
         width = int(shape[0]) if shape else None
-        last = (float(bound),) if bound is not None else UNBOUNDED if ready.kernel.bounded else ()
+        last = (float(bound),) if bound is not None else (math.inf,) if accepted else UNBOUNDED if ready.kernel.tests else ()
         call, tables, many, dtype, empty = ready.call, ready.tables, ready.many, ready.results[0][1], np.empty
 
         # Every line counts here: this is the path of single rows.
@@ -118,7 +119,7 @@ class TvmExecutable:
         return tvm_ffi.from_dlpack(array, require_alignment=0)  # 0.2 µs less a call
 
     def _on_cpu(self, ready: Method, arguments: tuple[Any, ...], last: tuple[float, ...], n: int) -> Any:
-        """Call the function for all rows; 0 if it is bounded and the input is beyond its bound. Threads take ranges of rows as
+        """Call the function for all rows; 0 if it tests its input and some of it did not pass. Threads take ranges of rows as
         they get done with others, since none can know what else the processor is busy with."""
         if n < ready.many:
             return ready.call(*arguments, 0, n, *last)
@@ -156,17 +157,27 @@ class TvmExecutable:
         for array, result in zip(outputs, received, strict=True):
             array[...] = result.numpy()
 
-    def kernel(self, method: str, bounded: bool = False, missing: bool = False) -> Kernel:
+    def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
         """The TIR function of a method."""
-        if (method, bounded) not in self._kernels:
+        if (method, bounded, len(accepted)) not in self._kernels:
             register = 0 if self.machine.cuda else 512 if self.machine.dialect.wide else 256
-            plan = make_plan(self.graph.outputs[method], self.options.block, flatten=not self.machine.cuda, register=register)
+            outputs = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method])
+            if accepted:  # what conditions and outputs are both computed from is computed once
+                outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
+            flatten = not (self.machine.cuda or accepted)
+            plan = make_plan(outputs, self.options.block, flatten, register, len(accepted))
             tested = bounded and bool(plan.inputs)
             kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
-            self._kernels[method, bounded] = kernel
-        return self._kernels[method, bounded]
+            self._kernels[method, bounded, len(accepted)] = kernel
+        return self._kernels[method, bounded, len(accepted)]
 
-    def _prepare(self, method: str, bounded: bool = False, missing: bool = False) -> Method:
+    def _on_own_inputs(self, graph: Graph) -> Node:
+        """The one output of a graph, of this one's inputs of the same names."""
+        own = {node.op.name: node for node in self.graph.inputs}  # type: ignore[attr-defined]
+        inputs = {node: own[node.op.name] for node in graph.inputs}  # type: ignore[attr-defined]
+        return substitute(graph.outputs["accepted"], inputs)[0]
+
+    def _prepare(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Method:
         if self.machine.missing is not None:
             raise BackendUnavailableError(
                 backend="tvm",
@@ -175,7 +186,7 @@ class TvmExecutable:
             )
         with self._lock:
             if method not in self._methods:
-                kernel = self.kernel(method, bounded, missing)
+                kernel = self.kernel(method, bounded, missing, accepted)
                 module, call = compiled(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
                 self._show(kernel, module)
                 self._methods[method] = self._bind(kernel, call)

@@ -18,7 +18,7 @@ from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, n
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
-from hbc.compiler.tvm.search import rank
+from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
 from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
@@ -86,6 +86,17 @@ def give_back(f: Function, node: Node, output: Any) -> None:
             transpose.give_out(f, node, output, size)
     with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
         T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
+
+
+def require(f: Function, node: Node, failed: Any) -> None:
+    """Set a lane of `failed` for a row of the current vector of which a condition is not true."""
+    shape = node.type.shape[1:]
+    with f.whole_vector(), f.grid(shape) as index, f.lane() as lane:
+        missed = tirx.Cast("int32", tirx.Not(f.read(node, index, f.row(lane))))
+        T.buffer_store(failed, tirx.bitwise_or(failed[lane], missed), [lane])
+    with f.each_row(partial=True) as row, f.grid(shape) as index:
+        missed = tirx.Cast("int32", tirx.Not(f.read(node, index, row)))
+        T.buffer_store(failed, tirx.bitwise_or(failed[0], missed), [0])
 
 
 def _function(f: Function, node: Node) -> None:
@@ -366,6 +377,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     tensor.CumSum: _cumsum,
     tensor.MatMul: _matmul,
     tensor.BlockMatMul: _block_matmul,
+    columns.TakeByColumn: take_by_column,
     tensor.TakeAlong: _take_along,
     columns.Rank: rank,
     RowDot: row_dot,

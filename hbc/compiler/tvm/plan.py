@@ -97,6 +97,7 @@ class Plan:
     a block. columns: of an input that is read in part, the columns that are read. needed: of values that are used only where
     something is missing, the conditions: without a row that meets one of them, they are not computed. row: where every element is
     computed by itself, the shape of a row; the nodes are then those of `flat`, and the elements of all rows count as rows.
+    conditions: what must be true of all rows of a block, computed by its first `before` segments; the others run only where it is.
     """
 
     outputs: tuple[Node, ...]
@@ -108,25 +109,30 @@ class Plan:
     rows: int
     needed: dict[Node, frozenset[Node]] = field(default_factory=dict)
     row: tuple[Dim, ...] | None = None
+    conditions: tuple[Node, ...] = ()
+    before: int = 0
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
         """The graph's inputs that this method reads, but for those without columns."""
-        return tuple(node for node in topological(self.outputs) if isinstance(node.op, Input) and elements(node.type))
+        nodes = topological((*self.conditions, *self.outputs))
+        return tuple(node for node in nodes if isinstance(node.op, Input) and elements(node.type))
 
     @cached_property
     def order(self) -> dict[Node, int]:
         """A number for every node, in the order of computation."""
-        return {node: i for i, node in enumerate(topological(self.outputs))}
+        return {node: i for i, node in enumerate(topological((*self.conditions, *self.outputs)))}
 
     @property
     def steps(self) -> tuple[Node, ...]:
         return tuple(node for segment in self.segments for node in segment)
 
 
-def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0) -> Plan:
-    """Decide for every node that the outputs need. block: rows, if not those that suit the caches. flatten: see Plan.row.
-    register: bits of one that holds a vector; 0 where rows are computed one by one."""
+def make_plan(
+    outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0, conditions: int = 0
+) -> Plan:
+    """Decide for every node that the outputs need, of which the first ones are conditions. block: rows, if not those that suit the
+    caches. flatten: see Plan.row. register: bits of one that holds a vector; 0 where rows are computed one by one."""
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
     row = _row(outputs) if flatten else None
@@ -138,7 +144,9 @@ def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool =
     readers = _readers(outputs, constants)
     stored = {node for node in nodes if node in readers and _stored(node, readers, outputs, constants)}
     reads = _cut(nodes, readers, stored, constants)
-    segments = _segments([node for node in nodes if node in reads], reads)
+    first = _all_read(outputs[:conditions], reads)
+    before = _segments([node for node in nodes if node in first], reads)
+    segments = before + _segments([node for node in nodes if node in reads and node not in first], reads)
     columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
     slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
@@ -151,7 +159,21 @@ def make_plan(outputs: Sequence[Node], block: int | None = None, flatten: bool =
     needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
     if not any(isinstance(node.op, REPLACING) for node in needed) or not _known_before(needed, segments, slots):
         needed = {}
-    return Plan(tuple(outputs), constants, segments, slots, pools, columns, rows, needed, row)
+    returned = tuple(outputs[conditions:])
+    return Plan(
+        returned, constants, segments, slots, pools, columns, rows, needed, row, tuple(outputs[:conditions]), len(before)
+    )
+
+
+def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
+    """The nodes, and all stored values that they are made of."""
+    found, waiting = set[Node](), list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += reads[node]
+    return found
 
 
 def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
@@ -279,7 +301,8 @@ def _segments(order: list[Node], reads: dict[Node, set[Node]]) -> tuple[tuple[No
     stage: dict[Node, int] = {}
     for node in order:
         trees = isinstance(node.op, TreeEnsemble)
-        stage[node] = max((stage[r] + (isinstance(r.op, TreeEnsemble) and not trees) for r in reads[node]), default=0)
+        known = reads[node] & stage.keys()  # others are computed in segments before these
+        stage[node] = max((stage[r] + (isinstance(r.op, TreeEnsemble) and not trees) for r in known), default=0)
     segments: list[tuple[Node, ...]] = []
     for at in range(max(stage.values(), default=-1) + 1):
         together = tuple(node for node in order if stage[node] == at and not isinstance(node.op, TreeEnsemble))

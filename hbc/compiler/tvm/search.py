@@ -12,7 +12,7 @@ from hbc.compiler.tvm.expressions import Expr
 from hbc.compiler.tvm.vectors import REGISTER_TABLES, look_up, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
-from hbc.ops.columns import Rank
+from hbc.ops.columns import Rank, TakeByColumn
 
 LINEAR_RANK = 256
 """Bytes of edges up to which counting all of them is faster than a binary search without such registers (4 columns of 43: 1.9 to
@@ -21,6 +21,8 @@ FEW = 8
 """Edges up to which counting them is faster than any search (4 edges of float32: 0.2 ns an element, searched for 0.26)."""
 REGISTERS = 4
 """That a level of the search is looked up in at most."""
+TABLE = 8
+"""Registers that a table is looked up in at most."""
 NODE = 16
 """Edges that one comparison of a row's number counts, at the bottom of a search that registers do not hold."""
 
@@ -132,3 +134,29 @@ def _one_by_one(f: Function, node: Node, edges: Array) -> None:
             edge = f.constant(padded, dtype, (column << levels) + place[0] + (half - 1))
             T.buffer_store(place, place[0] + tirx.Cast("int64", tirx.LT(edge, value[0])) * half, [0])
         f.store(node, column, row, tirx.Cast("int32", place[0]))
+
+
+def take_by_column(f: Function, node: Node) -> None:
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, TakeByColumn)
+    table, dtype = op.table, node.type.dtype
+    (width, count), lanes = table.shape, 64 // table.itemsize
+    size = max(1 << (count - 1).bit_length(), lanes)
+    if not (f.dialect.wide and dtype in REGISTER_TABLES and size <= TABLE * lanes):
+        with f.each_row() as row, f.grid([width]) as (column,):
+            place = tirx.Cast("int64", f.read(x, [column], row))
+            f.store(node, column, row, f.constant(table, dtype, column * count + place))
+        return
+    padded = np.zeros((width, size), table.dtype)
+    padded[:, :count] = table
+    padded = f.own(padded, dtype)
+    with f.grid([width]) as (column,):
+        places, found = f.scratch(f.lanes, f"i{8 * table.itemsize}"), f.scratch(f.lanes, dtype)
+        with f.lane() as lane:
+            place = f.read(x, [column], f.row(lane))
+            T.buffer_store(places, tirx.Cast(f"int{8 * table.itemsize}", place), [lane])
+        for first in range(0, f.lanes, lanes):
+            registers = [f.constants(padded, dtype, column * size + at, lanes) for at in range(0, size, lanes)]
+            store(found, look_up(registers, vector(places, first, lanes), dtype), first, lanes)
+        with f.lane() as lane:
+            f.store(node, column, f.row(lane), found[lane])
