@@ -340,16 +340,17 @@ CASES["Categorize"] = [
     ),
 ]
 CASES["HashText"] = [(HashText(), [np.array(["a", "", "ü" * 9, "x" * 20, "y" * 40, "z" * 200], object)[indices("i64", 6, 2)]])]
+_COMBINATIONS = np.array([[0, 2], [1, -1]])
+_HASHES = [np.unique(hashes[:9]).view(np.int64) for hashes in chained(rows("i64", 3), _COMBINATIONS)]
+_ENDS = np.cumsum([0, *(len(hashes) + 1 for hashes in _HASHES)])
 CASES["HashedValues"] = [
     (
         HashedValues(
-            elements=np.array([[0, 2], [1, -1]]),
-            known=np.append(
-                chained(rows("i64", 3)[:9], np.array([[0, 2], [1, -1]]))[:, :9].view(np.int64), [[0], [0]], 1
-            ).ravel(),
-            starts=np.array([0, 10, 20]),
+            elements=_COMBINATIONS,
+            known=np.concatenate([np.append(hashes, 0) for hashes in _HASHES]),
+            starts=_ENDS,
             of=np.array([1, 0, 1]),
-            values=np.arange(30, dtype=np.float32),
+            values=np.arange(_ENDS[1] + 2 * (_ENDS[2] - _ENDS[1]), dtype=np.float32),
         ),
         [rows("i64", 3)],
     )

@@ -1,9 +1,9 @@
-"""Categories by their hashes, as CatBoost's models hold them. These operators run on the host: they read strings, and 64-bit hashes."""
+"""Categories by their hashes, as CatBoost's models hold them: those of strings, which the host computes, and of combinations of these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import Operator, operator
 from hbc.ir.texts import Texts
 from hbc.ir.types import Array, TensorType
+from hbc.ops.hashed import PerfectHash
 
 REMEMBERED = 1 << 16
 """Strings whose hashes an operator keeps: to hash one takes 100 µs, and 1,000 of one length together 300; to look one up 0.1."""
@@ -69,6 +70,8 @@ class HashedValues(Operator):
     values is v_0, v_1, …, each one longer than its known hashes. elements i64[P, L], those that are not negative first, and with them the
     combinations of more elements; known, starts i64; starts[P + 1].
     (catboost/libs/model/hash.h: CalcHash; ctr_provider.h: CalcHashes; static_ctr_provider.cpp: CalcCtrs; M = 0x4906ba494954cb65.)
+
+    `on_host`: it stays in numpy, where a backend has no arithmetic of 64 bits, or no tables of such numbers.
     """
 
     elements: Array
@@ -76,23 +79,28 @@ class HashedValues(Operator):
     starts: Array
     of: Array
     values: Array
+    on_host: bool = False
 
     removes_missing = True
     jumps = True
 
     @property
     def in_numpy(self) -> bool:
-        """No device has a search among so many numbers of 64 bits."""
-        return True
+        return self.on_host
 
     def infer(self, x: TensorType) -> TensorType:
         if x.dtype != "i64" or len(x.shape) != 2 or self.known.dtype != np.int64 or self.values.dtype != np.float32:
             raise TypeError("the operand must be a matrix of i64, as the known hashes are, and values must be f32")
-        counts = (self.elements >= 0).sum(1)
+        present = self.elements >= 0
+        counts = present.sum(1)
         if not len(counts) or counts.min() < 1 or (np.diff(counts) > 0).any() or self.elements.max() >= x.columns:
             raise TypeError(f"elements must be of {x.columns} columns, and combinations of more elements first")
+        if (present[:, 1:] > present[:, :-1]).any():
+            raise TypeError("of a combination, those elements that are not negative must be first")
         if (np.diff(self.starts) < 1).any() or self.starts[0] != 0 or self.starts[-1] != len(self.known):
             raise TypeError("starts must ascend to the end of what is known")
+        if len(self.starts) != len(counts) + 1:
+            raise TypeError("every combination must have its known hashes")
         if not 0 <= self.of.min() <= self.of.max() < len(counts) or self._ends[-1] != len(self.values):
             raise TypeError("there must be values for every known hash")
         return TensorType("f32", (x.shape[0], len(self.of)))
@@ -110,75 +118,29 @@ class HashedValues(Operator):
         return y
 
     def _places(self, x: Array) -> Array:
-        """i32[P, n]: where in `known` the hashes stand, or their combination's end."""
-        table, hashes = self._table, chained(x, self.elements)
-        combination = np.arange(len(hashes))[:, None]
-        slot = table.home(hashes, combination)
-        places = table.slots.take(slot)
-        rest = np.flatnonzero(table.others(places, hashes, combination))  # few: what is met in a slot of another's
-        wanted, slot, combination, flat = hashes.ravel()[rest], slot.ravel()[rest], rest // len(x), places.reshape(-1)
-        while len(rest):
-            slot = table.following(slot, combination)
-            flat[rest] = found = table.slots[slot]
-            waiting = table.others(found, wanted, combination)
-            rest, wanted, slot, combination = (array[waiting] for array in (rest, wanted, slot, combination))
-        return places
+        """i64[P, n]: where in `known` the hashes stand, or their combination's end."""
+        hashes = chained(x, self.elements)
+        places = self.slots.take(self.table.slots(hashes, np.arange(len(hashes))[:, None]))
+        other = self.known.view(np.uint64).take(places) != hashes
+        result: Array = np.where(other, self.starts[1:, None] - 1, places)
+        return result
+
+    @cached_property
+    def table(self) -> PerfectHash:
+        """Of every combination, the known hashes."""
+        return PerfectHash.of(self.known[self._is_hash].view(np.uint64), np.diff(self.starts) - 1)
+
+    @cached_property
+    def slots(self) -> Array:
+        """The places in `known` of what the table's slots hold; of those that hold nothing, the end of their combination."""
+        place, ends = np.flatnonzero(self._is_hash), np.repeat(self.starts[1:] - 1, self.table.sizes)
+        return np.where(self.table.places < 0, ends, np.append(place, 0)[self.table.places])
 
     @property
-    def _table(self) -> HashTable:
-        made: HashTable | None = self.__dict__.get("_made")
-        if made is None:
-            made = HashTable.of(self.known.view(np.uint64), self.starts)
-            object.__setattr__(self, "_made", made)
-        return made
-
-
-@dataclass(frozen=True)
-class HashTable:
-    """What is known, by open addressing: a table of its own for each combination p, in slots[first[p] : first[p] + sizes[p]]. A slot holds
-    a place in `known`, or `end[p]`, which is the answer for what is not there, whatever `known` holds there. Against one table for all,
-    whose every entry had to be compared with the combination's bounds, 33 combinations of 50,000 rows take 40 ms instead of 54."""
-
-    known: Array
-    end: Array
-    slots: Array
-    first: Array
-    sizes: Array
-
-    @classmethod
-    def of(cls, known: Array, starts: Array) -> HashTable:
-        end, counts = starts[1:] - 1, np.diff(starts)
-        # At most an eighth is filled: of known hashes, one in twenty is met behind another.
-        sizes = 1 << np.array([int(8 * count).bit_length() for count in counts])
-        table = cls(known, end, np.repeat(end.astype(np.int32), sizes), np.cumsum(sizes) - sizes, sizes)
-        combination = np.repeat(np.arange(len(counts)), counts)
-        waiting = np.flatnonzero(np.arange(len(known)) < end[combination])
-        slot = table.home(known[waiting], combination[waiting])
-        while len(waiting):
-            free = table.slots[slot] == end[combination[waiting]]
-            table.slots[slot[free]] = waiting[free]
-            left = table.slots[slot] != waiting
-            waiting, slot = waiting[left], slot[left]
-            slot = table.following(slot, combination[waiting])
-        return table
-
-    def home(self, hashes: Array, combination: Array) -> Array:
-        """The slots in which hashes are looked for first."""
-        shifts = (64 - np.log2(self.sizes)).astype(np.uint64)
-        result: Array = ((hashes * K2) >> shifts[combination]).view(np.int64)
-        result += self.first[combination]
-        return result
-
-    def following(self, slot: Array, combination: Array) -> Array:
-        first = self.first[combination]
-        result: Array = first + ((slot + 1 - first) & (self.sizes[combination] - 1))
-        return result
-
-    def others(self, places: Array, hashes: Array, combination: Array) -> Array:
-        """Whether these places are those of other hashes, so that the search goes on."""
-        result: Array = self.known.take(places) != hashes
-        result &= places != self.end[combination]
-        return result
+    def _is_hash(self) -> Array:
+        is_hash = np.ones(len(self.known), bool)
+        is_hash[self.starts[1:] - 1] = False
+        return is_hash
 
 
 def chained(x: Array, elements: Array) -> Array:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
 from hbc.ir.rewrite import substitute
+from hbc.ops.categories import HashedValues
 from hbc.ops.curves import NormalQuantile
 from hbc.ops.features import Function
 
@@ -14,7 +15,8 @@ from hbc.ops.features import Function
 @dataclass(frozen=True)
 class PlaceFunctions:
     """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself and so is
-    the source: an ulp before an operator that `jumps` can be a different leaf, bin or category behind it."""
+    the source: an ulp before an operator that `jumps` can be a different leaf, bin or category behind it. So does `HashedValues`, where
+    the backend does not run it."""
 
     compiler: Compiler
     notes: list[str]
@@ -24,6 +26,9 @@ class PlaceFunctions:
         moved: dict[Node, Node] = {}
         for node in graph.nodes:
             op = node.op
+            if isinstance(op, HashedValues) and not self.compiler.supports(op):
+                moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
+                self.notes.append(f"hashes of categories are looked up on the host: {self.compiler.name} has no such tables")
             if node not in deciding or not isinstance(op, (Function, NormalQuantile)):
                 continue
             exact = isinstance(op, Function) and op.rounds_exactly

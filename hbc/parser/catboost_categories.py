@@ -37,6 +37,11 @@ class Table:
     hashes: Array
     values: Array
 
+    @property
+    def key(self) -> tuple[tuple[Element, ...], bytes]:
+        """What two tables share if one search serves both."""
+        return self.elements, self.hashes.tobytes()
+
 
 @dataclass(frozen=True)
 class Categories:
@@ -92,13 +97,17 @@ class Categories:
         """The columns that `test` and `statistic` speak of, f32[N, n_columns]: the place of a category among the values of its
         feature (their number where it is none of them), and statistics."""
         tables = [self._of_values(feature) for feature in self._values] + [self._of_statistic(ctr) for ctr in self._statistics]
-        combinations = {table.elements: table.hashes for table in sorted(tables, key=lambda table: -len(table.elements))}
-        numbers = {element: i for i, element in enumerate(sorted({e for elements in combinations for e in elements}))}
-        longest = max(map(len, combinations))
-        elements = np.array([[*map(numbers.get, found), *[-1] * (longest - len(found))] for found in combinations], np.int64)
-        starts = np.cumsum([0, *(len(hashes) + 1 for hashes in combinations.values())])
-        known = np.concatenate([np.append(hashes, 0) for hashes in combinations.values()])
-        of = np.array([list(combinations).index(table.elements) for table in tables])
+        combinations = {table.key: table for table in sorted(tables, key=lambda table: -len(table.elements))}
+        distinct = list(combinations.values())
+        numbers = {element: i for i, element in enumerate(sorted({e for table in distinct for e in table.elements}))}
+        longest = len(distinct[0].elements)
+        elements = np.array(
+            [[*map(numbers.get, table.elements), *[-1] * (longest - len(table.elements))] for table in distinct], np.int64
+        )
+        starts = np.cumsum([0, *(len(table.hashes) + 1 for table in distinct)])
+        known = np.concatenate([np.append(table.hashes, 0) for table in distinct])
+        places = {key: i for i, key in enumerate(combinations)}
+        of = np.array([places[table.key] for table in tables])
         values = np.concatenate([table.values for table in tables])
         return HashedValues(elements, known, starts, of, values)(self._elements(list(numbers)))
 

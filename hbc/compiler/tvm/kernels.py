@@ -15,6 +15,7 @@ from hbc.compiler.tvm.categories import CategoricalTrees
 from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.dots import RowDot
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
+from hbc.compiler.tvm.hashes import hashed_values
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
 from hbc.compiler.tvm.scan import scannable, tree_scan
@@ -23,6 +24,7 @@ from hbc.compiler.tvm.trees import tree_walk
 from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
 from hbc.ops import columns, tensor
+from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
@@ -380,6 +382,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     columns.TakeByColumn: take_by_column,
     tensor.TakeAlong: _take_along,
     columns.Rank: rank,
+    HashedValues: hashed_values,
     RowDot: row_dot,
     Distances: nearest.distances,
     Smallest: nearest.smallest,

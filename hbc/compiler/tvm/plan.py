@@ -15,6 +15,7 @@ from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topol
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
 from hbc.ops import columns, tensor
+from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
@@ -40,6 +41,7 @@ REREADING = (
     columns.Rank,
     tensor.ArgMax,
     Distances,
+    HashedValues,
     PairwiseCoupling,
 )
 """Operators that read an element of their operand more than once, or in an order of their own."""
