@@ -98,7 +98,8 @@ class ModelInfo:
     types cannot say (labels as `<U3`, `object`, …), by method, and the dtype and shape of what a method returns for zero rows
     where that is not what it returns otherwise. `sparse`: the classes of scipy.sparse in which a method returns what it
     computes of an array, of a CSR matrix, and of a CSC matrix ("" for an array; " i64" behind it stands for indices of int64, " *"
-    for an array or a matrix of scipy's as the input is one). `frames`: the methods that return a frame."""
+    for an array or a matrix of scipy's as the input is one). `frames`: the methods that return a frame. `given_back`: those that return
+    an array as it is given, itself."""
 
     source: str
     attributes: dict[str, object]
@@ -106,6 +107,7 @@ class ModelInfo:
     without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
     frames: dict[str, FrameOutput] = field(default_factory=dict)
+    given_back: tuple[str, ...] = ()
 
 
 Kind = DType | Literal["unread"]

@@ -307,7 +307,8 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
-    return ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph))
+    given_back = ("transform",) if registry.GIVES_BACK.get(name, lambda _: False)(model) else ()
+    return ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph), given_back=given_back)
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:

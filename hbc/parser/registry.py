@@ -93,6 +93,10 @@ def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]]
     return register
 
 
+GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
+"""For classes whose `transform` may return what it is given, itself: whether a model's does."""
+
+
 ITEMS: dict[str, Callable[[Any], str]] = {}
 """For classes whose input is a sequence of objects instead of a matrix: what they are (InputSpec.items)."""
 

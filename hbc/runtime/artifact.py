@@ -47,6 +47,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "output_dtypes": contents.info.output_dtypes,
         "without_rows": contents.info.without_rows,
         "sparse": contents.info.sparse,
+        "given_back": list(contents.info.given_back),
         "frames": {method: asdict(output) for method, output in contents.info.frames.items()},
         "input": asdict(contents.spec),
         "variants": variants,
@@ -68,7 +69,9 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
         sparse = _sparse(document.get("sparse", {}))
         frames = {method: _frame(output) for method, output in document.get("frames", {}).items()}
-        info = ModelInfo(str(document["source"]), attributes, dict(document["output_dtypes"]), without_rows, sparse, frames)
+        given_back = tuple(map(str, document.get("given_back", ())))
+        dtypes = dict(document["output_dtypes"])
+        info = ModelInfo(str(document["source"]), attributes, dtypes, without_rows, sparse, frames, given_back)
         for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):

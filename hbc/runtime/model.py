@@ -237,6 +237,8 @@ class CompiledModel:
     def _run(self, method: str, X: Any) -> Any:
         output = self._frames.get(method)
         if output is None:
+            if type(X) is ndarray and method in self.info.given_back:
+                return self._given_back(method, X)
             found = self._run_arrays(method, X)
             return as_given(found, X) if self.spec.own_dtype and method == "transform" else found
         if sparse.is_sparse(X):
@@ -251,6 +253,15 @@ class CompiledModel:
             return found if isinstance(found, list) else [found]
 
         return make_frame(output, X, compute, self._intake.positions)
+
+    def _given_back(self, method: str, X: Array) -> Array:
+        """X itself, if the source takes it."""
+        kinds, arrays = self._intake(X)
+        variant = self.variants[kinds]
+        ready = variant.ready
+        ready.gate_of(method)([dense(array) for array in arrays])
+        self._shorten(method, variant, ready)
+        return X
 
     def _run_arrays(self, method: str, X: Any) -> Any:
         if type(X) is not ndarray and sparse.is_sparse(X):
@@ -336,8 +347,12 @@ class CompiledModel:
         dtype = next((dtype for dtype, fast in self._fast.items() if fast is variant), None)
         if dtype is None or dtype in self._short[method] or method in self._frames:
             return
-        direct = self._direct(method, variant)
-        self._short[method][dtype] = (direct or _no_way, max(ready.gate_of(method).min_rows, 1))
+        gate = ready.gate_of(method)
+        if method not in self.info.given_back:
+            direct = self._direct(method, variant) or _no_way
+        else:
+            direct = _itself if gate.simple and gate.fast is None else _no_way
+        self._short[method][dtype] = (direct, max(gate.min_rows, 1))
 
     def _direct(self, method: str, variant: Variant) -> Direct | None:
         """The executable's shorter way to what the source returns, if it has one."""
@@ -491,3 +506,7 @@ def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
 
 def _no_way(X: Array, n: int) -> None:
     return None
+
+
+def _itself(X: Array, n: int) -> Array:
+    return X

@@ -16,6 +16,7 @@ from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
 from hbc.parser.registry import (
     DESCRIPTIONS,
+    GIVES_BACK,
     WITHOUT_ROWS,
     Described,
     Outputs,
@@ -48,6 +49,7 @@ SEARCHES = tuple(
     for name in ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
 )
 FROZEN = "sklearn.frozen.FrozenEstimator"
+FUNCTION = "sklearn.preprocessing.FunctionTransformer"
 
 
 def is_identity(step: Any) -> bool:
@@ -55,9 +57,13 @@ def is_identity(step: Any) -> bool:
     without a function where the user wrote "passthrough"."""
     if step is None or isinstance(step, str):
         return step is None or step == "passthrough"
-    if public_name(type(step)) != "sklearn.preprocessing.FunctionTransformer":
+    if public_name(type(step)) != FUNCTION:
         return False
     return step.func is None and not step.validate
+
+
+GIVES_BACK[FUNCTION] = is_identity
+GIVES_BACK[PIPELINE] = lambda m: all(is_identity(step) for _, step in m.steps)
 
 
 def _named(what: str, pairs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str, Any]]:

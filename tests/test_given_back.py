@@ -1,0 +1,103 @@
+"""What scikit-learn gives back as it is given, the very array; and what it only seems to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import hbc
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+Y = np.arange(40) % 2
+IDENTITIES: dict[str, BaseEstimator] = {
+    "function": FunctionTransformer(),
+    "passthrough": Pipeline([("nothing", "passthrough")]),
+    "both": Pipeline([("none", None), ("function", FunctionTransformer()), ("nothing", "passthrough")]),
+}
+OTHERS: dict[str, BaseEstimator] = {
+    "validated": FunctionTransformer(validate=True),
+    "a function": FunctionTransformer(lambda x: x + 0.0),
+    "all columns": SelectKBest(k="all"),
+    "columns": ColumnTransformer([("all", "passthrough", [0, 1, 2])]),
+    "union": FeatureUnion([("all", "passthrough")]),
+    "imputer": SimpleImputer(),
+    "pipeline": Pipeline([("nothing", "passthrough"), ("union", FeatureUnion([("all", "passthrough")]))]),
+    "nested": Pipeline([("inner", Pipeline([("nothing", "passthrough")]))]),
+}
+INPUTS: dict[str, np.ndarray] = {
+    "float64": X,
+    "float32": X.astype(np.float32),
+    "int64": (X * 9).astype(np.int64),
+    "int8": (X * 9).astype(np.int8),
+    "bool": X > 0,
+    "turned over": np.asfortranarray(X),
+    "every other row": X[::2],
+    "no rows": X[:0],
+    "one row": X[:1],
+    "special": np.array([[np.nan, np.inf, -0.0], [-np.inf, 1e-310, 1e300]]),
+}
+BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
+
+
+def read_only() -> np.ndarray:
+    data = X.copy()
+    data.setflags(write=False)
+    return data
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_the_array_itself(name: str, backend: str) -> None:
+    source = IDENTITIES[name].fit(X)
+    model = hbc.convert(source, backend, X)
+    for data in (*INPUTS.values(), read_only()):
+        before = data.copy()
+        for _ in range(2):  # the second call has a shorter way
+            assert source.transform(data) is data
+            assert model.transform(data) is data
+        np.testing.assert_array_equal(data, before)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_may_be_new_memory(name: str) -> None:
+    source = OTHERS[name].fit(X, Y)
+    model = hbc.convert(source, "tvm", X)
+    for _ in range(2):
+        found = model.transform(X)
+        np.testing.assert_array_equal(found, source.transform(X))
+        assert not np.shares_memory(found, X)
+
+
+def test_other_containers_become_arrays() -> None:
+    model = hbc.convert(FunctionTransformer().fit(X), "tvm", X)
+    for given in (X.tolist(), pd.DataFrame(X), np.ma.masked_array(X)):
+        found = model.transform(given)
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, X)
+        assert not np.shares_memory(found, X)
+
+
+def test_what_is_no_such_matrix_is_rejected() -> None:
+    model = hbc.convert(FunctionTransformer().fit(X), "tvm", X)
+    model.transform(X)
+    for wrong in (X[:, :2], X[0], np.array([["a", "b", "c"]])):
+        with pytest.raises(hbc.InvalidInputError):
+            model.transform(wrong)
+
+
+def test_a_saved_model_does_the_same(tmp_path) -> None:
+    model = hbc.convert(IDENTITIES["both"].fit(X), "tvm", X)
+    model.save(tmp_path / "model.hbc")
+    loaded = hbc.load(tmp_path / "model.hbc")
+    assert loaded.transform(X) is X
+    assert loaded.transform(X) is X
+    handle = model.bind("transform", np.float64)
+    assert not np.shares_memory(handle(X), X)
+    np.testing.assert_array_equal(handle(X, handle.empty(len(X))), X)
