@@ -77,6 +77,7 @@ def test_what_may_be_new_memory(name: str) -> None:
 
 def test_other_containers_become_arrays() -> None:
     model = hbc.convert(FunctionTransformer().fit(X), "tvm", X)
+    model.transform(X)
     for given in (X.tolist(), pd.DataFrame(X), np.ma.masked_array(X)):
         found = model.transform(given)
         assert type(found) is np.ndarray

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.feature_selection import SelectKBest
 from sklearn.kernel_approximation import AdditiveChi2Sampler, SkewedChi2Sampler
@@ -137,6 +138,23 @@ def test_encoders_in_front_of_others() -> None:
         bad[257, column] = 1000
         with pytest.raises(hbc.InvalidInputError):
             model.predict(bad)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_frames_are_tested_there_too(dtype) -> None:
+    frame = pd.DataFrame(data(dtype), columns=list("abc"))
+    encoder = OrdinalEncoder().fit(frame)
+    model = hbc.convert(encoder, "tvm", frame)
+    bad = frame.copy()
+    bad.loc[511, "b"] = dtype(1000)
+    for _ in range(2):  # the second call has the shorter way
+        np.testing.assert_array_equal(model.transform(frame), encoder.transform(frame))
+        with pytest.raises(hbc.InvalidInputError, match="1000"):
+            model.transform(bad)
+        with pytest.raises(hbc.InvalidInputError):
+            model.transform(frame[["b", "a", "c"]])
+    first, second = model.transform(frame), model.transform(frame)
+    assert not np.shares_memory(first, second)
 
 
 def test_what_is_computed_is_tested_on_the_host() -> None:
