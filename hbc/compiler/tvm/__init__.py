@@ -12,10 +12,12 @@ from hbc.compiler.tvm.categories import join_sets
 from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.executable import TvmExecutable
 from hbc.compiler.tvm.kernels import KERNELS
+from hbc.compiler.tvm.mathematics import FUNCTIONS
 from hbc.compiler.tvm.plan import LANES
 from hbc.compiler.tvm.scan import scannable
 from hbc.compiler.tvm.targets import machine
 from hbc.ir.graph import Graph, Operator
+from hbc.ops.features import Function
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_SELECTED = {False: 192, True: 384}
@@ -40,6 +42,8 @@ class TvmCompiler:
             return op.strategy in ("walk", "scan")
         if isinstance(op, CategoryPlanes):
             return True  # until `join_sets`
+        if isinstance(op, Function):
+            return op.function in FUNCTIONS
         return op.level == "tensor" or type(op) in KERNELS
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

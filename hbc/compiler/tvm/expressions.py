@@ -15,6 +15,7 @@ from tvm import tirx
 from hbc.compiler.tvm import mathematics
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
+from hbc.ops.features import Function
 
 Expr = Any  # a TIR expression; TVM has no type annotations
 
@@ -165,8 +166,8 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
     op, dtype = node.op, node.inputs[0].type.dtype
     floats = dtype in tensor.FLOATS
     x, y, z = (*args, None, None)[:3]
-    if dialect.llvm and type(op) in mathematics.FUNCTIONS:
-        return mathematics.function(type(op), x, dtype, dialect)
+    if dialect.llvm and mathematics.kind(op) in mathematics.FUNCTIONS:
+        return mathematics.function(op, x, dtype, dialect)
     match op:
         case tensor.Mul():
             return product(x, y, dtype, dialect)
@@ -194,6 +195,8 @@ def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
             return _sigmoid(x, dtype)
         case tensor.Mod():
             return _remainder(x, y, dtype)
+        case Function(name):
+            return library(name, dtype, x)
     if type(op) in NODES:
         return NODES[type(op)](*args)
     return library(LIBRARY_NAMES[type(op)], dtype, *args)

@@ -16,14 +16,15 @@ from hbc.compiler.tvm.codegen import Function, Row, flatten
 from hbc.compiler.tvm.dots import RowDot
 from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, number, smaller
 from hbc.compiler.tvm.hashes import hashed_values
-from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, exponent, function, raised, turned
+from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, function, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
+from hbc.compiler.tvm.powers import exponent, raised
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
 from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
-from hbc.ops import columns, tensor
+from hbc.ops import columns, features, tensor
 from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances, Smallest
@@ -111,7 +112,7 @@ def _function(f: Function, node: Node) -> None:
         for first in range(0, f.lanes, lanes):
             row, position = f.row(tirx.const(first, "int64")), flatten(index, shape)
             pool, at = f.place(x, position, row)
-            value = function(type(node.op), vector(pool, at, lanes), dtype, f.dialect, lanes)
+            value = function(node.op, vector(pool, at, lanes), dtype, f.dialect, lanes)
             pool, at = f.place(node, position, row)
             store(pool, value, at, lanes)
 
@@ -367,7 +368,8 @@ def _trees(f: Function, node: Node) -> None:
 
 
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
-    **dict.fromkeys(FUNCTIONS, _function),
+    **{kind: _function for kind in FUNCTIONS if isinstance(kind, type)},
+    features.Function: _function,
     tensor.Sin: _turned,
     tensor.Cos: _turned,
     tensor.Pow: _power,

@@ -1,6 +1,6 @@
 """e^x, ln x and their kin as straight-line arithmetic: no call, no branch, no table, so that one expression serves a row and a
-vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm_mathematics.py), of sines and cosines of float32 1.6;
-±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
+vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm_mathematics.py), of sines and cosines of float32 1.6, of
+logarithms to base 2 and 10 two; ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
 
 The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
 in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64 or fused; those of |x| > TURNS, which need up to a
@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import tirx
 
+from hbc.compiler.tvm.logarithms import BASES, in_parts, looked_up, table_log
 from hbc.compiler.tvm.vectors import broadcast, many
 from hbc.ir.graph import Operator
 from hbc.ops import tensor
+from hbc.ops.features import Function
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect
@@ -289,34 +291,6 @@ class Lines:
         zero = math.ldexp(1, form.digits) + form.bias
         return normal, tirx.Select(subnormal, self.real(zero + form.digits + 2), self.real(zero))
 
-    def long_log(self, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
-        """ln x for normal numbers, in two parts: 12 bits more than log_parts; where there is a fused multiply-add."""
-        form, two_thirds = self.form, (0.6666666666666666, 3.700743415417188e-17)
-        k, f = self.binary_parts(x, lift)
-        below = self.name(tirx.Add(self.real(2), f))
-        lost = self.name(tirx.Sub(f, tirx.Sub(below, self.real(2))))
-        inverse = self.name(tirx.Div(self.real(1), below))
-        s = self.name(tirx.Mul(f, inverse))
-        left = tirx.Sub(self.fma(tirx.Mul(s, self.real(-1)), below, f), tirx.Mul(s, lost))
-        s1 = self.name(tirx.Mul(left, inverse))
-        z, z1 = self.exact_product(s, s)
-        z1 = self.name(self.fma(tirx.Mul(s, self.real(2)), s1, z1))
-        # 2 s + s z (⅔ + z (…))
-        q = self.name(tirx.Mul(z, self.polynomial(z, self.name(tirx.Mul(z, z)), LONG_LOG)))
-        p = self.name(tirx.Add(self.real(two_thirds[0]), q))
-        p1 = self.name(tirx.Add(tirx.Add(tirx.Sub(self.real(two_thirds[0]), p), q), self.real(two_thirds[1])))
-        u, u1 = self.exact_product(s, z)
-        u1 = self.name(tirx.Add(u1, self.fma(s, z1, tirx.Mul(s1, z))))
-        v, v1 = self.exact_product(u, p)
-        v1 = self.name(tirx.Add(v1, self.fma(u, p1, tirx.Mul(u1, p))))
-        double = self.name(tirx.Mul(s, self.real(2)))
-        high = self.name(tirx.Add(double, v))
-        low = tirx.Add(tirx.Add(tirx.Sub(double, high), v), self.fma(s1, self.real(2), v1))
-        whole = self.name(tirx.Mul(k, self.real(form.ln2[0])))  # exact
-        total = self.name(tirx.Add(whole, high))
-        lost = tirx.Add(tirx.Sub(whole, total), high)
-        return total, self.name(tirx.Add(lost, self.fma(k, self.real(form.ln2[1]), low)))
-
     def logarithm(self, x: Expr, value: Expr) -> Expr:
         """The value of ln x: -∞ of 0, and NaN below."""
         if self.wide:
@@ -417,21 +391,30 @@ def _table_tanh(c: Lines, x: Expr) -> Expr:
     bits = tirx.Max(c.bits(size), c.whole(FIRST))
     index = c.name(tirx.shift_right(bits, c.whole(21)))
 
-    def looked_up(place: int) -> Expr:
-        values = [tirx.const(piece[place], "float32") for piece in _tanh_pieces()]
-        halves = [tirx.Shuffle(half, [tirx.const(i, "int32") for i in range(16)]) for half in (values[:16], values[16:])]
-        return c.call("llvm.x86.avx512.vpermi2var.ps.512", halves[0], tirx.reinterpret("int32x16", index), halves[1])
-
-    distance = c.name(tirx.Sub(size, looked_up(0)))
-    total = looked_up(7)
-    for place in range(6, 0, -1):
-        total = c.name(c.fma(total, distance, looked_up(place)))
+    offsets, *coefficients = ([piece[place] for piece in _tanh_pieces()] for place in range(8))
+    distance = c.name(tirx.Sub(size, looked_up(offsets, index, c)))
+    total = looked_up(coefficients[-1], index, c)
+    for values in coefficients[-2::-1]:
+        total = c.name(c.fma(total, distance, looked_up(values, index, c)))
     return c.call("llvm.copysign", total, x)
 
 
 def _log(c: Lines, x: Expr) -> Expr:
+    if c.wide and c.form.bits == 32:
+        return table_log(c, x, "log")
     normal, lift = (x, None) if c.wide else c.lifted(x)
     return c.logarithm(x, c.log_parts(normal, lift))
+
+
+def _to_base(base: str) -> Callable[[Lines, Expr], Expr]:
+    def value(c: Lines, x: Expr) -> Expr:
+        if c.wide and c.form.bits == 32:
+            return table_log(c, x, base)
+        high, low = in_parts(1 / BASES[base].ln(), c.form.dtype)
+        logarithm = c.name(_log(c, x))
+        return c.fma(logarithm, c.real(high), tirx.Mul(logarithm, c.real(low)))
+
+    return value
 
 
 def _log1p(c: Lines, x: Expr) -> Expr:
@@ -526,73 +509,25 @@ def turned(op: Operator, x: Expr, dtype: str, dialect: Dialect) -> Expr:
     return c.block(value)
 
 
-LONG_LOG = (
-    *(0.3999999999999998, 0.2857142857144511, 0.22222222217536666, 0.18181818870292596, 0.15384556872355976),
-    *(0.13336317371427542, 0.11674819394136292, 0.11989006343093712),
-)
-"""Of (ln((1+s) / (1-s)) - 2s - ⅔ s³) / s⁵ in s², to 2^-72."""
-
-
-def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> list[Expr]:
-    """y ln |x| in float64, for LLVM and a fused multiply-add: as rounded, and for float64 what that lacks. Two expressions, since TVM
-    takes twice as long for every few names in one: with `raised`, x^y took 27 s to compile."""
-    parts = []
-    for lacks in (False, True) if dtype == "f64" else (False,):
-        c = Lines(FORMATS["f64"], dialect)
-        px, py = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
-        one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
-        size = c.name(tirx.abs(px))
-        normal, lift = c.lifted(size)
-        normal = c.name(normal)
-        if dtype == "f64":
-            log, lacking = c.long_log(normal, lift)
-        else:
-            log = c.name(c.log_parts(normal, lift))
-        # Of 0, ∞ and NaN.
-        pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
-        ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
-        log = c.name(tirx.Select(ordinary, log, pole))
-        product = c.call("llvm.arithmetic.fence", tirx.Mul(py, log))
-        product = c.name(tirx.Select(tirx.EQ(size, one), tirx.Select(tirx.EQ(py, py), zero, py), product))
-        if lacks:
-            rest = c.fma(py, lacking, c.fma(py, log, tirx.Mul(product, c.real(-1))))
-            # What has overflowed, or is made of infinities, lacks nothing.
-            finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(py), infinity))
-            parts.append(c.block(tirx.Select(finite, rest, zero)))
-        else:
-            parts.append(c.block(product))
-    return parts
-
-
-def raised(x: Expr, y: Expr, parts: Sequence[Expr], dtype: str, dialect: Dialect) -> Expr:
-    """x^y, as in C, from the parts of `exponent`; that of float32 in float64."""
-    c = Lines(FORMATS["f64"], dialect)
-    x, y = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
-    one, zero = c.real(1), c.real(0)
-    product, *lacking = (c.name(part) for part in parts)
-    p, _, scale = c.exp_parts(c.between(*c.form.range, product), *lacking)
-    value = c.name(scale(p))
-    whole = tirx.EQ(tirx.floor(y), y)
-    half = c.name(tirx.Mul(y, c.real(0.5)))
-    odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.floor(half), half)))
-    signed = tirx.Select(odd, c.call("llvm.copysign", value, x), value)
-    root = tirx.And(tirx.And(tirx.LT(x, zero), tirx.LT(c.real(-math.inf), x)), tirx.Not(whole))
-    signed = tirx.Select(tirx.And(root, tirx.EQ(y, y)), c.real(math.nan), signed)
-    constant = tirx.Or(tirx.EQ(y, zero), tirx.EQ(x, one))
-    return tirx.Cast(FORMATS[dtype].dtype, c.block(tirx.Select(constant, one, signed)))
-
-
-FUNCTIONS: dict[type[Operator], Callable[[Lines, Expr], Expr]] = {
+FUNCTIONS: dict[type[Operator] | str, Callable[[Lines, Expr], Expr]] = {
     tensor.Exp: _exp,
     tensor.Expm1: _expm1,
     tensor.Log: _log,
     tensor.Log1p: _log1p,
     tensor.Tanh: _tanh,
     tensor.Sigmoid: _sigmoid,
+    "log2": _to_base("log2"),
+    "log10": _to_base("log10"),
 }
+"""By the tensor operator, or the function of a `Function` that is run as it is."""
 
 
-def function(op: type[Operator], x: Expr, dtype: str, dialect: Dialect, lanes: int = 1) -> Expr:
+def kind(op: Operator) -> type[Operator] | str:
+    """By which FUNCTIONS has an operator, if it does."""
+    return op.function if isinstance(op, Function) else type(op)
+
+
+def function(op: Operator, x: Expr, dtype: str, dialect: Dialect, lanes: int = 1) -> Expr:
     """The value of one of FUNCTIONS, for LLVM."""
     lines = Lines(FORMATS[dtype], dialect, lanes)
-    return lines.block(FUNCTIONS[op](lines, lines.name(x)))
+    return lines.block(FUNCTIONS[kind(op)](lines, lines.name(x)))

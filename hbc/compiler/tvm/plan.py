@@ -17,6 +17,7 @@ from hbc.ir.types import Array, Dim, TensorType
 from hbc.ops import columns, tensor
 from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.features import Function
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
@@ -28,10 +29,10 @@ BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
 SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
-ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where)
+ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where, Function)
 LIBRARY = (tensor.Sin, tensor.Cos, tensor.Pow, tensor.Mod)
 """Calls of the C mathematics library, one row at a time: never inside a vector statement."""
-COSTLY = (*LIBRARY, tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid)
+COSTLY = (*LIBRARY, tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, Function)
 """Dozens of instructions: stored, so that they are never computed twice, and that statements stay small."""
 REREADING = (
     tensor.MatMul,
