@@ -31,9 +31,6 @@ from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
 PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
-SHORT_SUM = 16
-"""Terms of a product's element that stay one expression: the memory of a tile takes a call for every vector of rows (4 × 4 elements of
-float64: 180 µs for 100,000 rows, with the call 330)."""
 
 
 def compute(f: Function, node: Node) -> None:
@@ -295,41 +292,33 @@ def _block_matmul(f: Function, node: Node) -> None:
 
 
 def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
-    """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers."""
+    """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers. Each column has memory of its
+    own: that of a whole tile is too much for the stack, and takes a call for every vector of rows (4 × 4 elements of float64: 3.4 instead
+    of 1.6 ns a row, 20 × 3: 7.8 instead of 5.7)."""
     blocks, inner, width = weights.shape
     dtype = node.type.dtype
-    if 0 < inner <= SHORT_SUM:
-        packed = f.own(weights.transpose(0, 2, 1), dtype)
-        with f.grid([blocks, width]) as (block, k), f.lane() as lane:
-            total = number(0, dtype)
-            for i in range(inner):
-                weight = f.constant(packed, dtype, (block * width + k) * inner + i)
-                total = fused(x(block, i, f.row(lane)), weight, total, dtype, f.dialect)
-            f.store(node, block * width + k, f.row(lane), total)
-        return
     tile = min(f.dialect.tile(dtype), max(width, 1))
     tiles = -(-width // tile)
     padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
     padded[:, :, :width] = weights
     packed = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
     with f.grid([blocks, tiles]) as (block, part):
-        sums = f.scratch(tile * f.lanes, dtype)
-        for k in range(tile):
+        sums = [f.scratch(f.lanes, dtype) for _ in range(tile)]
+        for total in sums:
             with f.lane() as lane:
-                T.buffer_store(sums, number(0, dtype), [lane + k * f.lanes])
+                T.buffer_store(total, number(0, dtype), [lane])
         if inner:
             with f.repeat(inner) as i:
-                for k in range(tile):
+                for k, total in enumerate(sums):
                     with f.lane() as lane:
-                        at = lane + k * f.lanes
                         weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
-                        T.buffer_store(sums, fused(x(block, i, f.row(lane)), weight, sums[at], dtype, f.dialect), [at])
+                        T.buffer_store(total, fused(x(block, i, f.row(lane)), weight, total[lane], dtype, f.dialect), [lane])
         for k in range(tile):
             column = part * tile + k
 
             def put(k: int = k, column: Expr = column) -> None:
                 with f.lane() as lane:
-                    f.store(node, block * width + column, f.row(lane), sums[lane + k * f.lanes])
+                    f.store(node, block * width + column, f.row(lane), sums[k][lane])
 
             if width % tile:
                 with T.If(tirx.LT(column, tirx.const(width, "int64"))), T.Then():
