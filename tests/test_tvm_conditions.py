@@ -164,3 +164,19 @@ def test_what_is_computed_is_tested_on_the_host() -> None:
     model = hbc.convert(pipeline, "tvm", X)
     np.testing.assert_array_equal(model.transform(X), pipeline.transform(X))
     assert short(model, "transform", X) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"threads": 2}, {"target": {"kind": "llvm", "mcpu": "haswell"}, "threads": 1}], ids=["threads", "narrow"]
+)
+def test_every_part_of_the_rows_is_tested(options) -> None:
+    X = np.tile(data(np.float32), (300, 1))
+    encoder = OrdinalEncoder().fit(X)
+    model = hbc.convert(encoder, "tvm", X, **options)
+    np.testing.assert_array_equal(short(model, "transform", X), encoder.transform(X))
+    for row in (0, len(X) // 2, len(X) - 1):
+        bad = X.copy()
+        bad[row, 1] = 1000
+        assert short(model, "transform", bad) is None
+        with pytest.raises(hbc.InvalidInputError, match="1000"):
+            model.transform(bad)

@@ -9,7 +9,7 @@ from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm import COMPILER
 from hbc.ir.graph import Graph, Input, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, N
-from hbc.ops.columns import Rank
+from hbc.ops.columns import Rank, TakeByColumn
 
 NARROW = {"kind": "llvm", "mcpu": "haswell"}
 SIZES = {
@@ -68,3 +68,14 @@ def test_ranks_of_few_rows(rows: int) -> None:
     op = Rank(edges("f32", 300))
     x = around(op.edges)[:rows]
     np.testing.assert_array_equal(run(op, x, "f32"), op.evaluate(x))
+
+
+@pytest.mark.parametrize("target", [None, NARROW], ids=["host", "narrow"])
+@pytest.mark.parametrize(
+    ("dtype", "count"), [("f32", 16), ("f32", 17), ("f32", 128), ("f32", 129), ("f64", 64), ("f64", 65), ("i64", 9)]
+)
+def test_tables_of_columns(dtype: str, count: int, target: dict[str, str] | None) -> None:
+    op = TakeByColumn(edges(dtype, count))
+    places = np.random.default_rng(0).integers(0, count, (33, 3)).astype(np.int32)
+    places[0], places[-1] = 0, count - 1
+    np.testing.assert_array_equal(run(op, places, "i32", target), op.evaluate(places))
