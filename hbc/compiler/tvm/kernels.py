@@ -18,7 +18,7 @@ from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, n
 from hbc.compiler.tvm.hashes import hashed_values
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, function, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
-from hbc.compiler.tvm.powers import exponent, raised
+from hbc.compiler.tvm.powers import exponent, raised, table_power
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
@@ -101,17 +101,23 @@ def require(f: Function, node: Node, failed: Any) -> None:
 
 def _function(f: Function, node: Node) -> None:
     """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
-    (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
+    (x,), dtype = node.inputs, node.type.dtype
     if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a Reshape has no place of its own
         return _at_once(f, node)
     lanes = 512 // FORMATS[dtype].bits
+    _register_by_register(f, node, lambda x: function(node.op, x, dtype, f.dialect, lanes))
+
+
+def _register_by_register(f: Function, node: Node, value: Callable[[Expr], Expr]) -> None:
+    """y = value(x), for x that has a place of its own."""
+    x, shape, lanes = node.inputs[0], node.type.shape[1:], 512 // FORMATS[node.type.dtype].bits
     with f.grid(shape) as index:
         for first in range(0, f.lanes, lanes):
             row, position = f.row(tirx.const(first, "int64")), flatten(index, shape)
             pool, at = f.place(x, position, row)
-            value = function(node.op, vector(pool, at, lanes), dtype, f.dialect, lanes)
+            result = value(vector(pool, at, lanes))
             pool, at = f.place(node, position, row)
-            store(pool, value, at, lanes)
+            store(pool, result, at, lanes)
 
 
 def _turned(f: Function, node: Node) -> None:
@@ -138,6 +144,11 @@ def _power(f: Function, node: Node) -> None:
     dtype, shape = node.type.dtype, node.type.shape[1:]
     if not (f.dialect.llvm and f.dialect.fused):
         return _row_by_row(f, node)
+    x, y = node.inputs
+    constant = f.plan.constants.get(y)
+    same = dtype == "f32" and f.dialect.wide and x in f.plan.slots and x.type.shape == node.type.shape
+    if same and constant is not None and constant.size == 1 and np.isfinite(constant).all() and constant.any():
+        return _register_by_register(f, node, lambda x: table_power(x, float(constant.item()), f.dialect))
     parts = [f.scratch(f.lanes, "f64") for _ in range(2 if dtype == "f64" else 1)]
     with f.grid(shape) as index:
 

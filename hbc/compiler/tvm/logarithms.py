@@ -23,7 +23,7 @@ Expr = Any
 
 INTERVALS = 32
 """Of the mantissa, by its first five digits: as many numbers as two registers hold."""
-TRIED = 1 << 13  # floats on either side of 1 / the middle of an interval
+TRIED = 1 << 14  # floats on either side of 1 / the middle of an interval
 STEP = 2.0**-18
 """k + log2 c is exact where log2 c is a multiple of it. Among those tried there is a 1/c whose logarithm lacks less than 2^-29."""
 BASES = {"log": Decimal(1).exp(), "log2": Decimal(2), "log10": Decimal(10)}

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.logarithms import intervals, looked_up, series, split
 from hbc.compiler.tvm.mathematics import FORMATS, Lines
+from hbc.compiler.tvm.vectors import store, vector
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect
@@ -98,3 +101,64 @@ def raised(x: Expr, y: Expr, parts: Sequence[Expr], dtype: str, dialect: Dialect
     signed = tirx.Select(tirx.And(root, tirx.EQ(y, y)), c.real(math.nan), signed)
     constant = tirx.Or(tirx.EQ(y, zero), tirx.EQ(x, one))
     return tirx.Cast(FORMATS[dtype].dtype, c.block(tirx.Select(constant, one, signed)))
+
+
+LANES = 16  # of a register of float32
+LARGEST = 200.0
+"""2^x is 0 or ∞ beyond it."""
+TWO_TO = (1.0, 0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875, 0.00015353361)
+"""2^x for |x| ≤ ½, to 2^-28.9."""
+
+
+class Statements(Lines):
+    """Lines that are made where statements are. Values that have names are in memory, as TVM sees it (LLVM keeps them in registers): its
+    passes write every other name's value out, and took 2 s for this function."""
+
+    def name(self, value: Expr) -> Expr:
+        memory = T.alloc_buffer((self.lanes,), str(value.ty.dtype).partition("x")[0], scope="global")
+        store(memory, value, 0, self.lanes)
+        return vector(memory, 0, self.lanes)
+
+
+def table_power(x: Expr, exponent: float, dialect: Dialect) -> Expr:
+    """x^exponent, finite and not 0, for a register of float32: the logarithm and its product in float64, whose power of two is taken of a
+    float32. ±0 and ∞ need no care: their logarithms are infinite."""
+    c, wide = Statements(FORMATS["f32"], dialect, LANES), Statements(FORMATS["f64"], dialect, LANES // 2)
+    x = c.name(x)
+    k, m, index = split(c, c.name(tirx.abs(x)))
+    inverses, logs = intervals(0.0)
+    operands = [c.name(operand) for operand in (k, m, looked_up(inverses, index, c), looked_up(logs, index, c))]
+    coefficients = [coefficient / math.log(2) for coefficient in (1.0, *series(3))]
+    counts, rests = [], []
+    for first in (0, LANES // 2):
+        k, m, inverse, log = (_doubled(operand, first) for operand in operands)
+        r = wide.name(wide.fma(m, inverse, wide.real(-1)))
+        total = wide.real(coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            total = wide.name(wide.fma(total, r, wide.real(coefficient)))
+        log = wide.fma(total, r, tirx.Add(k, log))
+        power = wide.between(-LARGEST, LARGEST, wide.name(tirx.Mul(log, wide.real(exponent))))
+        count = wide.name(wide.call("llvm.rint", power))
+        counts.append(tirx.Cast(f"float32x{LANES // 2}", count))
+        rests.append(tirx.Cast(f"float32x{LANES // 2}", tirx.Sub(power, count)))
+    count, rest = (c.name(_joined(halves)) for halves in (counts, rests))
+    total = c.real(TWO_TO[-1])
+    for coefficient in TWO_TO[-2::-1]:
+        total = c.name(c.fma(total, rest, c.real(coefficient)))
+    value = c.avx512("scalef", total, count, total)
+    if not exponent.is_integer():
+        root = tirx.And(tirx.LT(x, c.real(0)), tirx.LT(c.real(-math.inf), x))
+        value = tirx.Select(root, c.real(math.nan), value)
+    elif exponent % 2:
+        value = c.call("llvm.copysign", value, x)
+    return value
+
+
+def _doubled(x: Expr, first: int) -> Expr:
+    """Half of a register of float32, as float64."""
+    half = tirx.Shuffle([x], [tirx.const(i, "int32") for i in range(first, first + LANES // 2)])
+    return tirx.Cast(f"float64x{LANES // 2}", half)
+
+
+def _joined(halves: Sequence[Expr]) -> Expr:
+    return tirx.Shuffle(list(halves), [tirx.const(i, "int32") for i in range(LANES)])
