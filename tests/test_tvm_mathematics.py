@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[[Node], Node]] = {
 }
 REDUCED = ("sin", "cos")
 """Of arguments above a million the C library computes these."""
-MOST_ULP = {name: 2.0 if name in ("log2", "log10") else 1.5 for name in (*FUNCTIONS, "power")}
+MOST_ULP = {name: 3.0 if name in ("log2", "log10") else 1.5 for name in (*FUNCTIONS, "power")}
 OWN: dict[str, Any] = {}
 TARGETS = [OWN, {"mcpu": "haswell"}, {"mcpu": "x86-64"}] if platform.machine() == "x86_64" else [OWN]
 """With 512-bit vectors where this computer has them, with 256 bits, and with 128 and no fused multiply-add."""
@@ -157,6 +157,18 @@ def test_a_row_is_the_same_alone(name: str, dtype: DType) -> None:
     for rows in (1, 2, 15, 16, 17):
         np.testing.assert_array_equal(run(name, dtype, values[:rows], columns=3), together[:rows])
     np.testing.assert_array_equal(run(name, dtype, np.ascontiguousarray(values[:, 1])), together[:, 1])
+
+
+@pytest.mark.parametrize("columns", [0, 3])
+def test_elements_around_the_ends_of_blocks(columns: int) -> None:
+    from hbc.compiler.tvm.plan import FLAT_ROWS
+
+    width = columns or 1
+    values = np.random.default_rng(0).standard_normal((2 * FLAT_ROWS + 5, width))
+    for elements in (FLAT_ROWS - 1, FLAT_ROWS, FLAT_ROWS + 1, 2 * FLAT_ROWS + 5 * width):
+        some = values[: -(-elements // width)]
+        some = some if columns else some.ravel()
+        np.testing.assert_allclose(run("exp", "f64", some, columns=columns), np.exp(some), rtol=1e-15)
 
 
 def test_elements_by_themselves_need_no_columns() -> None:

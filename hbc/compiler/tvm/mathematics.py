@@ -1,6 +1,6 @@
 """e^x, ln x and their kin as straight-line arithmetic: no call, no branch, no table, so that one expression serves a row and a
 vector of rows. The error is at most 1.5 units in the last place (tests/test_tvm_mathematics.py), of sines and cosines of float32 1.6, of
-logarithms to base 2 and 10 two; ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
+logarithms to base 2 and 10 three; ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
 
 The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
 in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64 or fused; those of |x| > TURNS, which need up to a
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import tirx
 
-from hbc.compiler.tvm.logarithms import BASES, in_parts, looked_up, table_log
+from hbc.compiler.tvm.logarithms import BASES, looked_up, table_log
 from hbc.compiler.tvm.vectors import broadcast, many
 from hbc.ir.graph import Operator
 from hbc.ops import tensor
@@ -410,9 +410,7 @@ def _to_base(base: str) -> Callable[[Lines, Expr], Expr]:
     def value(c: Lines, x: Expr) -> Expr:
         if c.wide and c.form.bits == 32:
             return table_log(c, x, base)
-        high, low = in_parts(1 / BASES[base].ln(), c.form.dtype)
-        logarithm = c.name(_log(c, x))
-        return c.fma(logarithm, c.real(high), tirx.Mul(logarithm, c.real(low)))
+        return tirx.Mul(_log(c, x), c.real(float(1 / BASES[base].ln())))
 
     return value
 
