@@ -18,7 +18,7 @@ from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, n
 from hbc.compiler.tvm.hashes import hashed_values
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, function, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
-from hbc.compiler.tvm.powers import exponent, raised, table_power
+from hbc.compiler.tvm.powers import general_power, table_power
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
@@ -149,19 +149,19 @@ def _power(f: Function, node: Node) -> None:
     same = dtype == "f32" and f.dialect.wide and x in f.plan.slots and x.type.shape == node.type.shape
     if same and constant is not None and constant.size == 1 and np.isfinite(constant).all() and constant.any():
         return _register_by_register(f, node, lambda x: table_power(x, float(constant.item()), f.dialect))
-    parts = [f.scratch(f.lanes, "f64") for _ in range(2 if dtype == "f64" else 1)]
+    lanes = 8 if f.dialect.wide else f.lanes
+    operands = [f.scratch(f.lanes, "f64") for _ in node.inputs]
     with f.grid(shape) as index:
-
-        def operands(lane: Expr) -> list[Expr]:
-            return [f.operand(source, node.type, index, f.row(lane)) for source in node.inputs]
-
-        for i, part in enumerate(parts):
+        for source, operand in zip(node.inputs, operands, strict=True):
             with f.lane() as lane:
-                x, y = operands(lane)
-                T.buffer_store(part, exponent(x, y, dtype, f.dialect)[i], [lane])
-        with f.lane() as lane:
-            x, y = operands(lane)
-            f.store(node, flatten(index, shape), f.row(lane), raised(x, y, [part[lane] for part in parts], dtype, f.dialect))
+                value = f.operand(source, node.type, index, f.row(lane))
+                T.buffer_store(operand, convert(value, dtype, "f64"), [lane])
+        for first in range(0, f.lanes, lanes):
+            base, exponent = (vector(operand, first, lanes) for operand in operands)
+            if constant is not None and constant.size == 1:
+                exponent = broadcast(number(float(constant.item()), "f64"), lanes)
+            pool, at = f.place(node, flatten(index, shape), f.row(tirx.const(first, "int64")))
+            store(pool, general_power(base, exponent, dtype, f.dialect, lanes), at, lanes)
 
 
 def _concat(f: Function, node: Node) -> None:

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.logarithms import intervals, looked_up, series, split
 from hbc.compiler.tvm.mathematics import FORMATS, Lines
-from hbc.compiler.tvm.vectors import store, vector
+from hbc.compiler.tvm.vectors import many, store, vector
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect
@@ -54,55 +54,6 @@ def long_log(c: Lines, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
     return total, c.name(tirx.Add(lost, c.fma(k, c.real(form.ln2[1]), low)))
 
 
-def exponent(x: Expr, y: Expr, dtype: str, dialect: Dialect) -> list[Expr]:
-    """y ln |x| in float64, for LLVM and a fused multiply-add: as rounded, and for float64 what that lacks. Two expressions, since TVM
-    takes twice as long for every few names in one: with `raised`, x^y took 27 s to compile."""
-    parts = []
-    for lacks in (False, True) if dtype == "f64" else (False,):
-        c = Lines(FORMATS["f64"], dialect)
-        px, py = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
-        one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
-        size = c.name(tirx.abs(px))
-        normal, lift = c.lifted(size)
-        normal = c.name(normal)
-        if dtype == "f64":
-            log, lacking = long_log(c, normal, lift)
-        else:
-            log = c.name(c.log_parts(normal, lift))
-        # Of 0, ∞ and NaN.
-        pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
-        ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
-        log = c.name(tirx.Select(ordinary, log, pole))
-        product = c.call("llvm.arithmetic.fence", tirx.Mul(py, log))
-        product = c.name(tirx.Select(tirx.EQ(size, one), tirx.Select(tirx.EQ(py, py), zero, py), product))
-        if lacks:
-            rest = c.fma(py, lacking, c.fma(py, log, tirx.Mul(product, c.real(-1))))
-            # What has overflowed, or is made of infinities, lacks nothing.
-            finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(py), infinity))
-            parts.append(c.block(tirx.Select(finite, rest, zero)))
-        else:
-            parts.append(c.block(product))
-    return parts
-
-
-def raised(x: Expr, y: Expr, parts: Sequence[Expr], dtype: str, dialect: Dialect) -> Expr:
-    """x^y, as in C, from the parts of `exponent`; that of float32 in float64."""
-    c = Lines(FORMATS["f64"], dialect)
-    x, y = (c.name(tirx.Cast("float64", operand)) for operand in (x, y))
-    one, zero = c.real(1), c.real(0)
-    product, *lacking = (c.name(part) for part in parts)
-    p, _, scale = c.exp_parts(c.between(*c.form.range, product), *lacking)
-    value = c.name(scale(p))
-    whole = tirx.EQ(tirx.floor(y), y)
-    half = c.name(tirx.Mul(y, c.real(0.5)))
-    odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.floor(half), half)))
-    signed = tirx.Select(odd, c.call("llvm.copysign", value, x), value)
-    root = tirx.And(tirx.And(tirx.LT(x, zero), tirx.LT(c.real(-math.inf), x)), tirx.Not(whole))
-    signed = tirx.Select(tirx.And(root, tirx.EQ(y, y)), c.real(math.nan), signed)
-    constant = tirx.Or(tirx.EQ(y, zero), tirx.EQ(x, one))
-    return tirx.Cast(FORMATS[dtype].dtype, c.block(tirx.Select(constant, one, signed)))
-
-
 LANES = 16  # of a register of float32
 LARGEST = 200.0
 """2^x is 0 or ∞ beyond it."""
@@ -118,6 +69,37 @@ class Statements(Lines):
         memory = T.alloc_buffer((self.lanes,), str(value.ty.dtype).partition("x")[0], scope="global")
         store(memory, value, 0, self.lanes)
         return vector(memory, 0, self.lanes)
+
+
+def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) -> Expr:
+    """x^y of vectors of float64, for a result of `dtype`, as in C; where there is a fused multiply-add."""
+    c = Statements(FORMATS["f64"], dialect, lanes)
+    one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
+    size = c.name(tirx.abs(x))
+    normal, lift = (size, None) if c.wide else c.lifted(size)
+    normal = c.name(normal)
+    log, lacking = long_log(c, normal, lift) if dtype == "f64" else (c.log_parts(normal, lift), None)
+    # Of 0, ∞ and NaN.
+    pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
+    ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
+    log = c.name(tirx.Select(ordinary, log, pole))
+    product = c.call("llvm.arithmetic.fence", tirx.Mul(y, log))
+    product = c.name(tirx.Select(tirx.EQ(size, one), tirx.Select(tirx.EQ(y, y), zero, y), product))
+    if lacking is not None:
+        rest = c.fma(y, lacking, c.fma(y, log, tirx.Mul(product, c.real(-1))))
+        # What has overflowed, or is made of infinities, lacks nothing.
+        finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(y), infinity))
+        lacking = c.name(tirx.Select(finite, rest, zero))
+    p, _, scale = c.exp_parts(c.between(*c.form.range, product), lacking)
+    value = c.name(scale(p))
+    whole = tirx.EQ(tirx.floor(y), y)
+    half = c.name(tirx.Mul(y, c.real(0.5)))
+    odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.floor(half), half)))
+    signed = tirx.Select(odd, c.call("llvm.copysign", value, x), value)
+    root = tirx.And(tirx.And(tirx.LT(x, zero), tirx.LT(c.real(-math.inf), x)), tirx.Not(whole))
+    signed = tirx.Select(tirx.And(root, tirx.EQ(y, y)), c.real(math.nan), signed)
+    constant = tirx.Or(tirx.EQ(y, zero), tirx.EQ(x, one))
+    return tirx.Cast(many(FORMATS[dtype].dtype, lanes), tirx.Select(constant, one, signed))
 
 
 def table_power(x: Expr, exponent: float, dialect: Dialect) -> Expr:
