@@ -40,7 +40,7 @@ from hbc.ops.features import (
 )
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
-from hbc.ops.nearest import Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
+from hbc.ops.nearest import Ascending, Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything
@@ -250,6 +250,8 @@ CASES["Smallest"] = [
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
 CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
 CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
+_signed = np.copysign(_many_ties("f64", 9), np.random.default_rng(9).uniform(-1, 1, (ROWS, 9)))  # -0.0 is there, less is not
+CASES["Ascending"] = [(Ascending(), [values]) for values in (*(_many_ties("f64", width) for width in (1, 65, 130)), _signed)]
 _numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
 CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
 CASES["ScatterEntries"] = [(ScatterEntries(9), [_numbers, summable("f64", 4)])]

@@ -8,22 +8,28 @@ from hbc.compiler.base import Compiler
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
+from hbc.ops.nearest import Ascending, PresentEntries
 from hbc.optimizer.place import on_host
 
 
 @dataclass(frozen=True)
 class Lower:
     """`Standardize(x)` → `Div(Sub(x, offset), scale)` unless the compiler supports the operator; what the host computes (strings) is left.
+    But what a compiler sorts, the host need not: `PresentEntries(x)` → `PresentEntries(x, Ascending(x))`, but not on a GPU, each of
+    whose threads would need memory for a whole row.
 
     Raises UnsupportedOperatorError for an operator that is neither supported nor lowered.
     """
 
     compiler: Compiler
+    device: str = "cpu"
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, self._lower)
 
     def _lower(self, node: Node) -> Node | None:
+        if isinstance(node.op, PresentEntries) and len(node.inputs) == 1 and self._sorts:
+            return node.op(*node.inputs, Ascending()(*node.inputs))
         if self.compiler.supports(node.op) or on_host(node):
             return None
         if node.op.level == "tensor":
@@ -32,6 +38,10 @@ class Lower:
             return node.op.lower(*node.inputs)
         except NotImplementedError as error:
             raise self._refused(node, f"{error}.") from error
+
+    @property
+    def _sorts(self) -> bool:
+        return self.device == "cpu" and self.compiler.supports(Ascending())
 
     def _refused(self, node: Node, reason: str) -> UnsupportedOperatorError:
         culprit = Culprit(

@@ -60,7 +60,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
         ChooseStrategy(compiler, options, strategy, notes, tuned),  # before lowering, which follows the choice
         CategoriesIntoTrees(compiler, notes),  # after the choice: a scan tests sets as fast as numbers, a walk does not
-        Lower(compiler),
+        Lower(compiler, options.device),
         FoldConstants(),  # last: lowering makes constants out of parameters
     )
     debug, without = _debug_level(), _without(passes)

@@ -27,7 +27,7 @@ from hbc.ir.graph import Input, Node
 from hbc.ops import columns, features, tensor
 from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.nearest import Ascending, Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
 PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
@@ -388,6 +388,7 @@ KERNELS: dict[type, Callable[[Function, Node], None]] = {
     RowDot: row_dot,
     Distances: nearest.distances,
     Smallest: nearest.smallest,
+    Ascending: nearest.ascending,
     PairwiseCoupling: coupling.coupling,
     TreeEnsemble: _trees,
     CategoricalTrees: _trees,

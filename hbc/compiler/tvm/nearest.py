@@ -11,13 +11,16 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.expressions import DTYPES, Expr, convert, larger, library, number, product
-from hbc.compiler.tvm.vectors import any_of, vector
+from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Node
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.nearest import Ascending, Distances, Smallest
 
 POINTS = 4  # of a tile, at most
 MOST_SORTED = 32  # numbers of a row that are kept in order; more, in a heap
-ZERO = tirx.const(0, "int64")
+RUN = 64
+"""Numbers that are sorted by counting those before each, `COMPARED` at once. Longer runs are merged of two."""
+COMPARED = 8
+ZERO, ONE = (tirx.const(value, "int64") for value in (0, 1))
 
 
 def distances(f: Function, node: Node) -> None:
@@ -274,3 +277,86 @@ def _in_order(f: Function, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO
 def _any_less(a: Any, b: Any, lanes: int, start: int = 0) -> Expr:
     """Whether any element of a buffer is less than the other's, which begin at `start`."""
     return any_of(tirx.LT(vector(a, 0, lanes), vector(b, start, lanes)), lanes)
+
+
+class Entries(NamedTuple):
+    """Some of a row's numbers and their columns."""
+
+    numbers: Any
+    places: Any
+
+    def put(self, at: Expr, source: Entries, chosen: Expr) -> None:
+        T.buffer_store(self.numbers, source.numbers[chosen], [at])
+        T.buffer_store(self.places, source.places[chosen], [at])
+
+
+def ascending(f: Function, node: Node) -> None:
+    """What is there is gathered, sorted in runs, and these merged, a row after the other. (45 of 150 columns take about 1.2 µs
+    a row.) For processors: `Lower` leaves it out for a GPU."""
+    (x,) = node.inputs
+    assert isinstance(node.op, Ascending)
+    width, dtype = x.type.columns, x.type.dtype
+
+    def entries() -> Entries:
+        shape = (width + COMPARED,)
+        return Entries(T.alloc_buffer(shape, DTYPES[dtype]), T.alloc_buffer(shape, "int64"))
+
+    there, merged = entries(), entries()
+    count = f.scratch(1, "i64")
+    with f.each_row() as row:
+        T.buffer_store(count, ZERO, [0])
+        with f.repeat(width) as column:
+            value = T.Bind(f.read(x, [column], row))
+            T.buffer_store(merged.numbers, value, [count[0]])
+            T.buffer_store(merged.places, column, [count[0]])
+            T.buffer_store(count, count[0] + tirx.Cast("int64", tirx.LE(number(0, dtype), value)), [0])
+        found = T.Bind(count[0])
+        store(merged.numbers, broadcast(number(np.inf, dtype), COMPARED), found, COMPARED)
+        with f.repeat(_rounds(found, RUN)) as i:
+            first = T.Bind(i * RUN)
+            last = T.Bind(tirx.Min(first + RUN, found))
+            with T.serial(first, last) as at:
+                there.put(first + _before(f, merged.numbers, first, last, at), merged, at)
+        run = RUN
+        while run < width:
+            with f.repeat(tirx.Select(tirx.LT(tirx.const(run, "int64"), found), _rounds(found, 2 * run), ZERO)) as i:
+                first = T.Bind(i * (2 * run))
+                middle, last = T.Bind(tirx.Min(first + run, found)), T.Bind(tirx.Min(first + 2 * run, found))
+                _merge(f, there, merged, first, middle, last)
+            run *= 2
+        with f.repeat(width) as i:
+            f.store(node, i, row, tirx.Select(tirx.LT(i, found), there.places[i], tirx.const(width, "int64")))
+
+
+def _rounds(count: Expr, step: int) -> Expr:
+    return tirx.truncdiv(count + (step - 1), tirx.const(step, "int64"))
+
+
+def _before(f: Function, numbers: Any, first: Expr, last: Expr, at: Expr) -> Expr:
+    """How many of the numbers from `first` to `last` come before that at `at`: are less, or equal and stand before it."""
+    value, lanes = broadcast(T.Bind(numbers[at]), COMPARED), tirx.Ramp(ZERO, ONE, COMPARED)
+    counts = f.scratch(COMPARED, "i64")
+    store(counts, broadcast(ZERO, COMPARED), 0, COMPARED)
+    with f.repeat(_rounds(last - first, COMPARED)) as part:
+        start = T.Bind(first + part * COMPARED)
+        others = T.Bind(vector(numbers, start, COMPARED))
+        equal = tirx.And(tirx.EQ(others, value), tirx.LT(lanes, broadcast(at - start, COMPARED)))
+        before = tirx.Cast(f"int64x{COMPARED}", tirx.Or(tirx.LT(others, value), equal))
+        store(counts, tirx.Add(vector(counts, 0, COMPARED), before), 0, COMPARED)
+    return tirx.call_llvm_pure_intrin("int64", f"llvm.vector.reduce.add.v{COMPARED}i64", vector(counts, 0, COMPARED))
+
+
+def _merge(f: Function, entries: Entries, merged: Entries, first: Expr, middle: Expr, last: Expr) -> None:
+    """Two sorted runs become one, without branches: which is next is random. Of equal numbers, the left run's come first."""
+    left, right = f.scratch(1, "i64"), f.scratch(1, "i64")
+    T.buffer_store(left, first, [0])
+    T.buffer_store(right, middle, [0])
+    with T.serial(first, last) as at:
+        i, j = T.Bind(left[0]), T.Bind(right[0])
+        no_later = tirx.Or(tirx.LE(last, j), tirx.LE(entries.numbers[i], entries.numbers[j]))
+        taken = T.Bind(tirx.Cast("int64", tirx.And(tirx.LT(i, middle), no_later)))
+        merged.put(at, entries, j + (i - j) * taken)
+        T.buffer_store(left, i + taken, [0])
+        T.buffer_store(right, j + 1 - taken, [0])
+    with T.serial(first, last) as at:
+        entries.put(at, merged, at)
