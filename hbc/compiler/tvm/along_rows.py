@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.dots import RowDot, Term, taken_columns
-from hbc.compiler.tvm.expressions import Expr, element, fused, number
+from hbc.compiler.tvm.expressions import Expr, element, fused, is_nan_in_vector, number
 from hbc.compiler.tvm.vectors import as_vector, store, vector
 from hbc.ir.graph import Constant, Input, Node
 from hbc.ops import tensor
@@ -108,4 +108,6 @@ def _along(f: Function, node: Node, positions: np.ndarray) -> Callable[[Expr, Ex
         return lambda place, x: f.constant(own, dtype, place if own.size > 1 else tirx.const(0, "int64"))
 
     operands = [operand(source) for source in node.inputs]
+    if isinstance(node.op, tensor.IsNan):
+        return lambda place, x: is_nan_in_vector(operands[0](place, x))
     return lambda place, x: element(node, f.dialect, *(each(place, x) for each in operands))

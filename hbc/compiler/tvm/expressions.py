@@ -81,7 +81,13 @@ def let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
 
 
 def is_nan(x: Expr) -> Expr:
-    """Of tirx.isnan, TVM makes no vector: it takes the whole statement apart, and LLVM puts half as wide vectors together again."""
+    """Everywhere: in an index TVM simplifies `not x == x` to false. But of a vectorized statement with it TVM makes no vectors, which
+    LLVM then finds half as wide: see `is_nan_in_vector`."""
+    return tirx.isnan(x)
+
+
+def is_nan_in_vector(x: Expr) -> Expr:
+    """Only in what is stored: never in an index."""
     return tirx.Not(tirx.EQ(x, x))
 
 
