@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.codegen import Function, Row
 from hbc.compiler.tvm.dots import RowDot, Term, taken_columns
 from hbc.compiler.tvm.expressions import Expr, element, fused, is_nan_in_vector, number
-from hbc.compiler.tvm.vectors import as_vector, store, vector
+from hbc.compiler.tvm.vectors import as_vector, shuffled, store, vector
 from hbc.ir.graph import Constant, Input, Node
 from hbc.ops import tensor
 
@@ -30,7 +30,7 @@ def row_dot(f: Function, node: Node) -> None:
         while half:  # of every pair of registers, the lower halves of each row's lanes and the upper ones
             lower = [j * 2 * half + i for j in range(lanes // half) for i in range(half)]
             pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
-            sums = [T.Bind(tirx.Add(_shuffled(pair, lower), _shuffled(pair, [at + half for at in lower]))) for pair in pairs]
+            sums = [T.Bind(tirx.Add(shuffled(pair, lower), shuffled(pair, [at + half for at in lower]))) for pair in pairs]
             half //= 2
         pool, start = f.place(node, k, Row(row, group * lanes))
         with T.serial(start, start + 1) as at:  # TVM keeps runs of elements whole only where they begin at a loop's variable
@@ -39,13 +39,9 @@ def row_dot(f: Function, node: Node) -> None:
         (total,) = _partial_sums(f, op, terms, k, one.block, 1)
         half = lanes // 2
         while half:
-            total = T.Bind(tirx.Add(total, _shuffled([total], [(at + half) % lanes for at in range(lanes)])))
+            total = T.Bind(tirx.Add(total, shuffled([total], [(at + half) % lanes for at in range(lanes)])))
             half //= 2
-        f.store(node, k, one, _shuffled([total], [0]))
-
-
-def _shuffled(vectors: list[Expr], places: list[int]) -> Expr:
-    return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])
+        f.store(node, k, one, shuffled([total], [0]))
 
 
 Added = Callable[[Expr, Expr, Expr, Expr, bool], Expr]

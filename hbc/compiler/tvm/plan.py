@@ -143,7 +143,7 @@ def make_plan(
     row = _row(outputs) if flatten else None
     outputs = flat(outputs) if row is not None else outputs
     if register:
-        outputs = rewrite(Graph((), {"": tuple(outputs)}), along_rows(register, COSTLY)).outputs[""]
+        outputs = rewrite(Graph((), {"": tuple(outputs)}), along_rows(register, _cheap)).outputs[""]
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
@@ -168,6 +168,10 @@ def make_plan(
     return Plan(
         returned, constants, segments, slots, pools, columns, rows, needed, row, tuple(outputs[:conditions]), len(before)
     )
+
+
+def _cheap(op: Operator) -> bool:
+    return isinstance(op, ELEMENTWISE) and not isinstance(op, COSTLY)
 
 
 def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.logarithms import intervals, looked_up, series, split
 from hbc.compiler.tvm.mathematics import FORMATS, Lines
-from hbc.compiler.tvm.vectors import many, store, vector
+from hbc.compiler.tvm.vectors import many, shuffled, store, vector
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect
@@ -138,9 +138,9 @@ def table_power(x: Expr, exponent: float, dialect: Dialect) -> Expr:
 
 def _doubled(x: Expr, first: int) -> Expr:
     """Half of a register of float32, as float64."""
-    half = tirx.Shuffle([x], [tirx.const(i, "int32") for i in range(first, first + LANES // 2)])
+    half = shuffled([x], list(range(first, first + LANES // 2)))
     return tirx.Cast(f"float64x{LANES // 2}", half)
 
 
 def _joined(halves: Sequence[Expr]) -> Expr:
-    return tirx.Shuffle(list(halves), [tirx.const(i, "int32") for i in range(LANES)])
+    return shuffled(list(halves), list(range(LANES)))

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.codegen import Function, Row
-from hbc.compiler.tvm.vectors import as_vector
+from hbc.compiler.tvm.vectors import as_vector, shuffled
 from hbc.ir.graph import Node
 from hbc.ir.types import TensorType
 
@@ -46,7 +46,7 @@ def _columns(kind: TensorType) -> int:
 
 
 def _shuffled(pair: list[Any], places: list[int]) -> Any:
-    return T.Bind(tirx.Shuffle(pair, [tirx.const(place, "int32") for place in places]))
+    return T.Bind(shuffled(pair, places))
 
 
 def dealt(vectors: list[Any], size: int) -> list[Any]:
@@ -130,8 +130,8 @@ def turned(vectors: list[Any]) -> list[Any]:
         for i in range(size):
             if not i & distance:
                 pair = [vectors[i], vectors[i + distance]]
-                following[i] = T.Bind(tirx.Shuffle(pair, [tirx.const(j, "int32") for j in upper]))
-                following[i + distance] = T.Bind(tirx.Shuffle(pair, [tirx.const(j, "int32") for j in lower]))
+                following[i] = _shuffled(pair, upper)
+                following[i + distance] = _shuffled(pair, lower)
         vectors = following
         distance *= 2
     return vectors

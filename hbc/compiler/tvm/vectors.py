@@ -54,6 +54,11 @@ def permute(table: list[Expr], index: Expr) -> Expr:
     return tirx.Select(lower_half, permute(table[:2], index), permute(table[2:], index))
 
 
+def shuffled(vectors: list[Expr], places: list[int]) -> Expr:
+    """A vector of elements of others, by their numbers if those stood one after the other."""
+    return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])
+
+
 def as_signed(bytes_: Expr, lanes: int) -> Expr:
     """The same bits as signed bytes."""
     return tirx.reinterpret(many("int8", lanes), bytes_)
