@@ -379,8 +379,7 @@ def build(
             f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
             outputs = {i: as_vector(buffer) for i, buffer in results.items()}
         stack.enter_context(_within(f, bound if bounded else None, missing, good))
-        # Where each element is computed by itself, LLVM keeps the values of full vectors in registers if they have code of their own.
-        for part in ("full", "rest") if plan.row is not None and not cuda else ("all",):
+        for part in ("full", "rest") if plan.few_values and not cuda else ("all",):
             for (dtype, shared), columns in plan.pools.items():
                 size = columns * (f.block if shared else f.lanes)
                 f.pools[dtype, shared] = T.alloc_buffer(

@@ -29,6 +29,10 @@ FLAT_ROWS = 4096
 """Of a block where nothing is kept for all of its rows: 400,000 squares take 70 µs, with 256 rows 74."""
 BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
 SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
+FEW_STEPS = 28
+"""With 31, of nested choices, full vectors' own code takes 1.1 times as long; with 63 it takes a second more to compile."""
+FEW_BYTES = 4608
+"""Of values of a vector of rows: 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too, and 4.8 nothing more."""
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
 ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where, Function)
@@ -131,6 +135,14 @@ class Plan:
     @property
     def steps(self) -> tuple[Node, ...]:
         return tuple(node for segment in self.segments for node in segment)
+
+    @property
+    def few_values(self) -> bool:
+        """Whether full vectors of rows get code of their own. LLVM keeps their values in registers then: what is read for a vector
+        that is not full has to lie in memory. (Linear regressions take 0.8 times as long, three of them together 0.4 times; the
+        code takes 1.5 times as long to compile.)"""
+        vector = sum(count * LANES * bytes_of(dtype) for (dtype, _), count in self.pools.items())
+        return self.row is not None or (len(self.segments) == 1 and len(self.steps) <= FEW_STEPS and vector <= FEW_BYTES)
 
 
 def make_plan(
