@@ -235,32 +235,38 @@ def test_powers(dtype: DType, target: dict[str, Any]) -> None:
     np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
 
 
+@needs_longdouble
 @pytest.mark.parametrize(
     "exponent", [2.5, -2.5, 0.1, 1 / 3, 7.0, -3.0, 6.0, -2.0, 100.3, -0.01, 4000.7, -1.0, 1e30, 1e-42, 2.0**24 + 2]
 )
-def test_powers_of_one_exponent(exponent: float) -> None:
-    """float32 raised to a constant: where results overflow and vanish, where intervals of the logarithm meet, special values."""
-    exponent, rng = float(np.float32(exponent)), np.random.default_rng(0)
-    most = min(max(130 / abs(exponent), 2.0**-20), 126)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_powers_of_one_exponent(dtype: DType, exponent: float) -> None:
+    """Raised to a constant: where results overflow and vanish, where intervals of the logarithm meet, special values."""
+    kind, rng = NUMPY_DTYPES[dtype].type, np.random.default_rng(0)
+    exponent, info = float(kind(exponent)), np.finfo(kind)
+    most = min(max((130 if dtype == "f32" else 1060) / abs(exponent), 2.0**-20), info.maxexp - 2)
+    tiny, largest = float(info.smallest_subnormal), 0.9 * float(info.max)
     parts = [
-        [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, -2.0, 1e-40, -1e-40, 1e-45, 3e38, -3e38],
+        [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, -2.0, 3e4 * tiny, -3e4 * tiny, tiny, largest, -largest],
         np.exp2(rng.uniform(-most, most, 50_000)),
         rng.uniform(0.5, 2, 20_000),
-        1 + rng.standard_normal(20_000) * 10.0 ** rng.integers(-7, 0, 20_000),
+        1 + rng.standard_normal(20_000) * 10.0 ** rng.integers(-15 if dtype == "f64" else -7, 0, 20_000),
         -np.exp2(rng.uniform(-most, most, 1000)),
     ]
-    bits = (np.float32(1 + np.arange(32) / 32).view(np.int32)[:, None] + np.arange(-3, 4)).astype(np.int32)
-    values = np.concatenate([np.asarray(part, np.float32) for part in parts] + [bits.ravel().view(np.float32)])
-    x = Input("x", "f32", ("N",))()
+    edges = (1 + np.arange(64) / 64).astype(kind)
+    around = edges[:, None] + np.spacing(edges)[:, None] * np.arange(-3, 4, dtype=kind)
+    values = np.concatenate([*(np.asarray(part, kind) for part in parts), around.ravel()])
+    x = Input("x", dtype, ("N",))()
     graph = Graph((x,), {"predict": (t.power(x, exponent),)})
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1))
     (found,) = executable.run("predict", [values])
+    precise = np.float64 if dtype == "f32" else np.longdouble
     with np.errstate(all="ignore"):
-        exact = np.power(values.astype(np.float64), np.full(len(values), exponent))
-        expected = exact.astype(np.float32)
+        exact = np.power(values.astype(precise), np.full(len(values), exponent, precise))
+        expected = exact.astype(kind)
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(found[~finite], expected[~finite])
-    ulp = np.spacing(np.abs(expected[finite])).astype(np.float64)
+    ulp = np.spacing(np.abs(expected[finite])).astype(precise)
     assert (np.abs(found[finite] - exact[finite]) / ulp).max() <= MOST_ULP["power"]
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))

@@ -18,7 +18,7 @@ from hbc.compiler.tvm.expressions import Expr, convert, fused, is_nan, larger, n
 from hbc.compiler.tvm.hashes import hashed_values
 from hbc.compiler.tvm.mathematics import FORMATS, FUNCTIONS, TURNS, function, turned
 from hbc.compiler.tvm.plan import LIBRARY, elements
-from hbc.compiler.tvm.powers import general_power, table_power
+from hbc.compiler.tvm.powers import MOST, general_power, table_power
 from hbc.compiler.tvm.scan import scannable, tree_scan
 from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
@@ -146,9 +146,9 @@ def _power(f: Function, node: Node) -> None:
         return _row_by_row(f, node)
     x, y = node.inputs
     constant = f.plan.constants.get(y)
-    same = dtype == "f32" and f.dialect.wide and x in f.plan.slots and x.type.shape == node.type.shape
-    if same and constant is not None and constant.size == 1 and np.isfinite(constant).all() and constant.any():
-        return _register_by_register(f, node, lambda x: table_power(x, float(constant.item()), f.dialect))
+    same = f.dialect.wide and x in f.plan.slots and x.type.shape == node.type.shape
+    if same and constant is not None and constant.size == 1 and 0 < abs(constant.item()) < MOST[dtype]:
+        return _register_by_register(f, node, lambda x: table_power(x, float(constant.item()), dtype, f.dialect))
     lanes = 8 if f.dialect.wide else f.lanes
     operands = [f.scratch(f.lanes, "f64") for _ in node.inputs]
     with f.grid(shape) as index:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -11,7 +13,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.logarithms import intervals, looked_up, series, split
 from hbc.compiler.tvm.mathematics import FORMATS, Lines
-from hbc.compiler.tvm.vectors import many, shuffled, store, vector
+from hbc.compiler.tvm.vectors import broadcast, look_up, many, shuffled, store, vector
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect
@@ -102,11 +104,29 @@ def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) ->
     return tirx.Cast(many(FORMATS[dtype].dtype, lanes), tirx.Select(constant, one, signed))
 
 
-def table_power(x: Expr, exponent: float, dialect: Dialect) -> Expr:
-    """x^exponent, finite and not 0, for a register of float32: the logarithm and its product in float64, whose power of two is taken of a
-    float32. ±0 and ∞ need no care: their logarithms are infinite."""
-    c, wide = Statements(FORMATS["f32"], dialect, LANES), Statements(FORMATS["f64"], dialect, LANES // 2)
+def table_power(x: Expr, exponent: float, dtype: str, dialect: Dialect) -> Expr:
+    """x^exponent, not 0 and less than MOST, for a register of AVX-512."""
+    c = Statements(FORMATS[dtype], dialect, 512 // FORMATS[dtype].bits)
     x = c.name(x)
+    value = _short_power(c, x, exponent) if dtype == "f32" else _long_power(c, x, exponent)
+    of_zero, of_infinity = (POSITIVE_ZERO, INFINITY) if exponent > 0 else (INFINITY, POSITIVE_ZERO)
+    negative = KEPT if exponent.is_integer() else NAN
+    classes = (KEPT, KEPT, of_zero, KEPT, of_infinity, of_infinity, negative, KEPT)
+    answers = broadcast(tirx.const(sum(answer << 4 * i for i, answer in enumerate(classes)), f"int{c.form.bits}"), c.lanes)
+    value = c.avx512("fixupimm", value, x, answers, tirx.const(0, "int32"))
+    return c.call("llvm.copysign", value, x) if exponent % 2 == 1 else value
+
+
+MOST = {"f32": math.inf, "f64": 512.0}
+"""Of an exponent, below which its product with the logarithm is exact enough: with 100, x^y is off by 0.6 units in the last place, with
+4,000 by 4."""
+KEPT, NAN, INFINITY, POSITIVE_ZERO = 0, 3, 5, 8
+"""What AVX-512 gives instead of a value, for x of each class: NaN twice, 0, 1, -∞, ∞, negative numbers, others."""
+
+
+def _short_power(c: Statements, x: Expr, exponent: float) -> Expr:
+    """|x|^exponent of float32: the logarithm and its product in float64, whose power of two is taken of a float32."""
+    wide = Statements(FORMATS["f64"], c.dialect, LANES // 2)
     k, m, index = split(c, c.name(tirx.abs(x)))
     inverses, logs = intervals(0.0)
     operands = [c.name(operand) for operand in (k, m, looked_up(inverses, index, c), looked_up(logs, index, c))]
@@ -127,13 +147,87 @@ def table_power(x: Expr, exponent: float, dialect: Dialect) -> Expr:
     total = c.real(TWO_TO[-1])
     for coefficient in TWO_TO[-2::-1]:
         total = c.name(c.fma(total, rest, c.real(coefficient)))
-    value = c.avx512("scalef", total, count, total)
-    if not exponent.is_integer():
-        root = tirx.And(tirx.LT(x, c.real(0)), tirx.LT(c.real(-math.inf), x))
-        value = tirx.Select(root, c.real(math.nan), value)
-    elif exponent % 2:
-        value = c.call("llvm.copysign", value, x)
-    return value
+    return c.avx512("scalef", total, count, total)
+
+
+PARTS = 16
+"""Of an octave, for float64: as many numbers as two registers hold."""
+HIGHEST = 1.40625
+"""Of a mantissa, where one part of the octave ends and the next begins; the part around 1 has 1 in its middle, so that its logarithm, 0,
+is exact."""
+STEP = 2.0**-40
+"""k + log2 c is exact where log2 c is a multiple of it."""
+LOG_TERMS, EXP_TERMS = 12, 7
+"""Of Taylor's series of log2(1 + r) for |r| ≤ 1/32, which lacks 2^-68; of 2^r - 1 for |r| ≤ 1/32, which lacks 2^-59."""
+
+
+@cache
+def octave() -> tuple[list[float], list[float], list[float]]:
+    """For mantissas near c, by their first four digits rounded: 1/c, and log2 c in two parts, a multiple of STEP and the rest."""
+    inverses, highs, lows = [], [], []
+    for i in range(PARTS):
+        c = 1 + i / PARTS if 1 + i / PARTS < HIGHEST else (1 + i / PARTS) / 2
+        inverses.append(1 / c)
+        exact = -_log2(Decimal(1 / c))
+        highs.append(round(float(exact) / STEP) * STEP)
+        lows.append(float(exact - Decimal(highs[-1])))
+    return inverses, highs, lows
+
+
+@cache
+def roots() -> tuple[list[float], list[float]]:
+    """2^(i/16), and what the float64 lacks."""
+    exact = [(Decimal(i) / PARTS * Decimal(2).ln()).exp() for i in range(PARTS)]
+    return [float(root) for root in exact], [float(root - Decimal(float(root))) for root in exact]
+
+
+def _log2(x: Decimal) -> Decimal:
+    return x.ln() / Decimal(2).ln()
+
+
+def _long_power(c: Statements, x: Expr, exponent: float) -> Expr:
+    """|x|^exponent of float64, without a division: log2 |x| = k + log2 c + log2(1 + r) in two parts, 2^-64 of it lacking; its product's
+    power of two is 2^(i/16) · 2^r."""
+    size = c.name(tirx.abs(x))
+    k, m = c.avx512("getexp", size, size), c.name(c.avx512("getmant", size, tirx.const(0, "int32"), size))
+    high = tirx.LE(c.real(HIGHEST), m)
+    k = c.name(tirx.Select(high, tirx.Add(k, c.real(1)), k))
+    m = c.name(tirx.Select(high, tirx.Mul(m, c.real(0.5)), m))
+    index = c.name(tirx.shift_right(tirx.Add(c.bits(m), c.whole(1 << 47)), c.whole(48)))
+    inverse, log, log1 = (c.name(_of_two(values, index)) for values in octave())
+    # m / c = 1 + r + r1
+    quotient, r1 = c.exact_product(m, inverse)
+    r = c.name(tirx.Sub(quotient, c.real(1)))
+    # log2(1 + r) = r (first + rest)
+    terms = [Decimal((-1) ** (n + 1)) / n / Decimal(2).ln() for n in range(1, LOG_TERMS + 1)]
+    first = float(terms[0])
+    second = c.polynomial(r, c.name(tirx.Mul(r, r)), [float(term) for term in terms[1:]])
+    rest = c.name(c.fma(second, r, c.real(float(terms[0] - Decimal(first)))))
+    slope = c.name(tirx.Add(c.real(first), rest))
+    slope1 = tirx.Sub(rest, tirx.Sub(slope, c.real(first)))
+    w, w1 = c.exact_product(r, slope)
+    w1 = c.name(c.fma(r, slope1, c.fma(r1, tirx.Add(slope, rest), w1)))
+    whole = c.name(tirx.Add(k, log))  # exact
+    total = c.name(tirx.Add(whole, w))
+    total1 = c.name(tirx.Add(tirx.Add(tirx.Sub(whole, total), w), tirx.Add(w1, log1)))
+    power, power1 = c.exact_product(total, c.real(exponent))
+    power1 = c.name(c.fma(total1, c.real(exponent), power1))
+    shift = c.real(FORMATS["f64"].shift / PARTS)
+    shifted = c.name(tirx.Add(power, shift))
+    count = c.name(tirx.Sub(shifted, shift))  # a multiple of 1/16: the processor scales by the integer below
+    r = c.name(tirx.Add(tirx.Sub(power, count), power1))
+    root, root1 = (c.name(_of_two(values, c.bits(shifted))) for values in roots())
+    terms = [Decimal(2).ln() ** n / math.factorial(n) for n in range(1, EXP_TERMS + 1)]
+    grown = c.name(tirx.Mul(r, c.polynomial(r, c.name(tirx.Mul(r, r)), [float(term) for term in terms])))
+    value = c.name(tirx.Add(root, c.fma(root, grown, root1)))
+    return c.avx512("scalef", value, count, value)
+
+
+def _of_two(values: Sequence[float], index: Expr) -> Expr:
+    """values[index mod 16] of float64, for a register of indices."""
+    constants = [tirx.const(value, "float64") for value in values]
+    halves = [tirx.Shuffle(half, [tirx.const(i, "int32") for i in range(8)]) for half in (constants[:8], constants[8:])]
+    return look_up(halves, tirx.reinterpret("int64x8", index), "f64")
 
 
 def _doubled(x: Expr, first: int) -> Expr:
