@@ -193,25 +193,34 @@ class Lines:
         low = low if lacking is None else self.name(tirx.Sub(low, lacking))
         return self.bits(shifted), n, high, low, self.name(tirx.Sub(high, low))
 
-    def exp_parts(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
-        """e^x for x in `range`: (p, p', scale) with e^x = scale(p + p'), where p' is what p lacks."""
-        form = self.form
-        shifted, n, _, _, r = self.over_ln2(x, lacking)
+    def exp_parts(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr]:
+        """e^x for x in `range`: (p, p', n) with e^x = 2^n (p + p'), where p' is what p lacks."""
+        _, n, _, _, r = self.over_ln2(x, lacking)
         square = self.name(tirx.Mul(r, r))
-        q = self.name(self.fma(square, self.polynomial(r, square, form.exp), r))
+        q = self.name(self.fma(square, self.polynomial(r, square, self.form.exp), r))
         p = self.name(tirx.Add(self.real(1), q))
-        rest = tirx.Sub(q, tirx.Sub(p, self.real(1)))
+        return p, tirx.Sub(q, tirx.Sub(p, self.real(1))), n
+
+    def scaled(self, value: Expr, n: Expr) -> Expr:
+        """2^n value, for an integer n at most twice beyond the exponents of normal numbers."""
+        form = self.form
         if self.wide:
-            return p, rest, lambda value: self.avx512("scalef", value, n, value)
-        # In two steps, n = n₁ + n₂, since 2^n alone may be beyond the range while e^x is not.
+            return self.avx512("scalef", value, n, value)
+        # In two steps, n = n₁ + n₂, since 2^n alone may be beyond the range while the result is not.
+        shifted = self.bits(tirx.Add(n, self.real(form.shift)))
         biased = self.name(tirx.Sub(shifted, self.whole(form.shift_bits - 2 * form.bias)))
         first = self.name(tirx.shift_right(biased, self.whole(1)))
         scales = [self.name(self.power_of_two(part)) for part in (first, tirx.Sub(biased, first))]
+        return tirx.Mul(tirx.Mul(value, scales[0]), scales[1])
 
-        def scale(value: Expr) -> Expr:
-            return tirx.Mul(tirx.Mul(value, scales[0]), scales[1])
-
-        return p, rest, scale
+    def exp(self, x: Expr, lacking: Expr = None) -> Expr:
+        """e^x. What is 0 is not computed: a result below the least normal number takes Intel's processors 150 cycles, and probabilities
+        are full of them (float32 of -1,000: 4.3 instead of 0.45 ns)."""
+        (low, high), zero = self.form.range, self.real(0)
+        nothing = tirx.LT(x, self.real(low))
+        x = self.name(tirx.Select(nothing, zero, x))
+        p, _, n = self.exp_parts(self.name(tirx.Select(tirx.LT(self.real(high), x), self.real(high), x)), lacking)
+        return tirx.Select(nothing, zero, self.name(self.scaled(p, n)))
 
     def half_expm1(self, x: Expr) -> tuple[Expr, Expr]:
         """½ (e^x - 1) for -flat ≤ x ≤ range[1], as a sum of a large part and a small one. Half, since 2^n may be too large."""
@@ -308,20 +317,23 @@ numbers, the value of others."""
 
 
 def _exp(c: Lines, x: Expr) -> Expr:
-    p, _, scale = c.exp_parts(c.between(*c.form.range, x))
-    return scale(p)
+    return c.exp(x)
 
 
 def _sigmoid(c: Lines, x: Expr) -> Expr:
-    """With t = e^-|x|: t / (1 + t) where x < 0, else 1 / (1 + t)."""
-    one = c.real(1)
-    p, rest, scale = c.exp_parts(c.at_least(c.form.range[0], tirx.Mul(tirx.abs(x), c.real(-1))))
-    t, rest = c.name(scale(p)), c.name(scale(rest))
-    total = c.name(tirx.Add(one, t))
-    lacking = c.name(tirx.Add(tirx.Sub(t, tirx.Sub(total, one)), rest))
-    negative = tirx.LT(x, c.real(0))
-    numerator = c.name(tirx.Select(negative, t, one)), c.name(tirx.Select(negative, rest, c.real(0)))
-    return c.quotient(numerator, (total, lacking))
+    """With e^-|x| = 2^n t: 2^n (t / (1 + 2^n t)) where x < 0, else 1 / (1 + 2^n t). Beside 1, n need not be less than that of e^-flat, and
+    nothing is computed that is smaller than the result (float32 of ±100: 12 instead of 0.5 ns on Intel)."""
+    one, zero, (low, _) = c.real(1), c.real(0), c.form.range
+    t, rest, n = c.exp_parts(c.at_least(low, tirx.Mul(tirx.abs(x), c.real(-1))))
+    beside_one = c.at_least(-math.ceil(c.form.flat / math.log(2)), n)
+    small, small_rest = c.name(c.scaled(t, beside_one)), c.name(c.scaled(rest, beside_one))
+    total = c.name(tirx.Add(one, small))
+    lacking = c.name(tirx.Add(tirx.Sub(small, tirx.Sub(total, one)), small_rest))
+    negative = tirx.LT(x, zero)
+    numerator = c.name(tirx.Select(negative, t, one)), c.name(tirx.Select(negative, rest, zero))
+    quotient = c.name(c.quotient(numerator, (total, lacking)))
+    quotient = c.name(tirx.Select(tirx.LT(x, c.real(low)), zero, quotient))
+    return c.scaled(quotient, c.name(tirx.Select(negative, n, zero)))
 
 
 def _expm1(c: Lines, x: Expr) -> Expr:
@@ -330,7 +342,7 @@ def _expm1(c: Lines, x: Expr) -> Expr:
         square = c.name(tirx.Mul(r, r))
         lost = c.fma(n, c.real(-c.form.ln2[1]), tirx.Sub(high, r))
         tail = c.fma(square, c.polynomial(r, square, c.form.expm1), lost)
-        inverse = c.avx512("scalef", c.real(1), tirx.Mul(n, c.real(-1)), c.real(1))
+        inverse = c.avx512("scalef", c.real(1), c.at_least(-c.form.digits - 2, tirx.Mul(n, c.real(-1))), c.real(1))
         total = c.name(tirx.Add(tirx.Add(tirx.Sub(c.real(1), inverse), r), tail))
         return c.call("llvm.copysign", c.avx512("scalef", total, n, total), x)
     large, small = c.half_expm1(c.between(-c.form.flat, c.form.range[1], x))

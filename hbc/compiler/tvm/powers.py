@@ -92,8 +92,7 @@ def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) ->
         # What has overflowed, or is made of infinities, lacks nothing.
         finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(y), infinity))
         lacking = c.name(tirx.Select(finite, rest, zero))
-    p, _, scale = c.exp_parts(c.between(*c.form.range, product), lacking)
-    value = c.name(scale(p))
+    value = c.name(c.exp(product, lacking))
     whole = tirx.EQ(tirx.floor(y), y)
     half = c.name(tirx.Mul(y, c.real(0.5)))
     odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.floor(half), half)))
