@@ -24,6 +24,7 @@ from hbc.compiler.base import (
     Compiler,
     Executable,
     GraphExporter,
+    HostCompiler,
     backend_name,
     is_available,
     known_backends,
@@ -306,6 +307,8 @@ class Builder:
         device = compiler.compile(parts.device, self.effective) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
+        if isinstance(compiler, HostCompiler):
+            parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
         whole = None
         if isinstance(compiler, GraphExporter) and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
             whole = functools.partial(compiler.export_graph, plan.graph)

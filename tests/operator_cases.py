@@ -23,7 +23,7 @@ from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
-from hbc.ops.factors import Barycentre, CoordinateDescent
+from hbc.ops.factors import Barycentre
 from hbc.ops.features import (
     Affine,
     Binarize,
@@ -41,6 +41,7 @@ from hbc.ops.features import (
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.nearest import Ascending, Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
+from hbc.ops.nonnegative import CoordinateDescent
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything

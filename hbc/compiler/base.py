@@ -106,6 +106,15 @@ class GraphExporter(Protocol):
         ...
 
 
+@runtime_checkable
+class HostCompiler(Protocol):
+    """A compiler that also has code for the host's part of a graph."""
+
+    def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
+        """The same graph, of operators whose `evaluate` is that code where there is some."""
+        ...
+
+
 @dataclass(frozen=True)
 class Backend:
     """Where a compiler lives: the module that has `COMPILER`, the packages it needs, and the extra that installs them."""

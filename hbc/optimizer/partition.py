@@ -3,7 +3,7 @@ device, what runs on it, and what comes after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hbc.errors import Culprit, UnsupportedOperatorError
@@ -38,6 +38,11 @@ class Partition:
                 case (Node(op=Take(), inputs=(Node(op=Constant(table)), place)),) if place is graph.inputs[0]:
                     found[method] = table
         return found
+
+    def with_host(self, rule: Callable[[Graph], Graph]) -> Partition:
+        """The same device, between the host's graphs as the rule has them."""
+        before = None if self.before is None else rule(self.before)
+        return Partition(before, self.device, {method: rule(graph) for method, graph in self.after.items()})
 
 
 def partition(graph: Graph) -> Partition:

@@ -38,7 +38,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class HostedExecutable:
-    """`before` and `after` run in numpy on the host, around `device` (optimizer/partition.py).
+    """`before` and `after` run on the host, around `device` (optimizer/partition.py).
     The device has no part where strings alone are computed with: an encoder's categories, say.
     What `before` holds as Rows goes to the device a few rows at a time: as one array it could be larger than any memory."""
 

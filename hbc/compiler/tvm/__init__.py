@@ -10,13 +10,15 @@ from hbc.compiler.base import CompileOptions
 from hbc.compiler.costs import Terms, choose, estimates
 from hbc.compiler.tvm.categories import join_sets
 from hbc.compiler.tvm.costs import STRATEGIES
+from hbc.compiler.tvm.descent import compiled_descent
 from hbc.compiler.tvm.executable import TvmExecutable
 from hbc.compiler.tvm.kernels import KERNELS
 from hbc.compiler.tvm.mathematics import FUNCTIONS
 from hbc.compiler.tvm.plan import LANES
 from hbc.compiler.tvm.scan import scannable
-from hbc.compiler.tvm.targets import machine
+from hbc.compiler.tvm.targets import host_machine, machine
 from hbc.ir.graph import Graph, Operator
+from hbc.ir.rewrite import rewrite
 from hbc.ops.features import Function
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
@@ -72,6 +74,11 @@ class TvmCompiler:
         if executable.machine.cuda:
             executable.compile_all()
         return executable
+
+    def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
+        where = machine(options.device, options.target)
+        where = host_machine() if where.cuda else where
+        return graph if where.missing else rewrite(graph, compiled_descent(where))
 
 
 COMPILER = TvmCompiler()
