@@ -200,16 +200,17 @@ class MultiplicativeUpdates(Operator):
         return self._until_still(x, y) if self.online else self._until_no_better(x, y)
 
     def _until_still(self, x: Array | Rows, y: Array) -> Array:
-        last = y.copy()
+        kept: dict[str, Array] = {}
+        other = np.empty_like(y)
         for _ in range(self.max_iter):
-            self._step(x, y, {})
-            if not np.isfinite(y).all():
+            y, other = self._step(x, y, kept, out=other), y
+            size, change = np.linalg.norm(y), np.linalg.norm(np.subtract(y, other, out=other))
+            if not np.isfinite(size) and not np.isfinite(y).all():
                 advice = "The source library stops at it: leave out rows of negative numbers."
                 found = f"rows of which it computes the weight {y[~np.isfinite(y)][0]}"
                 raise InvalidInputError(found=found, expected="rows that the components can make up", advice=advice)
-            if self.tol > 0 and np.linalg.norm(y - last) / np.linalg.norm(y) <= self.tol:  # of zeros it is never
+            if self.tol > 0 and change / size <= self.tol:  # of zeros it is never
                 break
-            last[:] = y
         return y
 
     def _until_no_better(self, x: Array | Rows, y: Array) -> Array:
@@ -217,7 +218,7 @@ class MultiplicativeUpdates(Operator):
         kept: dict[str, Array] = {}
         iteration = 0
         for iteration in range(1, self.max_iter + 1):
-            self._step(x, y, kept)
+            self._step(x, y, kept, out=y)
             if self.beta < 1:
                 y[y < np.finfo(np.float64).eps] = 0.0
             if self.tol > 0 and iteration % 10 == 0:
@@ -234,18 +235,20 @@ class MultiplicativeUpdates(Operator):
         """The exponent of a step that never overshoots [Fevotte 2011]."""
         return 1.0 / (2.0 - self.beta) if self.beta < 1 else 1.0 / (self.beta - 1.0) if self.beta > 2 else 1.0
 
-    def _step(self, x: Array | Rows, y: Array, kept: dict[str, Array]) -> None:
-        """One update of y in place (_multiplicative_update_w). `kept`: what does not change from step to step."""
+    def _step(self, x: Array | Rows, y: Array, kept: dict[str, Array], out: Array) -> Array:
+        """One update of y (_multiplicative_update_w). `kept`: what does not change from step to step, and memory."""
         h, beta = self.components, self.beta
         if beta == 2:
             if not kept:
                 kept["products"], kept["gram"] = _matmul(x, h.T), h @ h.T
-            numerator, denominator = kept["products"].copy(), y @ kept["gram"]
+                kept["ratio"] = np.empty_like(kept["products"])
+            numerator, ratio = kept["products"], kept["ratio"]
+            denominator = np.matmul(y, kept["gram"], out=ratio)
         else:
             fitted = _fitted(x, y, h)
             # The source adds l1 to the sums themselves, which NMF (not MiniBatchNMF) keeps: so they grow from step to step.
-            sums = kept.setdefault("sums", h.sum(axis=1))[np.newaxis] if beta == 1 else None
-            denominator = self._denominator(x, y, fitted) if sums is None else sums
+            sums = (h.sum(axis=1) if self.online else kept.setdefault("sums", h.sum(axis=1)))[np.newaxis]
+            denominator = self._denominator(x, y, fitted) if beta != 1 else sums
             if beta < 2:
                 fitted[fitted < LEAST] = LEAST
             numbers = x.data if isinstance(x, Rows) else x
@@ -258,16 +261,16 @@ class MultiplicativeUpdates(Operator):
                 else:
                     fitted **= beta - 2
                 fitted *= numbers
-            numerator = _matmul(x.with_data(fitted) if isinstance(x, Rows) else fitted, h.T)
+            numerator = ratio = _matmul(x.with_data(fitted) if isinstance(x, Rows) else fitted, h.T)
         if self.l1 > 0:
             denominator += self.l1
         if self.l2 > 0:
             denominator = denominator + self.l2 * y
         denominator[denominator == 0] = LEAST
-        numerator /= denominator
+        np.divide(numerator, denominator, out=ratio)
         if self._gamma != 1:
-            numerator **= self._gamma
-        y *= numerator
+            ratio **= self._gamma
+        return np.multiply(y, ratio, out=out)
 
     def _denominator(self, x: Array | Rows, y: Array, fitted: Array) -> Array:
         """(y · H)^(β - 1) · Hᵀ; of Rows, whose `fitted` are at the entries only, a few rows at a time."""
