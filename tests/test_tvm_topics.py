@@ -43,6 +43,7 @@ def test_as_numpy_computes_them(topics, width, prior, max_iter, target) -> None:
     np.testing.assert_allclose(compiled.evaluate(X), expected, rtol=1e-10, atol=1e-14)
     np.testing.assert_array_equal(compiled.evaluate(X[:1]), compiled.evaluate(X)[:1])
     assert compiled.evaluate(X[:0]).shape == (0, topics)
+    np.testing.assert_allclose(compiled.evaluate(X[1:2]), expected[1:2], rtol=1e-10)
     twice = Rows.beside([Rows.from_dense(X), Rows.from_dense(X)])
     twice = Rows(twice.indptr, twice.indices % width, twice.data, width, unique=False)
     np.testing.assert_allclose(compiled.of_rows(twice), compiled.evaluate(2 * X), rtol=1e-12)

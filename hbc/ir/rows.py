@@ -90,10 +90,10 @@ class Rows:
             column = np.tile(some, len(where) // max(together, 1) + 1)[: where.size].reshape(where.shape)
         if where.all():
             pointers = np.arange(0, where.size + 1, max(count, 1)) if count else np.zeros(len(where) + 1, np.int64)
-            return Rows(_narrow(pointers), column.reshape(-1), data.reshape(-1), width)
+            return Rows(narrow(pointers), column.reshape(-1), data.reshape(-1), width)
         ends = np.cumsum(np.count_nonzero(where, axis=1))
         kept = where.reshape(-1)
-        return Rows(_narrow(np.concatenate([np.zeros(1, np.int64), ends])), column[where], data.reshape(-1)[kept], width)
+        return Rows(narrow(np.concatenate([np.zeros(1, np.int64), ends])), column[where], data.reshape(-1)[kept], width)
 
     @staticmethod
     def stack(parts: Sequence[Rows]) -> Rows:
@@ -103,7 +103,7 @@ class Rows:
         starts = np.cumsum([0, *(len(part.data) for part in parts)])
         pointers = [part.indptr[1:].astype(np.int64) + start for part, start in zip(parts, starts[:-1], strict=True)]
         return Rows(
-            _narrow(np.concatenate([np.zeros(1, np.int64), *pointers])),
+            narrow(np.concatenate([np.zeros(1, np.int64), *pointers])),
             np.concatenate([part.indices for part in parts]),
             np.concatenate([part.data for part in parts]),
             parts[0].width,
@@ -138,8 +138,8 @@ def summed_rows(row: Array, column: Array, data: Array | None, rows: int, width:
 
 
 def _pointers(row: Array, rows: int) -> Array:
-    return _narrow(np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row, minlength=rows))]))
+    return narrow(np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row, minlength=rows))]))
 
 
-def _narrow(pointers: Array) -> Array:
+def narrow(pointers: Array) -> Array:
     return pointers.astype(np.int32) if pointers[-1] <= np.iinfo(np.int32).max else pointers

@@ -7,7 +7,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, repeat
+from itertools import chain, compress, count, pairwise, repeat
 from numbers import Number
 from typing import Any
 
@@ -77,30 +77,29 @@ class Analyze(Operator):
         return TensorType("str", (x.shape[0],))
 
     def evaluate(self, x: Array) -> Array:
+        documents = self.prepared(x)
+        cut = _once(self, self._cut)
+        y = np.empty(len(documents), object)
+        for i, document in enumerate(documents):
+            y[i] = cut(document)
+        return y
+
+    def prepared(self, x: Array) -> list[str]:
+        """The documents x, in lower case and without accents where that is asked for."""
         documents = x.ravel().tolist()
         if set(map(type, documents)) - {str}:  # else there is no need to look at each
             for item in documents:
                 if not isinstance(item, str):
                     raise _rejected(item, "a document, which is a string")
-        analyze = _once(self, self._analysis)
-        y = np.empty(len(documents), object)
-        for i, document in enumerate(documents):
-            y[i] = analyze(document)
-        return y
-
-    def _analysis(self) -> Callable[[str], list[str]]:
-        prepare: list[Callable[[str], str]] = [str.lower] if self.lowercase else []
+        if self.lowercase:
+            documents = [document.lower() for document in documents]
         if self.accents is not None:
-            prepare.append(_ascii if self.accents == "ascii" else _without_accents)
+            documents = list(map(_ascii if self.accents == "ascii" else _without_accents, documents))
+        return documents
+
+    def _cut(self) -> Callable[[str], list[str]]:
         cuts = {"char": self._characters, "char_wb": self._characters_within_words}
-        cut = self._words() if self.analyzer == "word" else cuts[self.analyzer]
-        if not prepare:
-            return cut
-        if len(prepare) == 1:
-            (first,) = prepare
-            return lambda document: cut(first(document))
-        first, second = prepare
-        return lambda document: cut(second(first(document)))
+        return self._words() if self.analyzer == "word" else cuts[self.analyzer]
 
     def _words(self) -> Callable[[str], list[str]]:
         find = re.compile(self.pattern).findall
@@ -146,7 +145,7 @@ def _without_accents(text: str) -> str:
     return "".join([c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)])
 
 
-class _Maker(Operator):
+class Maker(Operator):
     """An operator on objects that makes a matrix which is mostly zeros."""
 
     rows = "makes"
@@ -168,7 +167,7 @@ def _lengths(lists: list[Any]) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Lookup(_Maker):
+class _Lookup(Maker):
     """An operator whose columns are named: term i of `terms` (packed, see `pack`) belongs to column columns[i] of `width`."""
 
     terms: Array
@@ -224,27 +223,26 @@ class CountItems(_Lookup):
     creates_missing = True
 
     def rows_of(self, x: Array) -> Rows:
-        table = self.column_of()
-        column: list[int] = []
-        data: list[Any] = []
-        ends = []
-        for item in x.tolist():
-            for name, value in self._named(item):
-                place = table.get(name)
-                if place is not None:
-                    column.append(place)
-                    data.append(value)
-            ends.append(len(column))
-        row = np.repeat(np.arange(len(x)), np.diff([0, *ends]))
-        numbers = np.array(column, np.int64)
+        items = x.tolist()
+        plain = _are_of_numbers(items)
+        names: Iterable[Any]
+        values: Iterable[Any]
+        if plain:
+            names, values = chain.from_iterable(items), chain.from_iterable(map(dict.values, items))
+        else:
+            items = [list(self._named(item)) for item in items]
+            names, values = ([pair[i] for pairs in items for pair in pairs] for i in (0, 1))
+        column = np.fromiter(map(self.column_of().get, names, repeat(-1)), np.int64)
+        known = column >= 0
+        row, column = _lengths(items)[known], column[known]
         try:
-            values = np.array(data, NUMPY_DTYPES[self.dtype])
+            numbers = np.array(list(compress(values, known.tolist())), NUMPY_DTYPES[self.dtype])
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
                 found=f"a value that is no {self.dtype} ({error})", expected="numbers", where="X"
             ) from error
-        key = row * np.int64(max(self.width, 1)) + numbers
-        y = sorted_rows(row, numbers, values, len(x), self.width, unique=len(np.unique(key)) == len(key))
+        key = row * np.int64(max(self.width, 1)) + column
+        y = sorted_rows(row, column, numbers, len(x), self.width, unique=plain or len(np.unique(key)) == len(key))
         return replace(y, indptr=y.indptr.astype(np.int64), indices=y.indices.astype(np.int64))  # as the source has them
 
     def _named(self, item: Any) -> Iterator[tuple[Any, Any]]:
@@ -268,7 +266,7 @@ class CountItems(_Lookup):
 
 
 @operator
-class HashTerms(_Maker):
+class HashTerms(Maker):
     """y[N, width] = Σ ±1 over the terms of the list x[N] whose MurmurHash3 (32 bit, seed 0) h has |h| mod width for the column, and
     the sign of h if `alternate` (else +1); `binary`: 1 wherever there is a term, whatever they add up to (HashingVectorizer)."""
 
@@ -294,7 +292,7 @@ class HashTerms(_Maker):
 
 
 @operator
-class HashItems(_Maker):
+class HashItems(Maker):
     """y[N, width] = Σ ±value over the (name, value) pairs of the dict or list x[N]; a string as value makes the name "name=value" and
     the value 1; columns and signs as in HashTerms, of the names. Values of 0 are left out (FeatureHasher.transform)."""
 
@@ -309,20 +307,34 @@ class HashItems(_Maker):
         return TensorType(self.dtype, (x.shape[0], self.width))
 
     def rows_of(self, x: Array) -> Rows:
-        names: list[Any] = []
-        values: list[float] = []
-        ends = []
-        for item in x.tolist():
-            for name, value in _pairs(item):
-                text = isinstance(value, str)
-                number = 1.0 if text else _number(value)
-                if number != 0:
-                    names.append(f"{name}={value}" if text else name)
-                    values.append(number)
-            ends.append(len(names))
+        items = x.tolist()
+        if _are_of_numbers(items):
+            names: list[Any] = list(chain.from_iterable(items))
+            numbers = chain.from_iterable(map(dict.values, items))
+            try:
+                values = np.fromiter(numbers, np.float64, len(names))
+            except OverflowError as error:
+                raise InvalidInputError(found=f"a number ({error})", expected="numbers of float64", where="X") from error
+            kept = values != 0
+            row, names, values = _lengths(items)[kept], list(compress(names, kept.tolist())), values[kept]
+        else:
+            items = [[(name, value) for name, value in map(_named, _pairs(item)) if value != 0] for item in items]
+            row, names = _lengths(items), [name for pairs in items for name, _ in pairs]
+            values = np.array([value for pairs in items for _, value in pairs], np.float64)
         column, sign = _places(_hashes(names), self.width, self.alternate)
-        row = np.repeat(np.arange(len(x)), np.diff([0, *ends]))
-        return summed_rows(row, column, np.array(values) * sign, len(x), self.width, NUMPY_DTYPES[self.dtype])
+        return summed_rows(row, column, values * sign, len(x), self.width, NUMPY_DTYPES[self.dtype])
+
+
+def _named(pair: tuple[Any, Any]) -> tuple[Any, float]:
+    name, value = pair
+    return (f"{name}={value}", 1.0) if isinstance(value, str) else (name, _number(value))
+
+
+def _are_of_numbers(items: list[Any]) -> bool:
+    """Whether all are dicts of numbers: then there is no need to look at each (3,000 of 20 numbers: 87 → 20 ms)."""
+    if set(map(type, items)) - {dict}:
+        return False
+    return not set(map(type, chain.from_iterable(map(dict.values, items)))) - {int, float, bool}
 
 
 def _iterable(item: Any) -> Iterable[Any]:
@@ -350,8 +362,8 @@ def _number(value: Any) -> float:
 
 def _hashes(terms: list[Any]) -> Array:
     """The hash of every term: each different term is hashed once, terms of one length together."""
-    number: dict[Any, int] = {}
-    places = [number.setdefault(term, len(number)) for term in terms]
+    number = dict(zip(dict.fromkeys(terms), count(), strict=False))
+    places = np.fromiter(map(number.__getitem__, terms), np.int64, len(terms))
     try:
         encoded = [term if isinstance(term, bytes) else str.encode(term) for term in number]
     except TypeError as error:
@@ -368,7 +380,7 @@ def _hashes(terms: list[Any]) -> Array:
     for length, items in by_length.items():
         data = np.frombuffer(b"".join([encoded[i] for i in items]), np.uint8).reshape(len(items), length)
         hashes[items] = murmur(data)
-    return hashes[places] if places else np.zeros(0, np.int32)
+    return hashes[places]
 
 
 def murmur(data: Array) -> Array:
@@ -409,7 +421,7 @@ def _places(signed: Array, width: int, alternate: bool) -> tuple[Array, Array]:
 
 
 @operator
-class HoldsLabels(_Maker):
+class HoldsLabels(Maker):
     """y[N, K] = 1 where x[N], a sequence or a set of labels, holds label k, else 0; i64. The labels are those of `terms` (strings, packed:
     see `pack`), then integers i64, then floats f64; columns[K] are their columns. Labels that are none of these are left
     out, with one warning for all of a call (MultiLabelBinarizer.transform)."""
@@ -495,6 +507,7 @@ class Weigh(Operator):
 
     rows = "keeps"
     columnwise = True
+    of_negative_only = True  # what `creates_missing` says
 
     @property
     def creates_missing(self) -> bool:

@@ -109,9 +109,19 @@ def _is_met(check: Check, x: Node) -> bool:
     """Whether x is never negative, which is all that is asked for: to count the words twice for it took as long as all the rest."""
     if not isinstance(check, CheckLeast) or check.exclusive or check.least > 0:
         return False
+    return _never_negative(x)
+
+
+def _never_negative(x: Node) -> bool:
     while isinstance(x.op, (Cast, Check, SelectColumns)) or getattr(x.op, "keeps_sign", False):
         x = x.inputs[0]
     return bool(getattr(x.op, "non_negative", False))
+
+
+def _creates(node: Node) -> bool:
+    """Whether ordinary numbers can give NaN."""
+    op = node.op
+    return op.creates_missing and not (getattr(op, "of_negative_only", False) and _never_negative(node.inputs[0]))
 
 
 def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
@@ -146,11 +156,11 @@ def _largest_passed(check: Check, node: Node) -> float:
 def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     op = node.op
     numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too
-    passes = numbers and not op.removes_missing and not op.creates_missing  # the guard behind `creates_missing` sees NaN too
+    passes = numbers and not op.removes_missing and not _creates(node)  # the guard behind `creates_missing` sees NaN too
     missing = _origins(node, [source.missing for source in sources], passes)
     keeps, numeric = _keeps_values(node), node.type.dtype not in ("bool", "str")
     values = _origins(node, [source.values for source in sources], numeric and keeps)
-    creates = op.creates_missing or (not op.removes_missing and any(source.creates for source in sources))
+    creates = _creates(node) or (not op.removes_missing and any(source.creates for source in sources))
     reach = 0.0
     if numeric and keeps:
         reach = max((source.reach for source in sources), default=0.0)

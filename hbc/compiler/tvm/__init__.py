@@ -17,6 +17,7 @@ from hbc.compiler.tvm.mathematics import FUNCTIONS
 from hbc.compiler.tvm.plan import LANES
 from hbc.compiler.tvm.scan import scannable
 from hbc.compiler.tvm.targets import host_machine, machine
+from hbc.compiler.tvm.terms import compiled_terms
 from hbc.compiler.tvm.topics import compiled_topics
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
@@ -79,7 +80,7 @@ class TvmCompiler:
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         where = machine(options.device, options.target)
         where = host_machine() if where.cuda else where
-        for compiled in () if where.missing else (compiled_descent, compiled_topics):
+        for compiled in () if where.missing else (compiled_descent, compiled_terms, compiled_topics):
             graph = rewrite(graph, compiled(where))
         return graph
 

@@ -59,10 +59,11 @@ class CompiledTopics(Topics):
         if not self.max_iter or not len(x):
             result.fill(1 / len(self.words))
             return result
-        padded, width = len(self.words) + -len(self.words) % TILE, int(np.diff(x.indptr).max())
+        padded, width = len(self.words) + -len(self.words) % TILE, max(int(np.diff(x.indptr).max()), 1)
+        data, indices = (x.data, x.indices) if len(x.data) else (np.zeros(1), np.zeros(1))  # TVM takes no empty array
         arrays = (
-            *(array.astype(np.int64, copy=False) for array in (x.indptr, x.indices)),
-            writable(np.ascontiguousarray(x.data)),
+            *(array.astype(np.int64, copy=False) for array in (x.indptr, indices)),
+            writable(np.ascontiguousarray(data)),
             *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + LANES))),
             result,
         )

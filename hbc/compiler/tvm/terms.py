@@ -1,0 +1,493 @@
+"""Documents to columns of terms (hbc/ops/text.py): cut, looked up or hashed, and counted by one function, which all models share.
+
+A document comes as UTF-32, in lower case and without accents. Each term is a part of a normalized copy of it: of its words with a space
+between two, of its characters, or of a word with a space at both ends. Its hash is made of those of its units, the words or characters;
+a term that is looked up is compared to its last character.
+
+The columns of a document come out in ascending order, unsorted: counts stand in an array of all columns, and those that are not 0 are
+bits of words, which are bits of words themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.cache import compiled
+from hbc.compiler.tvm.executable import writable
+from hbc.compiler.tvm.expressions import Expr
+from hbc.compiler.tvm.targets import Machine
+from hbc.ir.graph import Node
+from hbc.ir.rewrite import Rule
+from hbc.ir.rows import Rows, narrow
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.ops.hashed import SPREADER
+from hbc.ops.text import Analyze, CountTerms, HashTerms, Maker, unpack
+
+SHORTEST = {r"\b\w\w+\b": 2, r"\w\w+": 2, r"\b\w+\b": 1, r"\w+": 1}
+"""Patterns that find the runs of at least so many word characters, without the "(?u)" that they may begin with."""
+WORD, BLANK = 1, 2
+"""Bits of a character's class: whether \\w and \\s of regular expressions match it."""
+ASCII, ALL = 128, 0x110000
+"""Numbers of characters."""
+SLOTS = 2
+"""Of a table for every term, at least."""
+ZERO, ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
+
+
+def compiled_terms(machine: Machine) -> Rule:
+    """The rule `CountTerms` or `HashTerms` of `Analyze` → `CompiledTerms`, but for words of other patterns."""
+
+    def rule(node: Node) -> Node | None:
+        if type(node.op) not in (CountTerms, HashTerms) or type(analyze := node.inputs[0].op) is not Analyze:
+            return None
+        if analyze.least < 1 or (analyze.analyzer == "word" and analyze.pattern.removeprefix("(?u)") not in SHORTEST):
+            return None
+        return CompiledTerms(analyze, node.op, machine)(*node.inputs[0].inputs)  # type: ignore[arg-type]
+
+    return rule
+
+
+@cache
+def classes(count: int) -> Array:
+    """u8 of the first characters. (0.4 s for all.)"""
+    every = [chr(code) for code in range(count)]
+    word, blank = (np.fromiter(map(test, every), np.uint8, count) for test in (str.isalnum, str.isspace))
+    word[ord("_")] = 1
+    return WORD * word + BLANK * blank
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompiledTerms(Maker):
+    """`count` of `analyze`: 3,000 documents of 160 words 331 → 25 ms, with pairs of words 2,861 → 60."""
+
+    analyze: Analyze
+    count: CountTerms | HashTerms
+    machine: Machine
+
+    def infer(self, x: TensorType) -> TensorType:
+        return self.count.infer(self.analyze.infer(x))
+
+    def rows_of(self, x: Array) -> Rows:
+        documents = self.analyze.prepared(x)
+        try:
+            codes = np.frombuffer("".join([*documents, "\0"]).encode("utf-32-le"), np.uint32)  # TVM takes no empty array
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return self.count.rows_of(self.analyze.evaluate(x))
+        offsets = np.zeros(len(documents) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, documents), np.int64, len(documents)), out=offsets[1:])
+        longest = 2 * int(np.diff(offsets).max(initial=0)) + 2  # a word of one character gets two spaces
+        lengths = self.analyze.most - self.analyze.least + 1
+        found = min(lengths * (2 * len(codes) + len(documents)), len(documents) * self.count.width + 1)
+        blocks = self.count.width // 64 + 1
+        kinds = classes(ASCII if codes.max(initial=0) < ASCII else ALL)
+        pointers, indices, counts = np.zeros_like(offsets), np.empty(found, np.int32), np.empty(found, np.int32)
+        memory = [np.empty(longest, dtype) for dtype in (np.uint32, np.int64, np.int64, np.uint64)]
+        memory += [np.zeros(64 * blocks, np.int32), np.zeros(blocks, np.uint64), np.zeros(blocks // 64 + 1, np.uint64)]
+        shortest = SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
+        alternate = int(isinstance(self.count, HashTerms) and self.count.alternate)
+        self._function(
+            *map(_argument, (writable(codes), offsets, kinds)),
+            *self._table,
+            *map(_argument, (*memory, pointers, indices, counts)),
+            *(len(documents), self.analyze.least, self.analyze.most, shortest, self.count.width, alternate),
+        )
+        size = int(pointers[-1])
+        data = np.ones(size) if self.count.binary else counts[:size]
+        dtype = NUMPY_DTYPES[self.count.dtype]
+        return Rows(narrow(pointers), indices[:size].copy(), data.astype(dtype), self.count.width)
+
+    @cached_property
+    def _function(self) -> Any:
+        return compiled(term_counts(self.analyze.analyzer, isinstance(self.count, HashTerms)), self.machine)[1]
+
+    @cached_property
+    def _table(self) -> tuple[Any, ...]:
+        """The terms to look up, stop words among them: slots u64[S], texts u32, where each begins, columns i32 (-1: of none) and whether
+        it is left out."""
+        stop = unpack(self.analyze.stop, self.analyze.stop_ends) if self.analyze.analyzer == "word" else []
+        columns = self.count.column_of() if isinstance(self.count, CountTerms) else {}
+        terms = [term for term in {**columns, **dict.fromkeys(stop)} if term.isprintable() or _is_text(term)]
+        texts = np.frombuffer("".join(terms).encode("utf-32-le"), np.uint32)
+        starts = np.cumsum([0, *map(len, terms)], dtype=np.int64)
+        slots = np.zeros(1 << (SLOTS * len(terms)).bit_length(), np.uint64)
+        left_out = set(stop)
+        arrays = (
+            *(slots, np.append(texts, np.uint32(0)), starts),
+            np.array([columns.get(term, -1) for term in terms] + [-1], np.int32),
+            np.array([term in left_out for term in terms] + [False], np.uint8),
+        )
+        arguments = tuple(map(_argument, arrays))
+        compiled(term_table(self.analyze.analyzer), self.machine)[1](*arguments[:3], len(terms))
+        return arguments
+
+
+def _is_text(term: str) -> bool:
+    """Whether UTF-32 has it: without half of a surrogate pair, as all documents that are looked up."""
+    return not any("\ud800" <= character <= "\udfff" for character in term)
+
+
+def _argument(array: Any) -> Any:
+    return tvm_ffi.from_dlpack(array, require_alignment=0)
+
+
+# --- code -----------------------------------------------------------------------------------------------------------------
+
+
+class Cell:
+    """A variable of the code."""
+
+    def __init__(self, dtype: str, value: int = 0) -> None:
+        self.dtype, self.buffer = dtype, T.alloc_buffer((1,), dtype, scope="global")
+        self.set(tirx.const(value, dtype))
+
+    @property
+    def value(self) -> Expr:
+        return self.buffer[0]
+
+    def set(self, value: Expr) -> None:
+        T.buffer_store(self.buffer, value, [0])
+
+    def add(self, value: Expr) -> None:
+        self.set(self.value + value)
+
+
+@contextmanager
+def when(condition: Expr) -> Iterator[None]:
+    with T.If(condition), T.Then():
+        yield
+
+
+def whole(value: int, dtype: str = "int64") -> Expr:
+    return tirx.const(int(value), dtype)
+
+
+def spread(x: Expr) -> Expr:
+    product = T.Bind(tirx.Mul(x, whole(int(SPREADER), "uint64")))
+    return T.Bind(tirx.bitwise_xor(product, tirx.shift_right(product, whole(32, "uint64"))))
+
+
+def followed(hash_: Expr, code: Expr) -> Expr:
+    """The hash of a word that goes on, from 0 at its beginning, or of one character."""
+    return spread(hash_ + tirx.Cast("uint64", code) + whole(1, "uint64"))
+
+
+def joined(hash_: Expr, unit: Expr) -> Expr:
+    """The hash of a term that goes on, of its first unit at its beginning."""
+    return spread(tirx.bitwise_xor(hash_ + whole(1, "uint64"), unit))
+
+
+def argument(name: str, dtype: str, *shape: Any) -> Any:
+    sizes = shape or (tirx.Var(f"{name}_size", "int64"),)
+    return tirx.decl_buffer(sizes, dtype, name=name, data_alignment=np.dtype(dtype).itemsize)
+
+
+def slot(number: Expr, hash_: Expr) -> Expr:
+    """A term's number + 1, and the upper half of its hash."""
+    high = tirx.bitwise_and(hash_, whole(0xFFFFFFFF00000000, "uint64"))
+    return tirx.bitwise_or(high, tirx.Cast("uint64", number + 1))
+
+
+def term_table(analyzer: str) -> tirx.PrimFunc:
+    """`term_table(slots u64[S], texts u32, starts i64[M + 1], M i64)`: fill the slots, of which there are 2^k."""
+    count, size = tirx.Var("count", "int64"), tirx.Var("size", "int64")
+    slots, texts, starts = (
+        argument("slots", "uint64", size),
+        argument("texts", "uint32"),
+        argument("starts", "int64"),
+    )
+    with IRBuilder() as builder, T.serial(ZERO, count) as term:
+        hash_, unit, units = Cell("uint64"), Cell("uint64"), Cell("int64")
+
+        def end_unit() -> None:
+            hash_.set(tirx.Select(units.value > 0, joined(hash_.value, unit.value), unit.value))
+            unit.set(whole(0, "uint64"))
+            units.add(ONE)
+
+        with T.serial(starts[term], starts[term + 1]) as i:
+            if analyzer == "word":
+                with T.If(tirx.EQ(texts[i], whole(ord(" "), "uint32"))):
+                    with T.Then():
+                        end_unit()
+                    with T.Else():
+                        unit.set(followed(unit.value, texts[i]))
+            else:
+                unit.set(followed(unit.value, texts[i]))
+                end_unit()
+        if analyzer == "word":
+            end_unit()
+        mask = T.Bind(size - 1)
+        place = Cell("int64")
+        place.set(tirx.bitwise_and(tirx.Cast("int64", hash_.value), mask))
+        with T.While(tirx.NE(slots[place.value], whole(0, "uint64"))):
+            place.set(tirx.bitwise_and(place.value + 1, mask))
+        T.buffer_store(slots, slot(term, hash_.value), [place.value])
+    return tirx.PrimFunc([slots, texts, starts, count], builder.get()).with_attr("tirx.noalias", True)
+
+
+def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
+    """`term_counts(codes u32, offsets i64[D + 1], classes u8, …table, copy u32, first i64, end i64, hashes u64, totals i32, low u64,
+    high u64, indptr i64[D + 1], indices i32, counts i32, D, least, most, shortest, width, alternate)`, the last i64. From `copy` to `high`
+    it is memory, for a document's normalized copy, its words, and its columns; those for columns are 0, and become so again."""
+    documents, size = tirx.Var("documents", "int64"), tirx.Var("size", "int64")
+    codes, offsets, kinds = (
+        argument("codes", "uint32"),
+        argument("offsets", "int64"),
+        argument("classes", "uint8"),
+    )
+    slots, texts, starts = argument("slots", "uint64", size), argument("texts", "uint32"), argument("starts", "int64")
+    columns, left_out = argument("columns", "int32"), argument("left_out", "uint8")
+    copy, first, end, hashes = (
+        argument(name, dtype)
+        for name, dtype in (("copy", "uint32"), ("first", "int64"), ("end", "int64"), ("hashes", "uint64"))
+    )
+    totals, low, high = argument("totals", "int32"), argument("low", "uint64"), argument("high", "uint64")
+    indptr, indices, counts = (argument(*what) for what in (("indptr", "int64"), ("indices", "int32"), ("counts", "int32")))
+    least, most, shortest, width, alternate = (
+        tirx.Var(n, "int64") for n in ("least", "most", "shortest", "width", "alternate")
+    )
+    space = whole(ord(" "), "uint32")
+
+    def find(hash_: Expr, start: Expr, length: Expr) -> Expr:
+        """The number of the term that copy[start : start + length] is, or -1."""
+        mask, place, found = T.Bind(size - 1), Cell("int64"), Cell("int64", -2)
+        place.set(tirx.bitwise_and(tirx.Cast("int64", hash_), mask))
+        with T.While(tirx.EQ(found.value, whole(-2))):
+            content = T.Bind(slots[place.value])
+            with T.If(tirx.EQ(content, whole(0, "uint64"))):
+                with T.Then():
+                    found.set(whole(-1))
+                with T.Else():
+                    term = T.Bind(tirx.Cast("int64", tirx.bitwise_and(content, whole(0xFFFFFFFF, "uint64"))) - 1)
+                    begin = T.Bind(starts[term])
+                    alike = tirx.And(tirx.EQ(content, slot(term, hash_)), tirx.EQ(starts[term + 1] - begin, length))
+                    with when(alike):
+                        differ = Cell("uint32")
+                        with T.serial(ZERO, length) as i:
+                            other = tirx.bitwise_xor(texts[begin + i], copy[start + i])
+                            differ.set(tirx.bitwise_or(differ.value, other))
+                        with when(tirx.EQ(differ.value, whole(0, "uint32"))):
+                            found.set(term)
+                    place.set(tirx.bitwise_and(place.value + 1, mask))
+        return T.Bind(found.value)
+
+    def count_in(column: Expr, change: Expr) -> None:
+        """Add to the total of a column."""
+        T.buffer_store(totals, totals[column] + change, [column])
+        for words, shift in ((low, 6), (high, 12)):
+            word = T.Bind(tirx.shift_right(column, whole(shift)))
+            bit = tirx.bitwise_and(tirx.shift_right(column, whole(shift - 6)), whole(63))
+            bit = tirx.shift_left(whole(1, "uint64"), tirx.Cast("uint64", bit))
+            T.buffer_store(words, tirx.bitwise_or(words[word], bit), [word])
+
+    def count(hash_: Callable[[], Expr], start: Expr, length: Expr) -> None:
+        """Count the term that copy[start : start + length] is."""
+        if hashed:
+            signed = murmur(copy, start, length)
+            size = T.Bind(tirx.Select(signed < 0, -signed, signed))
+            lowest = whole(2147483647) - (width - 1)  # the source's own rule for -2³¹, whose absolute value no int32 is
+            size = T.Bind(tirx.Select(tirx.EQ(signed, whole(-(2**31))), lowest, size))
+            minus = tirx.And(tirx.NE(alternate, ZERO), signed < 0)
+            count_in(T.Bind(tirx.truncmod(size, width)), tirx.Select(minus, whole(-1, "int32"), whole(1, "int32")))
+            return
+        count_found(find(hash_(), start, length))
+
+    def count_found(term: Expr) -> None:
+        with when(term >= 0):
+            column = T.Bind(tirx.Cast("int64", columns[term]))
+            with when(column >= 0):
+                count_in(column, whole(1, "int32"))
+
+    def count_word(term: Expr, start: Expr, length: Expr) -> None:
+        """Count copy[start : start + length], which that term is, or none."""
+        count(lambda: whole(0, "uint64"), start, length) if hashed else count_found(term)
+
+    def count_sequences(units: Expr, span: Callable[[Expr, Expr], tuple[Expr, Expr]], unit: Callable[[Expr], Expr]) -> None:
+        """Count the terms of `least` to `most` units (of words: of two or more). span: where those from one to another begin, and
+        their length."""
+        shortest_one = tirx.Max(least, whole(2)) if analyzer == "word" else least
+        with T.serial(ZERO, tirx.Max(tirx.Min(most, units) - shortest_one + 1, ZERO)) as longer:
+            n = T.Bind(shortest_one + longer)
+            with T.serial(ZERO, units - n + 1) as i:
+
+                def hash_() -> Expr:
+                    total = Cell("uint64")
+                    total.set(unit(i))
+                    with T.serial(ONE, n) as j:
+                        total.set(joined(total.value, unit(i + j)))
+                    return T.Bind(total.value)
+
+                count(hash_, *span(i, i + n - 1))
+
+    def of_character(i: Expr) -> Expr:
+        return followed(whole(0, "uint64"), copy[i])
+
+    def count_words(code: Expr, inside: Expr) -> None:
+        """A character of the document, or (not `inside`) what follows the last one."""
+        with T.If(inside):
+            with T.Then():
+                T.buffer_store(copy, code, [length.value])
+                length.add(ONE)
+                word.set(followed(word.value, code))
+            with T.Else():
+                size = T.Bind(length.value - begin.value)
+                term, kept = Cell("int64", -1), Cell("bool")
+                with when(size >= shortest):
+                    term.set(find(word.value, begin.value, size))
+                    kept.set(tirx.const(True, "bool"))
+                    with when(term.value >= 0):
+                        kept.set(tirx.EQ(left_out[term.value], whole(0, "uint8")))
+                with when(kept.value):
+                    with when(tirx.EQ(least, ONE)):
+                        count_word(term.value, begin.value, size)
+                    for array, value in ((first, begin.value), (end, length.value), (hashes, word.value)):
+                        T.buffer_store(array, value, [units.value])
+                    units.add(ONE)
+                    T.buffer_store(copy, space, [length.value])
+                    length.add(ONE)
+                    begin.set(length.value)
+                length.set(begin.value)
+                word.set(whole(0, "uint64"))
+
+    def copy_character(code: Expr, inside: Expr) -> None:
+        """The same, where more than one blank become a space."""
+        blank = tirx.NE(tirx.bitwise_and(kinds[code], whole(BLANK, "uint8")), whole(0, "uint8"))
+        with when(inside):
+            blanks.set(tirx.Select(blank, blanks.value + 1, ZERO))
+            with T.If(blanks.value >= 2):
+                with T.Then():
+                    T.buffer_store(copy, space, [length.value - 1])
+                with T.Else():
+                    T.buffer_store(copy, code, [length.value])
+                    length.add(ONE)
+
+    def count_within_words(code: Expr, inside: Expr) -> None:
+        """The same: characters of one word after the other, a space before and behind each."""
+        with T.If(inside):
+            with T.Then():
+                T.buffer_store(copy, code, [length.value + 1])
+                length.add(ONE)
+            with T.Else(), when(length.value > 0):
+                padded = T.Bind(length.value + 2)
+                T.buffer_store(copy, space, [0])
+                T.buffer_store(copy, space, [padded - 1])
+                longest = tirx.Min(padded - 1, most)
+                with T.serial(ZERO, tirx.Max(longest - least + 1, ZERO)) as longer:
+                    n = T.Bind(least + longer)
+                    with T.serial(ZERO, padded - n + 1) as i:
+                        count(lambda: of_characters(i, n), i, n)
+                with when(padded <= most):  # a short word counts once
+                    count(lambda: of_characters(ZERO, padded), ZERO, padded)
+                length.set(ZERO)
+
+    def of_characters(start: Expr, n: Expr) -> Expr:
+        total = Cell("uint64")
+        total.set(of_character(start))
+        with T.serial(ONE, n) as j:
+            total.set(joined(total.value, of_character(start + j)))
+        return T.Bind(total.value)
+
+    with IRBuilder() as builder, T.serial(ZERO, documents) as document:
+        written = Cell("int64")
+        written.set(indptr[document])
+        begin_of, characters = T.Bind(offsets[document]), T.Bind(offsets[document + 1] - offsets[document])
+        length, begin, units, blanks, word = (Cell(dtype) for dtype in ("int64", "int64", "int64", "int64", "uint64"))
+        with T.serial(ZERO, tirx.Select(characters > 0, characters + 1, ZERO)) as i:
+            code = T.Bind(codes[begin_of + tirx.Min(i, characters - 1)])
+            kind = T.Bind(kinds[code])
+            there = T.Bind(i < characters)
+            if analyzer == "word":
+                count_words(code, tirx.And(there, tirx.NE(tirx.bitwise_and(kind, whole(WORD, "uint8")), whole(0, "uint8"))))
+            elif analyzer == "char":
+                copy_character(code, there)
+            else:
+                blank = tirx.NE(tirx.bitwise_and(kind, whole(BLANK, "uint8")), whole(0, "uint8"))
+                count_within_words(code, tirx.And(there, tirx.Not(blank)))
+        if analyzer == "word":
+            count_sequences(T.Bind(units.value), lambda a, b: (first[a], end[b] - first[a]), lambda i: hashes[i])
+        elif analyzer == "char":
+            count_sequences(T.Bind(length.value), lambda a, b: (a, b - a + 1), of_character)
+
+        def write(column: Expr) -> None:
+            T.buffer_store(indices, tirx.Cast("int32", column), [written.value])
+            T.buffer_store(counts, totals[column], [written.value])
+            T.buffer_store(totals, whole(0, "int32"), [column])
+            written.add(ONE)
+
+        with T.serial(ZERO, tirx.shift_right(width + 4095, whole(12))) as block:
+            for_each_bit(high, block, lambda word: for_each_bit(low, word, lambda column: write(column)))
+        T.buffer_store(indptr, written.value, [document + 1])
+    parameters = [codes, offsets, kinds, slots, texts, starts, columns, left_out, copy, first, end, hashes, totals, low, high]
+    parameters += [indptr, indices, counts, documents, least, most, shortest, width, alternate]
+    return tirx.PrimFunc(parameters, builder.get()).with_attr("tirx.noalias", True)
+
+
+def for_each_bit(words: Any, word: Expr, body: Callable[[Expr], None]) -> None:
+    """The numbers of the bits of words[word], counted from those of words[0] on; the word becomes 0."""
+    left = Cell("uint64")
+    left.set(words[word])
+    T.buffer_store(words, whole(0, "uint64"), [word])
+    with T.While(tirx.NE(left.value, whole(0, "uint64"))):
+        zeros = tirx.call_llvm_pure_intrin("uint64", "llvm.cttz.i64", left.value, tirx.const(True, "bool"))
+        number = T.Bind(word * 64 + tirx.Cast("int64", zeros))
+        left.set(tirx.bitwise_and(left.value, left.value - whole(1, "uint64")))
+        body(number)
+
+
+def murmur(text: Any, start: Expr, length: Expr) -> Expr:
+    """`hbc.ops.text.murmur` of characters as UTF-8, i64."""
+
+    def u32(value: int) -> Expr:
+        return whole(value, "uint32")
+
+    def rotated(x: Expr, bits: int) -> Expr:
+        x = T.Bind(x)
+        return tirx.bitwise_or(tirx.shift_left(x, u32(bits)), tirx.shift_right(x, u32(32 - bits)))
+
+    def mixed(block: Expr) -> Expr:
+        return tirx.Mul(rotated(tirx.Mul(block, u32(0xCC9E2D51)), 15), u32(0x1B873593))
+
+    def tail(code: Expr, at: int) -> Expr:
+        """The byte of a character's six bits from `at` on, behind its first byte."""
+        return tirx.bitwise_or(u32(0x80), tirx.bitwise_and(tirx.shift_right(code, u32(at)), u32(0x3F)))
+
+    def encoded(code: Expr, count: int) -> Expr:
+        """A character as so many bytes, the first one lowest."""
+        lead = tirx.bitwise_or(u32(0xF00 >> count & 0xFF), tirx.shift_right(code, u32(6 * (count - 1))))
+        for i in range(1, count):
+            lead = tirx.bitwise_or(lead, tirx.shift_left(tail(code, 6 * (count - 1 - i)), u32(8 * i)))
+        return lead
+
+    total, waiting, pending, count = Cell("uint32"), Cell("uint64"), Cell("int64"), Cell("int64")
+    with T.serial(ZERO, length) as i:
+        code = T.Bind(text[start + i])
+        bytes_, size = code, ONE
+        for limit, many in ((0x80, 2), (0x800, 3), (0x10000, 4)):
+            beyond = code >= u32(limit)
+            bytes_, size = tirx.Select(beyond, encoded(code, many), bytes_), tirx.Select(beyond, whole(many), size)
+        size = T.Bind(size)
+        shifted = tirx.shift_left(tirx.Cast("uint64", bytes_), tirx.Cast("uint64", pending.value * 8))
+        waiting.set(tirx.bitwise_or(waiting.value, shifted))
+        pending.add(size)
+        count.add(size)
+        with when(pending.value >= 4):
+            block = tirx.Cast("uint32", waiting.value)
+            turned = rotated(tirx.bitwise_xor(total.value, mixed(block)), 13)
+            total.set(tirx.Mul(turned, u32(5)) + u32(0xE6546B64))
+            waiting.set(tirx.shift_right(waiting.value, whole(32, "uint64")))
+            pending.add(whole(-4))
+    total.set(tirx.bitwise_xor(total.value, mixed(tirx.Cast("uint32", waiting.value))))  # of nothing it is 0
+    total.set(tirx.bitwise_xor(total.value, tirx.Cast("uint32", count.value)))
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        x = T.Bind(total.value)
+        total.set(tirx.Mul(tirx.bitwise_xor(x, tirx.shift_right(x, u32(shift))), u32(factor)))
+    return T.Bind(tirx.Cast("int64", tirx.reinterpret("int32", total.value)))
