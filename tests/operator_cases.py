@@ -248,7 +248,10 @@ CASES["Smallest"] = [
     for dtype in FLOATS
     for width, t_smallest in ((40, Smallest(5)), (7, Smallest(7)), (9, Smallest(1)), (30, Smallest(2)), (33, Smallest(20)))
 ]
-CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 40)]
+CASES["Smallest"] += [
+    (Smallest(k), [np.random.default_rng(k).normal(size=(ROWS, 50)).astype(np.float32)]) for k in (9, 10, 24, 31)
+]
+CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 20, 31, 40)]
 CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
 CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
 _signed = np.copysign(_many_ties("f64", 9), np.random.default_rng(9).uniform(-1, 1, (ROWS, 9)))  # -0.0 is there, less is not

@@ -40,8 +40,12 @@ def any_of(conditions: Expr, lanes: int) -> Expr:
     """Whether some lane's condition is true."""
     if lanes == 1:
         return conditions
-    count = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
-    return tirx.LT(tirx.const(0, "int32"), count)
+    return tirx.LT(tirx.const(0, "int32"), count_of(conditions, lanes))
+
+
+def count_of(conditions: Expr, lanes: int) -> Expr:
+    """In how many of several lanes the condition is true, i32."""
+    return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
 
 
 def permute(table: list[Expr], index: Expr) -> Expr:
