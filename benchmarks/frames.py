@@ -7,8 +7,6 @@ whoever begins changes. A call takes the frame and returns probabilities: nothin
 from __future__ import annotations
 
 import argparse
-import gc
-import importlib.metadata
 import os
 import sys
 import time
@@ -29,12 +27,11 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler,
 
 import hbc
 from benchmarks import machine, report
-from benchmarks.engines.worker import measure
-from benchmarks.run import RESULTS, check
+from benchmarks.pairs import OURS, SOURCE, compare, table, versions
+from benchmarks.run import RESULTS
 from benchmarks.trees import CACHE
 
 FLOATS, INTEGERS, TEXTS, CATEGORIES = 36, 4, 10, 1000
-OURS, SOURCE = "hbc:tvm", "native"
 GOAL = 10.0
 DISTRIBUTIONS = ("hbc", "apache-tvm", "scikit-learn", "lightgbm", "pandas", "polars", "pyarrow")
 
@@ -108,38 +105,15 @@ def run(encoder: str, size: Size, rounds: int, budget: float) -> dict[str, dict[
     found: dict[str, dict[str, Any]] = {}
     for library, make in LIBRARIES.items():
         frame = make(scored)
-        expected = model.predict_proba(frame)
-        engines: dict[str, dict[str, Any]] = {
-            name: {"answers": (answers := check(call(frame), expected)), "status": answers["verdict"], "times_us": {}}
-            for name, call in calls.items()
-        }
+        engines = compare(calls, frame, size.batches, rounds, budget)
         engines[OURS]["convert_s"] = seconds
-        engines[SOURCE]["versions"] = {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
-        for turn in range(rounds):
-            for rows in size.batches:
-                batches = [frame[start : start + rows] for start in range(0, min(size.rows, 100 * rows), rows)]
-                for name in list(calls)[:: -1 if turn % 2 else 1]:
-                    gc.collect()
-                    engines[name]["times_us"].setdefault(str(rows), []).append(measure(calls[name], batches, budget))
+        engines[SOURCE]["versions"] = versions(DISTRIBUTIONS)
         found[f"{encoder}, {library}"] = {"engines": engines}
     return found
 
 
 def markdown(results: dict[str, Any]) -> str:
-    batches = results["settings"]["size"]["batches"]
-    heads = [f"{rows:,} row{'s' * (rows > 1)}: scikit-learn | hbc:tvm | ratio" for rows in reversed(batches)]
-    lines = [f"| encoder, frame | {' | '.join(heads)} | rows a second | answers |", "|" + "---|" * (3 + 3 * len(batches))]
-    for name, workload in results["workloads"].items():
-        cells = []
-        for rows in reversed(batches):
-            source, ours = (report.microseconds(workload["engines"][engine], rows) for engine in (SOURCE, OURS))
-            assert source is not None
-            assert ours is not None
-            cells += [report.figure(source / rows), report.figure(ours / rows), report.times(source / ours)]
-        most = report.microseconds(workload["engines"][OURS], max(batches))
-        cells += [f"{1e6 * max(batches) / (most or np.nan):,.0f}", workload["engines"][OURS]["status"]]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return f"{report.heading(results, 'Frames', LEGEND)}\n\n" + "\n".join(lines) + "\n"
+    return f"{report.heading(results, 'Frames', LEGEND)}\n\n{table(results, 'encoder, frame')}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

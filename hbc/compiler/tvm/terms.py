@@ -10,6 +10,7 @@ bits of words, which are bits of words themselves.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,23 +89,40 @@ class CompiledTerms(Maker):
         longest = 2 * int(np.diff(offsets).max(initial=0)) + 2  # a word of one character gets two spaces
         lengths = self.analyze.most - self.analyze.least + 1
         found = min(lengths * (2 * len(codes) + len(documents)), len(documents) * self.count.width + 1)
-        blocks = self.count.width // 64 + 1
         kinds = classes(ASCII if codes.max(initial=0) < ASCII else ALL)
         pointers, indices, counts = np.zeros_like(offsets), np.empty(found, np.int32), np.empty(found, np.int32)
         memory = [np.empty(longest, dtype) for dtype in (np.uint32, np.int64, np.int64, np.uint64)]
-        memory += [np.zeros(64 * blocks, np.int32), np.zeros(blocks, np.uint64), np.zeros(blocks // 64 + 1, np.uint64)]
+        of_columns = self._taken()
         shortest = SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
         alternate = int(isinstance(self.count, HashTerms) and self.count.alternate)
         self._function(
             *map(_argument, (writable(codes), offsets, kinds)),
             *self._table,
-            *map(_argument, (*memory, pointers, indices, counts)),
+            *map(_argument, memory),
+            *of_columns,
+            *map(_argument, (pointers, indices, counts)),
             *(len(documents), self.analyze.least, self.analyze.most, shortest, self.count.width, alternate),
         )
+        self._unused.append(of_columns)
         size = int(pointers[-1])
         data = np.ones(size) if self.count.binary else counts[:size]
         dtype = NUMPY_DTYPES[self.count.dtype]
         return Rows(narrow(pointers), indices[:size].copy(), data.astype(dtype), self.count.width)
+
+    @cached_property
+    def _unused(self) -> deque[tuple[Any, ...]]:
+        """Memory for columns, of zeros again: for 200,000 columns a new one takes as long as a document."""
+        return deque()
+
+    def _taken(self) -> tuple[Any, ...]:
+        """Such memory, which no other thread has."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            pass
+        blocks = self.count.width // 64 + 1
+        sizes = (64 * blocks, np.int32), (blocks, np.uint64), (blocks // 64 + 1, np.uint64)
+        return tuple(_argument(np.zeros(size, dtype)) for size, dtype in sizes)
 
     @cached_property
     def _function(self) -> Any:
