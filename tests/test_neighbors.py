@@ -15,6 +15,7 @@ from sklearn.neighbors import (
     NearestNeighbors,
     RadiusNeighborsClassifier,
     RadiusNeighborsRegressor,
+    RadiusNeighborsTransformer,
 )
 
 import hbc
@@ -163,3 +164,15 @@ def test_what_hangs_on_the_last_bit_is_refused() -> None:
             hbc.convert(model.fit(X + 1, y), "numpy")
     model = KNeighborsClassifier(3, algorithm="ball_tree", metric="hamming").fit(X, y)
     np.testing.assert_array_equal(hbc.convert(model, "numpy").predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "tvm", "torch", "onnx"])
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+def test_equal_points_are_within_any_radius(backend: str, mode: str) -> None:
+    """x² - 2xy + y² of equal points is rounding, larger than the square of this radius for a sixth of them."""
+    for width in (2, 5, 8):
+        points = np.random.default_rng(width).normal(size=(60, width)) + 100
+        model = RadiusNeighborsTransformer(radius=1e-9, algorithm="brute", mode=mode).fit(points)
+        found, expected = hbc.convert(model, backend).transform(points), model.transform(points)
+        assert found.nnz == expected.nnz == 60
+        np.testing.assert_array_equal(found.toarray(), expected.toarray())

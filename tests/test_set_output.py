@@ -181,7 +181,6 @@ def test_float32_between_frames_of_polars() -> None:
 
 REFUSED: dict[str, Any] = {
     "sparse": OneHotEncoder(),
-    "dtypes": ColumnTransformer([("a", Binarizer(), [0]), ("b", StandardScaler(), [1])]),
     "weights": ColumnTransformer([("a", "passthrough", [0])], transformer_weights={"a": 2.0}),
     "function": FunctionTransformer(np.abs, feature_names_out="one-to-one"),
     "identity": FunctionTransformer(),
@@ -193,6 +192,27 @@ def test_what_cannot_be_followed_is_refused(name: str) -> None:
     model = sklearn.clone(REFUSED[name]).fit(NUMBERS).set_output(transform="pandas")
     with pytest.raises(hbc.UnsupportedOperatorError, match="set_output"):
         hbc.convert(model, "numpy")
+
+
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+def test_parts_that_follow_the_dtype_of_their_columns(backend: str) -> None:
+    """A Binarizer gives integers for integers: a frame of several dtypes has to be known when the model is converted."""
+    mixed = NUMBERS.assign(**{NUMBERS.columns[0]: np.arange(len(NUMBERS)) % 3})
+    model = (
+        ColumnTransformer([("a", Binarizer(), [0]), ("b", StandardScaler(), [1])]).set_output(transform="pandas").fit(NUMBERS)
+    )
+    compiled = hbc.convert(model, backend)
+    for given in (NUMBERS, NUMBERS.astype(np.float32), NUMBERS.round().astype(np.int64), NUMBERS.to_numpy()):
+        assert_same(compiled.transform(given), model.transform(given))
+    with pytest.raises(hbc.InvalidInputError, match="int64 in column 0"):
+        compiled.transform(mixed)
+    with pytest.raises(hbc.InvalidInputError, match="int8"):
+        compiled.transform(NUMBERS.round().astype(np.int8))
+    for sample in (mixed, NUMBERS.astype({NUMBERS.columns[0]: np.float32})):
+        known = hbc.convert(model, backend, sample)
+        for given in (NUMBERS, sample):
+            assert_same(known.transform(given), model.transform(given))
 
 
 def test_what_is_rejected() -> None:

@@ -26,7 +26,8 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, staged
 from hbc.parser.catboost_categories import Categories
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.registry import Described, Result, converts, describes, digits_are_categories, public_name, read_once
+from hbc.parser.once import read_once
+from hbc.parser.registry import Described, Result, converts, describes, digits_are_categories, public_name
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")

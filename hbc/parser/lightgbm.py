@@ -22,6 +22,7 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
+from hbc.parser.once import read_once
 from hbc.parser.registry import (
     Described,
     Result,
@@ -30,7 +31,7 @@ from hbc.parser.registry import (
     describes,
     integers_of_frames_are_f64,
     public_name,
-    read_once,
+    read_by,
     returns_without_rows,
     sparse_matrices_must_be_floats,
 )
@@ -351,6 +352,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     """x as LightGBM reads it (basic.py): an array keeps its floats, and integers become float32 (_np2d_to_np1d); in a frame they
     become float64 (_data_from_pandas), and categories their codes."""
     integers_of_frames_are_f64()
+    read_by("lightgbm", x)
     x = as_frame(x)
     categories = frame_categories(booster, model, x)
     if not categories:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
+from hbc.errors import InvalidInputError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
@@ -21,8 +21,9 @@ from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, untouched
-from hbc.parser.set_output import ADVICE, computed, frame_output
-from hbc.parser.sparsity import gives_sparse, sparse_format
+from hbc.parser.once import reading
+from hbc.parser.set_output import computed, frame_output
+from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
 
 NARROW = 32
 """Bits of the integers that numpy's common dtype with float32 is float64 for."""
@@ -50,13 +51,16 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     registry.load_converters(name)
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
-    with registry.reading():
+    own_dtypes = set()
+    with reading():
         for dtype in UNIFORM:
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
                 kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
             spec, kinds, graph = _variant(model, spec, kinds)
             variants[kinds] = graph
+            own_dtypes.add(spec.own_dtype)
+        spec = replace(spec, own_dtype=spec.own_dtype if len(own_dtypes) == 1 else ())
         if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
             mixed, kinds, graph = _variant(model, spec, sample.kinds)
             variants[kinds] = graph
@@ -72,17 +76,14 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
 
 def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
     """The columns of a frame have their dtypes for the caller to see: where they follow the integers of the input, these must be int64.
-    Raises UnsupportedOperatorError where each column has a dtype of its own."""
+    Where each column has a dtype of its own, so does a frame of several dtypes."""
     found = [[node.type.dtype for node in graph.outputs["transform"]] for graph in variants.values()]
     follows = [
         len(set(dtypes)) > 1 and not all(dtype.startswith("f") for dtype in dtypes) for dtypes in zip(*found, strict=True)
     ]
     if not any(follows):
         return spec
-    if spec.dtype_by_column:
-        reason = "set_output: a part of it gives integers for integers and floats for floats, in columns of any dtype."
-        raise UnsupportedOperatorError(culprits=[Culprit(registry.public_name(type(model)), "model", reason, ADVICE)])
-    return replace(spec, integer_bits=(64,) * spec.n_features)
+    return replace(spec, integer_bits=(64,) * spec.n_features, dtypes_apart=spec.dtype_by_column)
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
@@ -188,8 +189,13 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         wide = _by_column([(x, 1) for x in context.widened], inputs, current)
         spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
         outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
-        own_dtype = any(_has_own_dtype(node, context.kept) for node in outcome)
-        spec = replace(spec, float_entries=spec.float_entries or context.float_entries, own_dtype=own_dtype)
+        own_dtype = _by_column(
+            [(source, 1) for node in outcome for source in _given_dtype(node, context.kept)], inputs, current
+        )
+        spec = replace(spec, float_entries=spec.float_entries or context.float_entries, stacked=tuple(sorted(context.stacked)))
+        spec = replace(spec, arrow=spec.arrow and not context.rejects_arrow)
+        spec = replace(spec, native_order=spec.native_order or context.native_order, reader=context.reader)
+        spec = replace(spec, own_dtype=tuple(np.flatnonzero(own_dtype).tolist()))
         signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
         only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
         stay = [min(level, 1 + ("transform" in outputs)) for level in _by_column(context.objects_stay, inputs, current)]
@@ -200,6 +206,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         if any(stay):
             spec = replace(spec, objects_stay=tuple(map(max, stay, spec.objects_stay or stay)))
         spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
+        spec = replace(spec, fixed_width=spec.fixed_width and not context.objects_only)
         spec = replace(spec, dense_methods=tuple(name for name, nodes in outputs.items() if set(nodes) & context.dense_only))
         bits = _by_column(context.integer_bits, inputs, current)
         narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)
@@ -279,10 +286,10 @@ def _kept(dtype: np.dtype[Any], graph: Graph) -> str:
     return "f16" if half else dtype.kind
 
 
-def _has_own_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> bool:
-    """Whether the source gives y in the dtype of the model's input: y has columns of it as they are, or says so (`in_dtype_of`)."""
-    sources = [x for made, x in kept if made is y] or [y]
-    return y.type.dtype != "str" and None not in untouched(sources[0])
+def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
+    """The columns of the model's input in whose dtype the source gives y: those that y has as they are, or says (`in_dtype_of`)."""
+    source = next((x for made, x in kept if made is y), y)
+    return [source] if y.type.dtype != "str" and None not in untouched(source) else []
 
 
 def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
@@ -352,5 +359,5 @@ def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
     if "transform" not in graph.outputs or not type(model).__module__.startswith("sklearn."):
         return {}
     found = tuple(sparse_format(model, given) for given in ("", "csr *", "csc *"))
-    kind = registry.sparse_class()
+    kind = sparse_class()
     return {"transform": tuple(name and f"{name[:3]}_{kind}{name[3:]}" for name in found)} if any(found) else {}

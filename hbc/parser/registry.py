@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -110,14 +110,6 @@ def takes_items(*names: str) -> Callable[[Callable[[Any], str]], Callable[[Any],
         return function
 
     return register
-
-
-def sparse_class() -> str:
-    """Which classes of scipy.sparse, arrays or matrices, transformers of scikit-learn are set to return (its configuration's
-    `sparse_interface`)."""
-    sklearn = sys.modules.get("sklearn")
-    interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
-    return "array" if interface == "sparray" else "matrix"
 
 
 def items_of(model: Any) -> str:
@@ -229,11 +221,16 @@ class _Context:
     signed: list[Node | Frame] = field(default_factory=list)
     objects_stay: list[tuple[Node | Frame, int]] = field(default_factory=list)
     texts_only: list[Node | Frame] = field(default_factory=list)
+    objects_only: bool = False
     dense_only: set[Node] = field(default_factory=set)
     rounds_sparse: bool = False
     widened: list[Node | Frame] = field(default_factory=list)
     narrow: list[Node | Frame] = field(default_factory=list)
     kept: list[tuple[Node, Node]] = field(default_factory=list)
+    stacked: set[tuple[int, ...]] = field(default_factory=set)
+    native_order: bool = False
+    rejects_arrow: bool = False
+    reader: str = ""
     float_entries: bool = False
     polars: set[Node] = field(default_factory=set)
     rejects_sparse_nan: bool = False
@@ -258,30 +255,6 @@ def walk() -> Iterator[_Context]:
         raise UnsupportedOperatorError(culprits=list(culprits)) from error.__cause__
     finally:
         _context.reset(token)
-
-
-Made = TypeVar("Made")
-
-_read: ContextVar[dict[Any, Any]] = ContextVar("hbc_parser_read")
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Around all walks through one model, one for every dtype: what `read_once` reads is read for the first of them."""
-    token = _read.set({})
-    try:
-        yield
-    finally:
-        _read.reset(token)
-
-
-def read_once(read: Callable[[Any], Made], model: Any) -> Made:
-    """read(model): what a library dumps of a model, which must not be changed (500 trees of LightGBM's text take 0.4 s)."""
-    known = _read.get({})
-    if (read, id(model)) not in known:
-        known[read, id(model)] = read(model), model  # which keeps its id
-    made: Made = known[read, id(model)][0]
-    return made
 
 
 def convert(model: Any, x: Node | Frame) -> Outputs:
@@ -475,6 +448,11 @@ def floats_are_no_strings(x: Node | Frame) -> None:
     _context.get().texts_only.append(x)
 
 
+def strings_must_be_objects() -> None:
+    """Called by converters of estimators that reject arrays of strings of a fixed width, as which lists of strings come."""
+    _context.get().objects_only = True
+
+
 def computed_of_dense_only(y: Node) -> Node:
     """y, which the source does not compute of a sparse matrix of the model's input, though it does other methods."""
     _context.get().dense_only.add(y)
@@ -499,6 +477,32 @@ def in_dtype_of(x: Node, y: Node) -> Node:
     """y, which the source gives in x's own dtype, whatever it is."""
     _context.get().kept.append((y, x))
     return y
+
+
+def in_native_order() -> None:
+    """Called by converters of estimators that give numbers of the input's dtype in the machine's byte order, whatever the input's is."""
+    _context.get().native_order = True
+
+
+def read_by(library: str, x: Node | Frame) -> None:
+    """Called by converters of estimators of a library that reads other dtypes than scikit-learn, where x is the model's own input."""
+    if isinstance(x, Frame) and any(column.origin is not None for column in x.columns):
+        _context.get().reader = library
+
+
+def arrow_is_rejected(x: Node | Frame) -> None:
+    """Called by converters of estimators that reject tables of pyarrow. It counts where x are columns of the model's input."""
+    if isinstance(x, Frame) and any(column.origin is not None for column in x.columns):
+        _context.get().rejects_arrow = True
+
+
+def stacked_as_given(x: Frame) -> None:
+    """Called by converters of estimators that put a frame's columns beside others as they are, in an array. It counts where they are
+    the model's input."""
+    origins = tuple(column.origin for column in x.columns if column.origin is not None)
+    if origins:
+        _context.get().stacked.add(origins)
+    in_native_order()
 
 
 def sparse_matrices_must_be_floats() -> None:

@@ -3,6 +3,7 @@ what a sparse matrix leaves out is missing, not 0."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hbc.ir.graph import Input, Node
@@ -119,3 +120,11 @@ def may_be_sparse(x: Node, missing: bool = False) -> bool:
     if made is not None and not gives_sparse(made[0], True):
         return False
     return any(may_be_sparse(source, missing) for source in x.inputs)
+
+
+def sparse_class() -> str:
+    """Which classes of scipy.sparse, arrays or matrices, transformers of scikit-learn are set to return (its configuration's
+    `sparse_interface`)."""
+    sklearn = sys.modules.get("sklearn")
+    interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
+    return "array" if interface == "sparray" else "matrix"

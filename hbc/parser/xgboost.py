@@ -26,6 +26,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.once import read_once
 from hbc.parser.registry import (
     Described,
     Result,
@@ -34,7 +35,7 @@ from hbc.parser.registry import (
     converts,
     describes,
     public_name,
-    read_once,
+    read_by,
     returns_without_rows,
 )
 from hbc.parser.sparsity import is_sparse
@@ -275,6 +276,7 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     owner = public_name(type(m))
     categories = learner.categories
     absent_values_are_missing()
+    read_by("xgboost", x)
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix

@@ -19,6 +19,8 @@ class Table:
     """A frame. A column is read when it is asked for, so that columns nobody needs may hold anything."""
 
     pandas = False
+    plain = True
+    """Whether its columns can be stacked as they are: none is of a dtype of pandas' own, and there is no bool among numbers of pandas."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -77,6 +79,14 @@ class Table:
         where they fail, None for other columns."""
         return None
 
+    def holds_na(self, index: int) -> bool:
+        """Whether pandas.NA is in a column."""
+        return False
+
+    def rejected_by(self, reader: str, index: int) -> str:
+        """The dtype of a column, if the library (InputSpec.reader) does not take numbers from it; otherwise ""."""
+        return ""
+
     def _series(self, index: int) -> Any:
         return self._frame.get_column(self.names[index])
 
@@ -122,6 +132,13 @@ class PandasTable(Table):
             raise _duplicates(", ".join(twice[:5]))
         return names
 
+    @cached_property
+    def plain(self) -> bool:  # type: ignore[override]
+        return (
+            all(isinstance(held, np.ndarray) for held in self._blocks)
+            and len({held.dtype == bool for held in self._blocks}) < 2
+        )
+
     @property
     def header(self) -> Any:
         return self._columns
@@ -140,6 +157,14 @@ class PandasTable(Table):
         if isinstance(dtype, np.dtype):
             return dtype if dtype.kind == "O" else None
         return np.dtype(getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", object)))
+
+    def holds_na(self, index: int) -> bool:
+        held = self._held(index)
+        return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())
+
+    def rejected_by(self, reader: str, index: int) -> str:
+        dtype = self._held(index).dtype
+        return str(dtype) if type(dtype).__name__ in NO_NUMBERS.get(reader, ()) else ""
 
     def block(self) -> Array | None:
         dtypes = {values.dtype for values in self._blocks}
@@ -169,6 +194,20 @@ class PandasTable(Table):
             return held[place]  # type: ignore[no-any-return]
         held = held if held.ndim == 1 else held[place]
         kind = type(held.dtype).__name__
+        if kind == "SparseDtype":
+            raise InvalidInputError(
+                found=f"a sparse column ({held.dtype})",
+                expected="dense ones",
+                where=f"X, column {self.names[index]!r}",
+                advice="scikit-learn makes a sparse matrix of a frame of them: pass that, X.sparse.to_coo(), or X.sparse.to_dense().",
+            )
+        if kind == "DatetimeTZDtype":  # of which scikit-learn cannot make floats
+            raise InvalidInputError(
+                found=f"dates with a time zone ({held.dtype})",
+                expected="numbers or strings",
+                where=f"X, column {self.names[index]!r}",
+                advice="Convert them to numbers first (for example days since a fixed date).",
+            )
         if kind == "StringDtype":
             return _few_strings(held) if self.rows <= FEW_ROWS else np.asarray(held)
         if kind == "CategoricalDtype" and _is_text(held.categories.dtype):
@@ -176,6 +215,13 @@ class PandasTable(Table):
                 return np.fromiter(map(held.__getitem__, range(self.rows)), object, self.rows)
             return np.asarray(held)
         return np.asarray(held) if isinstance(held.dtype, np.dtype) else super().column(index)
+
+
+NO_NUMBERS = {
+    "lightgbm": ("ObjectDType", "CategoricalDtype", "ArrowDtype"),  # categories: where it was fitted on none
+    "xgboost": ("ObjectDType",),
+}
+"""The dtypes of pandas from which these libraries take no numbers, by class."""
 
 
 def _is_text(dtype: Any) -> bool:
@@ -267,6 +313,10 @@ class ArrowTable(Table):
         import narwhals.stable.v2 as nw
 
         return nw.from_native(self._frame.column(index), series_only=True)
+
+    def rejected_by(self, reader: str, index: int) -> str:
+        kind = str(self._frame.schema.types[index])
+        return kind if kind == "halffloat" else ""
 
     def column(self, index: int) -> Array:
         column = self._frame.column(index)
@@ -422,6 +472,9 @@ def make_frame(
             backend=output.library, reason="not installed, and the result is a frame of it", extra="frames"
         ) from error
     own, array = isinstance(X, library.DataFrame), isinstance(X, np.ndarray)
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiu" and not (X.dtype.isnative and X.dtype.itemsize <= 8):
+        advice = "The source library makes a frame of that dtype, or rejects it: X.astype(float)."
+        raise InvalidInputError(found=f"the dtype {X.dtype.str}", expected="numpy's usual dtypes", advice=advice)
     keeps = max(output.origins, default=-1) >= 0
     if output.native and not own and not (array and output.arrays):
         raise InvalidInputError(

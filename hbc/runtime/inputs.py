@@ -5,7 +5,7 @@ Nothing here looks at values, only at shapes, names and dtypes; what values a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -15,19 +15,14 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
-from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
+from hbc.runtime.containers import RESHAPE, open_input
+from hbc.runtime.frames import WORTH_CODES, ArrowTable, Table, encoded, read_frame
 from hbc.runtime.items import read_items
 from hbc.runtime.sparse import is_sparse
 from hbc.runtime.values import coded_digits, converted, digits, floats, reject_dtype, reject_numbers, reject_strings, strings
 
-RESHAPE = (
-    "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
-    "or array.reshape(1, -1) if it contains a single sample."
-)
-EVEN = "Give every row a value for every column (None where it is missing)."
 MOST_CHOSEN = 256
 """Combinations of dtypes of a frame that are remembered."""
-_CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
 
 def variant_dtype(dtype: np.dtype[Any]) -> DType:
@@ -40,7 +35,7 @@ def variant_dtype(dtype: np.dtype[Any]) -> DType:
 def describe(X: Any) -> Sample:
     """Names and dtypes of a sample's columns. A column that can be neither number nor string counts as f64: it may be unread."""
     try:
-        value = _open(X, mixed=True)
+        value = open_input(X, mixed=True)
         names = value.string_names() if isinstance(value, Table) else None
     except InvalidInputError as error:
         raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
@@ -105,7 +100,7 @@ class Intake:
             return self.variants[0], [strings(items, "X") if self.spec.items == "documents" else items]
         if is_sparse(X):
             X = self._dense(X)
-        value = _open(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
+        value = open_input(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
         if isinstance(value, Table):
             return self._from_table(value)
         return self._from_array(value, X)
@@ -138,10 +133,21 @@ class Intake:
                 expected="a frame, since the model picks its columns by name",
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
+        if (
+            self.spec.stacked
+            and isinstance(X, (list, tuple))
+            and self.spec.dtype_by_column
+            and self._returned(self.spec.stacked[0])
+        ):
+            advice = "scikit-learn makes Python objects of it, which come out again: numpy.asarray(X)."
+            raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if array.dtype.kind in "fiub":
             return self._from_numbers(array)
         if array.dtype.kind not in "OUT":
             reject_dtype(array.dtype, "X")
+        if not self.spec.fixed_width and (np.asarray(X) if isinstance(X, (list, tuple)) else array).dtype.kind in "UT":
+            advice = "The source library takes strings as Python objects: numpy.array(X, dtype=object)."
+            raise InvalidInputError(found="strings of a fixed width", expected="Python objects", advice=advice)
         for i in self._functions:
             self._require_as_float(i, array.dtype)
         columns: dict[int, Array] = {}
@@ -169,6 +175,8 @@ class Intake:
                 where=self._where(self.texts[0]),
                 advice="The model was fitted on strings there.",
             )
+        if not array.dtype.isnative or array.dtype.itemsize > 8:
+            array = self._native(array)
         for i in self._own_dtype:
             self._require_width(i, array.dtype)
         kinds = self.uniform[self._kind(array.dtype)]
@@ -179,6 +187,18 @@ class Intake:
                 block = converted(block, dtype)
             arrays.append(_aligned(np.ascontiguousarray(block)))
         return kinds, arrays
+
+    def _native(self, array: Array) -> Array:
+        """Numbers of the other byte order, or of more than 64 bits, as the source reads them: where it looks for float32 and float64, it
+        finds neither in them, and makes float64 of them."""
+        widened = [i in self.spec.frames_as_f64 for i in self.numbers]
+        single, computed = array.dtype.itemsize <= 4, bool(self._own_dtype) and not self.spec.own_dtype
+        native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
+        exact = native is array or all(widened) or (not computed if single else np.array_equal(native, array, equal_nan=True))
+        if not exact or self.spec.reader == "xgboost":
+            advice = "The source library does not read them as the numbers that they are, or computes in them: X.astype(float)."
+            raise InvalidInputError(found=f"the dtype {array.dtype.str}", expected="numpy's usual dtypes", advice=advice)
+        return native
 
     def _shaped(self, array: Array, X: Any) -> Array:
         """The array with the dimensions of the model's input, or an error that says what to do."""
@@ -242,12 +262,21 @@ class Intake:
             if table.width != 1:
                 raise InvalidInputError(found=f"a frame with {_columns(table.width)}", expected="a vector")
             return self._from_array(table.column(0), None)
+        if not self.spec.arrow and isinstance(table, ArrowTable):
+            advice = "scikit-learn cannot pass its columns through: X.to_pandas()."
+            raise InvalidInputError(found="a table of pyarrow", expected="a frame of pandas or polars", advice=advice)
         place = self.positions(table)
+        for i in self.numbers if self.spec.reader else ():
+            if rejected := table.rejected_by(self.spec.reader, place[i]):
+                advice = f"{self.spec.reader} does not take numbers from such a column: X.astype(float)."
+                raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=self._where(i), advice=advice)
         if place is self._in_order and not self.texts and len(self.numbers) == len(place) == table.width:
             block = table.block()
             if block is not None:
                 wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
-                return self._from_numbers(block.astype(np.float64) if wide else block)
+                return self._from_numbers(block.astype(np.float64) if wide else _plain(block))
+        if self.spec.stacked:
+            self._require_stackable(table, place)
         for i in self._functions:
             if place[i] >= 0 and (dtype := table.own_dtype(place[i])) is not None:
                 self._require_as_float(i, dtype)
@@ -273,6 +302,8 @@ class Intake:
     def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
         """The variant for a frame's numbers, which are widened where the source does so before it looks at their dtypes."""
         given = tuple([columns[i].dtype for i in self.numbers])
+        for i in self.numbers:
+            _plain(columns[i])
         for i in () if pandas else self.spec.frames_as_f64:
             if i in columns and columns[i].dtype == np.float32:
                 columns[i] = columns[i].astype(np.float64)
@@ -285,11 +316,41 @@ class Intake:
             self._chosen[(pandas, *dtypes)] = kinds
         return kinds
 
+    def _require_stackable(self, table: Table, place: Sequence[int]) -> None:
+        """Raise InvalidInputError for columns that the source does not stack as they are, or makes Python objects of."""
+        if table.plain:
+            return
+        for group in self.spec.stacked:
+            columns = [i for i in group if place[i] >= 0 and i in self.numbers]
+            own = [dtype for i in columns if (dtype := table.own_dtype(place[i])) is not None and dtype.kind != "O"]
+            for i in columns:
+                if own and table.holds_na(place[i]):
+                    advice = "scikit-learn does not stack columns that hold it: X.astype(float)."
+                    raise InvalidInputError(found="pandas.NA", expected="numbers or NaN", where=self._where(i), advice=advice)
+            mixed = len(own) > 0 or len({table.column(place[i]).dtype.kind == "b" for i in columns}) > 1
+            objects = len(columns) > 1 and mixed and self._returned(columns)
+            if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
+                advice = (
+                    "The source library stacks them as they are, which gives Python objects or the narrower dtype: cast the columns, "
+                    "X.astype(float)."
+                )
+                found = f"dtypes of pandas' own ({own[0]})" if own else "bool beside numbers"
+                raise InvalidInputError(found=found, expected="numpy's dtypes", where=self._where(columns[0]), advice=advice)
+
+    def _returned(self, columns: Sequence[int]) -> bool:
+        """Whether some of the columns come out again as they are given."""
+        return bool(self.spec.objects_stay) and any(self.spec.objects_stay[i] > 1 for i in columns)
+
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for dates that the source does not take for numbers."""
         for i, values in dates.items():
             groups = [group for group in self.spec.dates if i in group]
-            if not groups or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group):
+            stacked = any(i in group for group in self.spec.stacked)
+            if (
+                stacked
+                or not groups
+                or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
+            ):
                 reject_dtype(values.dtype, self._where(i))
 
     def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> Texts | None:
@@ -325,12 +386,13 @@ class Intake:
             common = np.result_type(*dtypes.values())
             mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"  # an array of objects, in pandas
             return self.uniform["f64" if self._widens(common) else variant_dtype(common) if mixed else self._kind(common)]
-        if "f32" not in found.values():
+        if "f32" not in found.values() and not self.spec.dtypes_apart:
             return self.uniform["f64"]
-        single = [self.spec.describe_column(i) for i, kind in found.items() if kind == "f32"]
-        others = [self.spec.describe_column(i) for i, kind in found.items() if kind != "f32"]
+        first = "f32" if "f32" in found.values() else "i64"
+        single = [self.spec.describe_column(i) for i, kind in found.items() if kind == first]
+        others = [self.spec.describe_column(i) for i, kind in found.items() if kind != first]
         raise InvalidInputError(
-            found=f"float32 in {_listed(single)} beside other numbers in {_listed(others)}",
+            found=f"{NUMPY_DTYPES[first]} in {_listed(single)} beside other numbers in {_listed(others)}",
             expected="numbers of one float dtype, since the source library treats columns of different dtypes differently here",
             advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
         )
@@ -432,101 +494,21 @@ def reject_sparse(X: Any) -> NoReturn:
     raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)
 
 
-def as_given(found: Any, X: Any) -> Any:
-    """A result of X's own numbers in X's own dtype: that of an array, list or sparse matrix, or the common one of a frame's columns."""
+def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], Sequence[int]]) -> Any:
+    """A result of X's own numbers in X's own dtype: that of an array, list or sparse matrix, or the common one of a frame's columns
+    (`own_dtype`)."""
     dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
-    columns = getattr(X, "dtypes", None)
-    if dtype is None and columns is not None:
-        kinds = {kind for kind in columns if isinstance(kind, np.dtype)}
-        if len(kinds) == len(set(columns)) and len({kind.kind == "b" for kind in kinds}) == 1:
-            dtype = np.result_type(*kinds)
+    if dtype is None and isinstance(table := read_frame(X), Table):
+        stacked, place = {i for group in spec.stacked for i in group}, positions(table)
+        own = [table.own_dtype(place[i]) if i in stacked else None for i in spec.own_dtype]
+        dtype = np.result_type(*(own[j] or table.column(place[i]).dtype for j, i in enumerate(spec.own_dtype)))
     if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
         return found
-    return found.astype(dtype)
-
-
-# --- opening what the caller passed ------------------------------------------------------------------------------------
-
-
-def _open(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
-    """An array or a frame. `mixed`: lists may hold numbers beside strings, which numpy would turn into strings too."""
-    if isinstance(X, np.matrix):
-        raise InvalidInputError(found="an np.matrix", expected="an array", advice="Convert it with np.asarray.")
-    if isinstance(X, np.ndarray):
-        return np.asarray(X)
-    if isinstance(X, (list, tuple)):
-        return _from_sequence(X, mixed)
-    if X is None or isinstance(X, (str, bytes, Mapping)):
-        _reject_kind(X)
-    if is_sparse(X):
-        return np.asarray(X.toarray())
-    frame = read_frame(X)
-    if isinstance(frame, Table):
-        return frame
-    if frame is not None:
-        if not vector:
-            advice = "Pass a frame: X.to_frame() for a single feature. " + RESHAPE
-            raise InvalidInputError(found=f"a {type(X).__name__}", expected="a matrix", advice=advice)
-        return frame
-    if hasattr(X, "__dlpack__") and hasattr(X, "__dlpack_device__"):
-        return _from_dlpack(X)
-    if isinstance(X, Iterator) and vector:
-        return _from_sequence(list(X), mixed)
-    return _from_sequence(X, mixed and not hasattr(X, "__array__"))
-
-
-def _from_sequence(X: Any, mixed: bool) -> Array:
-    try:
-        array = np.asarray(X)
-        if mixed and array.dtype.kind == "U":
-            array = np.asarray(X, dtype=object)
-    except (ValueError, TypeError, RuntimeError) as error:
-        found = f"a {type(X).__name__} that is no array ({error})"
-        if isinstance(X, (list, tuple)) and len({len(row) if hasattr(row, "__len__") else -1 for row in X}) > 1:
-            found = f"a {type(X).__name__} of rows of different lengths"
-        raise InvalidInputError(found=found, expected="rows of equal length", advice=EVEN) from error
-    if array.ndim == 0:
-        _reject_kind(X)
-    if array.ndim == 1 and array.dtype.kind == "O" and len({_length(row) for row in array}) > 1:
-        found = f"a {type(X).__name__} of rows of different lengths"
-        raise InvalidInputError(found=found, expected="rows of equal length", advice=EVEN)
-    return array
-
-
-def _length(row: Any) -> int:
-    return len(row) if isinstance(row, (list, tuple, np.ndarray)) else -1
-
-
-def _from_dlpack(X: Any) -> Array:
-    """A tensor's own memory, where the host can read it."""
-    try:
-        kind = int(X.__dlpack_device__()[0])
-    except (BufferError, RuntimeError, ValueError):  # a device that DLPack has no number for, such as PyTorch's "meta"
-        kind = -1
-    if kind not in _CPU:
-        raise InvalidInputError(
-            found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice="Copy it: X.cpu()."
-        )
-    try:
-        return np.from_dlpack(X)
-    except (BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise InvalidInputError(
-            found=f"a tensor that cannot be read ({error})",
-            expected="a dense tensor of a numpy dtype, without a gradient",
-            advice="Try X.detach().float().",
-        ) from error
+    return found.astype(dtype.newbyteorder("=") if spec.native_order else dtype)
 
 
 def _aligned(array: Array) -> Array:
     return array if array.flags.aligned else array.copy()
-
-
-def _reject_kind(X: Any) -> NoReturn:
-    name = type(X).__name__
-    text = "None" if X is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-    expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
-    advice = "Pass pandas.DataFrame(X)." if isinstance(X, Mapping) else RESHAPE if np.isscalar(X) else ""
-    raise InvalidInputError(found=text, expected=expected, advice=advice)
 
 
 def _found(array: Array, X: Any) -> str:
@@ -534,6 +516,16 @@ def _found(array: Array, X: Any) -> str:
     return f"{name} of shape {array.shape}" + (
         "" if X is None or isinstance(X, np.ndarray) else f" (from a {type(X).__name__})"
     )
+
+
+def _plain(column: Array) -> Array:
+    """A frame's numbers, if they are of the dtypes that frames usually have."""
+    if not column.dtype.isnative or column.dtype.itemsize > 8:
+        advice = "scikit-learn computes in it: X.astype(float)."
+        raise InvalidInputError(
+            found=f"a frame of the dtype {column.dtype.str}", expected="numpy's usual dtypes", advice=advice
+        )
+    return column
 
 
 def _columns(n: int) -> str:

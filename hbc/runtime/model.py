@@ -240,7 +240,11 @@ class CompiledModel:
             if type(X) is ndarray and method in self.info.given_back:
                 return self._given_back(method, X)
             found = self._run_arrays(method, X)
-            return as_given(found, X) if self.spec.own_dtype and method == "transform" else found
+            return (
+                as_given(found, X, self.spec, self._intake.positions)
+                if self.spec.own_dtype and method == "transform"
+                else found
+            )
         if sparse.is_sparse(X):
             raise InvalidInputError(
                 found=f"a sparse matrix ({type(X).__name__})",

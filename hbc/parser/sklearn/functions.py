@@ -25,6 +25,9 @@ from hbc.parser.registry import (
     computed_in_own_dtype,
     converts,
     given_to_a_function,
+    in_dtype_of,
+    in_native_order,
+    integers_are_signed,
     sparse_matrices_differ,
 )
 from hbc.parser.sklearn.common import checked, hstack
@@ -98,14 +101,25 @@ def _power(x: Node, exponent: Node) -> Node:
 EXACT_INTEGERS = 2.0**53 - 1  # the largest magnitude that no float64 of another integer has
 
 
-def _remainder(a: Node, b: Node) -> Node:
-    if a.type.is_float:
-        return t.mod(a, b)
-    value = b.op.value if isinstance(b.op, Constant) else np.zeros(1)
-    if not (value != 0).all() or np.abs(value).max() > EXACT_INTEGERS:
-        raise Refusal("its function takes the remainder of integers by other than constants.", "Cast to float before.")
-    wide = Check("numpy.remainder", allow_nan=True, allow_inf=True, limit=EXACT_INTEGERS, min_rows=0)(t.cast(a, "f64"))
-    return t.cast(t.mod(wide, t.cast(b, "f64")), a.type.dtype)
+def _of_floats(op: Rule) -> Rule:
+    """A remainder of integers, by way of float64."""
+
+    def rule(a: Node, b: Node) -> Node:
+        if a.type.is_float:
+            return op(a, b)
+        value = b.op.value if isinstance(b.op, Constant) else np.zeros(1)
+        if not (value != 0).all() or np.abs(value).max() > EXACT_INTEGERS:
+            raise Refusal("its function takes the remainder of integers by other than constants.", "Cast to float before.")
+        wide = Check("numpy.remainder", allow_nan=True, allow_inf=True, limit=EXACT_INTEGERS, min_rows=0)(t.cast(a, "f64"))
+        return t.cast(op(wide, t.cast(b, "f64")), a.type.dtype)
+
+    return rule
+
+
+def _fmod(a: Node, b: Node) -> Node:
+    """The remainder with the sign of a, that of -0.0 too."""
+    rest = t.mod(t.absolute(a), t.absolute(b))
+    return t.where(t.less(a, 0.0), t.neg(rest), t.where(t.equal(a, 0.0), t.sub(a, rest), rest))
 
 
 RULES: dict[np.ufunc, Rule] = {
@@ -113,7 +127,8 @@ RULES: dict[np.ufunc, Rule] = {
     np.subtract: t.sub,
     np.multiply: t.mul,
     np.divide: t.div,
-    np.remainder: _remainder,
+    np.remainder: _of_floats(t.mod),
+    np.fmod: _of_floats(_fmod),
     np.power: _power,
     np.maximum: t.maximum,
     np.minimum: t.minimum,
@@ -157,8 +172,21 @@ RULES: dict[np.ufunc, Rule] = {
 
 ONLY_FLOATS = {np.divide, np.reciprocal}
 ONLY_BOOLS = {np.logical_and, np.logical_or, np.logical_not, np.bitwise_and, np.bitwise_or, np.invert}
-EXACT = {np.positive, np.floor, np.ceil, np.trunc, np.fabs, np.remainder, np.maximum, np.minimum, np.fmax, np.fmin, np.sign}
-"""The same numbers in every dtype of integers and, but for np.remainder's, of floats."""
+EXACT = {
+    np.positive,
+    np.floor,
+    np.ceil,
+    np.trunc,
+    np.fabs,
+    np.remainder,
+    np.fmod,
+    np.maximum,
+    np.minimum,
+    np.fmax,
+    np.fmin,
+    np.sign,
+}
+"""The same numbers in every dtype of integers that holds its operands and, but for remainders, of floats."""
 REDUCTIONS: dict[str, Rule] = {"sum": t.sum_, "max": t.max_, "min": t.min_}
 
 
@@ -258,7 +286,7 @@ class Traced:
         shortcut = (
             {1: np.positive, 2: np.square, 0.5: np.sqrt, -1: np.reciprocal}.get(exponent) if np.ndim(exponent) == 0 else None
         )
-        if shortcut is not None and (self.dtype.kind == "f" or exponent == 2):
+        if shortcut is not None and (self.dtype.kind == "f" or (exponent == 2 and isinstance(exponent, (int, np.integer)))):
             return shortcut(self)
         return np.power(self, exponent)
 
@@ -293,13 +321,14 @@ for _name, _ufunc in _unary.items():
 
 
 class Log:
-    """What a function did: whether it `mixes` columns; whether it `rounds`, so that float16 would give something else; and the
-    least width (`bits`) of integers for which it would do the same."""
+    """What a function did: whether it `mixes` columns; whether it `rounds`, so that float16 would give something else; the least
+    width (`bits`) of integers for which it would do the same; and whether they must be `signed`."""
 
     def __init__(self) -> None:
         self.mixes = False
         self.rounds = False
         self.bits = 0
+        self.signed = False
 
     def compute(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Traced:
         """A ufunc in the dtypes that numpy computes in; Python numbers take those of the arrays."""
@@ -312,12 +341,7 @@ class Log:
             raise Refusal(f"its function uses np.{ufunc.__name__} of {loop[0]}.", "Cast to float before.")
         if bools and not (ufunc in ONLY_BOOLS or ufunc in (np.equal, np.not_equal, np.positive)):
             raise Refusal(f"its function uses np.{ufunc.__name__} of booleans.", "Cast to float before.")
-        self.rounds |= result.kind == "f" and (ufunc not in EXACT or ufunc is np.remainder)
-        integers = ufunc not in EXACT and any(isinstance(value, Traced) and value.dtype.kind in "iu" for value in inputs)
-        if integers and result.kind in "iu":
-            self.bits = max(self.bits, 64)  # narrower ones overflow
-        elif integers and result.kind == "f" and len(inputs) == 1:
-            self.bits = max(self.bits, 32)  # numpy computes int8 in float16, int16 in float32
+        self._note_dtypes(ufunc, inputs, result)
         rank = max(value.ndim if isinstance(value, Traced) else np.ndim(value) for value in inputs)
         if any(isinstance(value, Traced) and value.ndim < rank for value in inputs) or rank > 2:
             raise Refusal("its function combines arrays of different dimensions.", "Keep columns as [:, [0]].")
@@ -327,6 +351,27 @@ class Log:
         operands = [self.operand(value, kind, rank) for value, kind in zip(inputs, loop, strict=True)]
         return Traced(RULES[ufunc](*operands), self)
 
+    def _note_dtypes(self, ufunc: np.ufunc, inputs: tuple[Any, ...], result: np.dtype[Any]) -> None:
+        """Note for which dtypes the function would do the same, by what numpy makes of them beside numbers of Python, and of numpy."""
+        others = [value for value in inputs if not isinstance(value, Traced)]
+        typed = any(type(value) not in (int, float, bool) for value in others)
+        narrowed = any(isinstance(value, float) and np.float16(value) != value for value in others)
+        self.rounds |= result.kind == "f" and (ufunc not in EXACT or ufunc in (np.remainder, np.fmod) or typed or narrowed)
+        if not any(isinstance(value, Traced) and value.dtype.kind in "iu" for value in inputs):
+            return
+        if result.kind in "iu":
+            whole = [value for value in others if type(value) is int]
+            fits = 64 if ufunc not in EXACT or typed else _bits(whole)  # narrower ones overflow
+            self.bits, self.signed = max(self.bits, fits), self.signed or min(whole, default=0) < 0
+        elif result.kind == "f" and (len(inputs) == 1 or typed):
+            self.bits = max(self.bits, 32)  # numpy computes int8 in float16, int16 in float32
+        try:
+            *_, flag = ufunc.resolve_dtypes((*(bool if isinstance(v, Traced) else _kind(v) for v in inputs), None))
+        except TypeError:
+            flag = None
+        if flag is None or (result.kind in "iu" and flag.kind != "b"):
+            self.bits = max(self.bits, 8)
+
     def operand(self, value: Any, kind: np.dtype[Any], rank: int) -> Node:
         if isinstance(value, Traced):
             return t.cast(value.node, dtype_name(kind))
@@ -335,6 +380,11 @@ class Log:
             raise Refusal(f"its function combines the rows with an array of shape {array.shape}.", ADVICE)
         constant = array.astype(kind)
         return t.constant(constant.reshape(constant.shape[-1:]) if constant.ndim == rank else constant, dtype_name(kind))
+
+
+def _bits(numbers: list[int]) -> int:
+    """The least width of signed integers that hold these (8 for none, which bool has not)."""
+    return next((bits for bits in (8, 16, 32) if all(-(1 << (bits - 1)) <= number < 1 << (bits - 1) for number in numbers)), 64)
 
 
 def _kind(value: Any) -> Any:
@@ -360,7 +410,7 @@ def _where(log: Log, condition: Any, a: Any, b: Any) -> Traced:
     if not (isinstance(a, Traced) or isinstance(b, Traced)) and kind.kind in "iu":
         kind = np.dtype(np.int64)
     log.mixes |= len(values) > 1
-    if kind.kind in "iu":
+    if kind.kind in "iu" and (isinstance(a, Traced) or isinstance(b, Traced)):
         log.bits = 64
     return Traced(t.where(condition.node, *(log.operand(value, kind, condition.ndim) for value in (a, b))), log)
 
@@ -378,6 +428,8 @@ def _join(log: Log, arrays: Any, axis: int = 0) -> Traced:
     if axis not in (1, -1) or not all(isinstance(array, Traced) and array.ndim == 2 for array in arrays):
         raise TypeError("matrices along axis 1 are known")
     log.mixes = True
+    if len({array.dtype for array in arrays}) > 1:
+        log.bits = 64
     return Traced(hstack([array.node for array in arrays]), log)
 
 
@@ -447,7 +499,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         if any(log.mixes for _, log in parts):
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
         for i, (_, log) in enumerate(parts):
-            _own_dtype(x.select([i]), log)
+            _own_dtype(x.select([i]), parts[i][0], log)
             given_to_a_function(x.select([i]), log.bits)
         return hstack([node for node, _ in parts])
     given = x if isinstance(x, Frame) and not m.validate else None
@@ -462,7 +514,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         # A function of floats only: integers are rejected when they come.
         y, log = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
         widest = NO_INTEGER
-    _own_dtype(x, log)
+    _own_dtype(x, y, log)
     if given is not None:
         given_to_a_function(given, max(log.bits, widest))
     return y
@@ -487,6 +539,14 @@ def _no_integers(x: Node) -> Node:
     )(x)
 
 
-def _own_dtype(x: Node | Frame, log: Log) -> None:
+def _own_dtype(x: Node | Frame, y: Node, log: Log) -> None:
+    """Note what x must be for the function to do the same, and whether y has its dtype."""
     if log.bits or log.rounds:
         computed_in_own_dtype(x, max(log.bits, ANY_INTEGER))
+    if log.signed:
+        integers_are_signed(x)
+    x = as_matrix(x)
+    if y.type.dtype == x.type.dtype:
+        in_dtype_of(x, y)
+        if None in untouched(y):
+            in_native_order()

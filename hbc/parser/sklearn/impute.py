@@ -25,6 +25,7 @@ from hbc.parser.registry import (
     none_is_not_nan,
     objects_stay_objects,
     public_name,
+    strings_must_be_objects,
     transform_child,
 )
 from hbc.parser.sklearn.common import as_float, checked, own_float, rejected, without_missing
@@ -203,6 +204,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
         # Columns that are left out of the result are looked at too, since the source checks them.
         y = frame.select(columns).matrix(strings=True)
         if y.type.dtype == "str":
+            strings_must_be_objects()
             y = checked(m, y, allow_nan=True, allow_inf=True)
             y = y if missing.nan else without_missing(m, y)
         else:

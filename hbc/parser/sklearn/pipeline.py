@@ -17,21 +17,25 @@ from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
+    NO_INTEGER,
     WITHOUT_ROWS,
     Described,
     Outputs,
     Result,
     WithoutRows,
+    arrow_is_rejected,
     child,
     columns_by_name,
     columns_in_order,
     converts,
     describes,
     given_as_polars,
+    given_to_a_function,
     items_of,
     note_unconvertible,
     public_name,
     returns_without_rows,
+    stacked_as_given,
     takes_items,
     transformed_child,
 )
@@ -224,6 +228,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                 block = as_frame(x)
             else:
                 block = as_matrix_or_strings(x)
+            _note_frames(member, x, apart)
         except UnsupportedOperatorError as error:
             failure = failure or error  # look at the other blocks first: one error names every culprit
             continue
@@ -240,6 +245,19 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     if apart:
         return Frame(tuple(column for block in blocks for column in as_frame(block).columns))
     return hstack([as_matrix(block) for block in blocks])
+
+
+def _note_frames(m: Any, x: Node | Frame, apart: bool) -> None:
+    """Note what a transformer that gives frames for frames asks of those that the model itself is given."""
+    identity = is_identity(m)
+    if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
+        return
+    if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
+        arrow_is_rejected(x)  # FunctionTransformer cannot name the columns of such a table
+    if not apart:
+        stacked_as_given(x)
+        if not identity:
+            given_to_a_function(x, NO_INTEGER)  # which gives integers for integers
 
 
 def as_matrix_or_strings(x: Node | Frame) -> Node:

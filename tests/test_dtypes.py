@@ -1,0 +1,227 @@
+"""Every dtype and container into what keeps, stacks or reads it: the source's answer, its dtype included, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from lightgbm import LGBMRegressor
+from pandas.testing import assert_frame_equal
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, MinMaxScaler, Normalizer, PowerTransformer, StandardScaler
+from xgboost import XGBRegressor
+
+import hbc
+
+RNG = np.random.default_rng(0)
+WHOLE, REAL = RNG.integers(0, 4, 24), RNG.normal(size=24).round(2)
+GAPS = [None if i % 5 == 1 else value for i, value in enumerate(WHOLE.tolist())]
+FRAME = pd.DataFrame({"a": WHOLE.astype(float), "b": REAL})
+ARRAY = FRAME.to_numpy()
+DAYS = pd.to_datetime("2026-01-01") + pd.to_timedelta(WHOLE, unit="D")
+
+
+def stacked(member: Any, **options: Any) -> ColumnTransformer:
+    return ColumnTransformer([("first", member, ["a"])], remainder="passthrough", **options)
+
+
+MODELS: dict[str, Any] = {
+    "all": ColumnTransformer([("same", "passthrough", ["b", "a"])]),
+    "all, by place": ColumnTransformer([("same", "passthrough", [1, 0])]),
+    "one": ColumnTransformer([("same", "passthrough", ["b"])]),
+    "one by one": ColumnTransformer([("one", "passthrough", ["b"]), ("two", FunctionTransformer(), ["a"])]),
+    "beside a scaler": stacked(StandardScaler()),
+    "beside a function": stacked(FunctionTransformer(np.sign)),
+    "before a scaler": make_pipeline(ColumnTransformer([("same", "passthrough", ["b", "a"])]), StandardScaler()),
+    "before a model": make_pipeline(stacked(MinMaxScaler()), LinearRegression()),
+    "union": FeatureUnion([("same", "passthrough"), ("scaled", MinMaxScaler())]),
+    "union of the same": FeatureUnion([("same", "passthrough"), ("kept", VarianceThreshold())]),
+    "selected": VarianceThreshold(),
+    "selected before a scaler": make_pipeline(VarianceThreshold(), StandardScaler()),
+    "binarized": Binarizer(),
+    "normalized": Normalizer(),
+    "scaled": StandardScaler(),
+    "powers": PowerTransformer(),
+    "projected": PCA(2),
+    "regression": LinearRegression(),
+    "LightGBM": LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1),
+    "XGBoost": XGBRegressor(n_estimators=3),
+}
+INPUTS: dict[str, Callable[[], Any]] = {
+    **{dtype: lambda dtype=dtype: ARRAY.astype(dtype) for dtype in ("f8", "f4", "f2", ">f8", ">f4", "longdouble")},
+    **{dtype: lambda dtype=dtype: np.abs(ARRAY).round().astype(dtype) for dtype in ("i8", "i4", "i1", "u1", ">i4", "?")},
+    "list": lambda: ARRAY.tolist(),
+    **{f"pandas {dtype}": lambda dtype=dtype: FRAME.astype(dtype) for dtype in ("f8", "f4", ">f4", "Float64", "Float32")},
+    **{f"pandas {dtype}": lambda dtype=dtype: FRAME.round().astype(dtype) for dtype in ("Int64", "Int8", "int64[pyarrow]")},
+    "pandas float[pyarrow]": lambda: FRAME.astype("float[pyarrow]"),
+    "pandas boolean": lambda: (FRAME > 1).astype("boolean"),
+    "pandas bool": lambda: FRAME > 1,
+    "pandas bool, f8": lambda: FRAME.assign(a=FRAME["a"] > 1),
+    "pandas Float32, f8": lambda: FRAME.astype({"a": "Float32"}),
+    "pandas f8, Float32": lambda: FRAME.astype({"b": "Float32"}),
+    "pandas i4, f4": lambda: FRAME.astype({"a": "i4", "b": "f4"}),
+    "pandas i8, f8": lambda: FRAME.astype({"a": "i8"}),
+    "pandas NA": lambda: FRAME.assign(a=pd.array(GAPS, dtype="Int64")),
+    "pandas NA, Float32": lambda: FRAME.assign(b=pd.array(GAPS, dtype="Float32")),
+    "pandas categories": lambda: FRAME.assign(a=pd.Categorical(WHOLE)),
+    "pandas objects": lambda: FRAME.astype(object),
+    "pandas dates": lambda: FRAME.assign(a=DAYS),
+    "pandas dates only": lambda: FRAME.assign(a=DAYS, b=DAYS),
+    "pandas sparse": lambda: FRAME.astype(pd.SparseDtype("float64", 0.0)),
+    "polars f8": lambda: pl.from_pandas(FRAME),
+    "polars f4": lambda: pl.from_pandas(FRAME.astype("f4")),
+    "polars bool": lambda: pl.from_pandas(FRAME > 1),
+    "polars i4, f4": lambda: pl.from_pandas(FRAME.astype({"a": "i4", "b": "f4"})),
+    "pyarrow f8": lambda: pa.table({"a": ARRAY[:, 0], "b": REAL}),
+    "pyarrow f2": lambda: pa.table({"a": ARRAY[:, 0].astype("f2"), "b": REAL.astype("f2")}),
+    "pyarrow bool": lambda: pa.table({"a": WHOLE > 1, "b": REAL > 0}),
+    "pyarrow gaps": lambda: pa.table({"a": GAPS, "b": REAL}),
+}
+UNUSUAL = (
+    *("f2", ">f4", ">f8", ">i4", "longdouble", "list", "pandas >f4", "pandas categories", "pandas dates only", "pandas sparse"),
+    *("pandas Float32", "pandas Int8", "pandas float[pyarrow]", "pandas boolean", "pandas bool, f8", "pandas f8, Float32"),
+    *("pandas Float64", "pandas Int64", "pandas int64[pyarrow]", "pandas Float32, f8", "pandas i4, f4", "pandas objects"),
+    *("pandas NA", "pandas NA, Float32", "polars i4, f4", "pyarrow f2", "pandas dates"),
+)
+"""Those that hbc may refuse where scikit-learn takes them."""
+ANSWERED = {
+    ("one by one", "pandas bool, f8"),
+    ("beside a scaler", "pandas bool, f8"),
+    ("before a model", "pandas Int64"),
+    ("before a scaler", "pandas bool, f8"),
+    ("before a scaler", "pandas Float64"),
+    ("selected", "pandas Float32"),
+    ("selected", "pyarrow f2"),
+    ("selected", ">f4"),
+    ("scaled", ">f4"),
+    ("scaled", "longdouble"),
+    ("regression", "longdouble"),
+    ("regression", ">f8"),
+    ("scaled", "pandas NA"),
+}
+"""Unusual ones that it takes."""
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
+    model = MODELS[request.param].fit(FRAME, REAL)
+    return request.param, model, hbc.convert(model, "numpy")
+
+
+@pytest.mark.filterwarnings("ignore")  # the source's own, about names and casts
+@pytest.mark.parametrize("name", INPUTS)
+def test_the_answer_with_its_dtype(pair: tuple[str, Any, Any], name: str) -> None:
+    what, model, compiled = pair
+    method = "predict" if hasattr(model, "predict") else "transform"
+    try:
+        expected = getattr(model, method)(INPUTS[name]())
+    except Exception:
+        with pytest.raises(hbc.InvalidInputError):
+            getattr(compiled, method)(INPUTS[name]())
+        return
+    try:
+        found = getattr(compiled, method)(INPUTS[name]())
+    except hbc.InvalidInputError:
+        assert name in UNUSUAL
+        assert (what, name) not in ANSWERED
+        return
+    if name == "longdouble":
+        expected = np.asarray(expected, found.dtype)  # hbc computes in float64, what float64 can hold
+    assert type(found) is type(expected)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_that_no_float64_is() -> None:
+    given = ARRAY.astype("longdouble") + np.longdouble(2.0**-60)
+    assert (given.astype(float) != given).any()
+    with pytest.raises(hbc.InvalidInputError, match="the dtype <f16"):
+        hbc.convert(LinearRegression().fit(ARRAY, REAL), "numpy").predict(given)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble"])
+def test_frames_of_unusual_floats_are_rejected(dtype: str) -> None:
+    """The source's frame has their byte order: that of a Binarizer."""
+    compiled = hbc.convert(Binarizer().set_output(transform="pandas").fit(FRAME), "numpy")
+    assert_frame_equal(compiled.transform(ARRAY.astype("f4")), (FRAME > 0).astype("f4"), check_dtype=True)
+    with pytest.raises(hbc.InvalidInputError, match="the dtype"):
+        compiled.transform(ARRAY.astype(dtype))
+
+
+# --- functions ---------------------------------------------------------------------------------------------------------
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "sign": np.sign,
+    "floor": np.floor,
+    "fabs": np.fabs,
+    "positive": np.positive,
+    "maximum 300": lambda x: np.maximum(x, 300),
+    "maximum -1": lambda x: np.maximum(x, -1),
+    "maximum 0.3": lambda x: np.maximum(x, 0.3),
+    "maximum int8": lambda x: np.maximum(x, np.int8(3)),
+    "plus float32": lambda x: x + np.float32(2),
+    "clip": lambda x: np.clip(x, -1, 2),
+    "remainder": lambda x: x % 3,
+    "fmod 3": lambda x: np.fmod(x, 3),
+    "fmod 0.7": lambda x: np.fmod(x, 0.7),
+    "fmod -2": lambda x: np.fmod(x, -2),
+    "square": lambda x: x**2.0,
+    "beside flags": lambda x: np.hstack([x, x > 0]),
+    "flags": lambda x: np.where(x > 0, 1, 0),
+    "column": lambda x: x[:, [1]],
+}
+SPECIAL = np.concatenate([RNG.normal(size=(30, 2)) * 3, [[0.0, -0.0], [6.0, -6.0], [1e300, -1e300], [5e-324, -1.4]]])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
+def test_functions_of_every_dtype(name: str, dtype: str) -> None:
+    """int64 for every integer, and an answer for bool and for -1 among unsigned ones, where numpy has none."""
+    model = FunctionTransformer(FUNCTIONS[name]).fit(SPECIAL)
+    compiled = hbc.convert(model, "numpy", SPECIAL)
+    with np.errstate(all="ignore"):
+        small = np.abs(SPECIAL) if dtype[0] == "u" else SPECIAL
+        given = (small.clip(-9, 9).round() if dtype[0] in "iu?" else SPECIAL).astype(dtype)
+        try:
+            expected = model.transform(given)
+        except (TypeError, OverflowError):
+            expected = None
+    if expected is None:
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.transform(given)
+        return
+    try:
+        found = compiled.transform(given)
+    except hbc.InvalidInputError:
+        assert (
+            dtype in ("f2", "?")
+            or name in ("plus float32", "maximum int8", "beside flags", "fabs", "clip", "square")
+            or "m" in name
+        )
+        assert dtype not in ("f8", "f4", "i8")
+        return
+    np.testing.assert_array_equal(found, expected, strict=True)
+    np.testing.assert_array_equal(np.signbit(found[found == found]), np.signbit(expected[found == found]))
+
+
+@pytest.mark.parametrize("backend", ["torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize("divisor", [3, 0.7, -2])
+def test_fmod_on_every_backend(backend: str, divisor: float) -> None:
+    model = FunctionTransformer(lambda x: np.fmod(x, divisor)).fit(SPECIAL)
+    compiled = hbc.convert(model, backend, SPECIAL)
+    with np.errstate(all="ignore"):
+        for given in (SPECIAL, SPECIAL.astype("f4")[:32], SPECIAL.round().clip(-99, 99).astype("i8")):
+            found, expected = compiled.transform(given), model.transform(given)
+            np.testing.assert_array_equal(found, expected, strict=True)
+            if backend != "onnx":  # whose remainder of 6 by 3 is -0.0
+                known = found == found
+                np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
