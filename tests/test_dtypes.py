@@ -10,14 +10,26 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from catboost import CatBoostRegressor
 from lightgbm import LGBMRegressor
 from pandas.testing import assert_frame_equal
+from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
-from sklearn.feature_selection import VarianceThreshold
+from sklearn.feature_selection import SelectKBest, VarianceThreshold
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, MinMaxScaler, Normalizer, PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    StandardScaler,
+)
 from xgboost import XGBRegressor
 
 import hbc
@@ -225,3 +237,148 @@ def test_fmod_on_every_backend(backend: str, divisor: float) -> None:
             if backend != "onnx":  # whose remainder of 6 by 3 is -0.0
                 known = found == found
                 np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
+
+
+# --- what each library reads, and rejects ------------------------------------------------------------------------------
+
+SPARSE = np.where(np.abs(ARRAY) < 1, 0, ARRAY)
+BOOSTERS: dict[str, Any] = {
+    "LightGBM": LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1),
+    "XGBoost": XGBRegressor(n_estimators=3),
+    "CatBoost": CatBoostRegressor(iterations=3, depth=2, verbose=0, allow_writing_files=False),
+}
+READ: dict[str, Callable[[], Any]] = {
+    "categories": lambda: FRAME.assign(a=pd.Categorical(3 - WHOLE)),
+    "categories of floats": lambda: FRAME.assign(b=pd.Categorical(REAL)),
+    "objects": lambda: FRAME.astype(object),
+    "pandas.NA beside objects": lambda: FRAME.assign(a=pd.array(GAPS, dtype="Int64"), b=FRAME["b"].astype(object)),
+    "arrow": lambda: FRAME.astype("float[pyarrow]"),
+    "pyarrow": lambda: pa.table({"a": ARRAY[:, 0], "b": REAL}),
+    "polars Float16": lambda: pl.from_pandas(FRAME).cast(pl.Float16),
+    "nullable": lambda: FRAME.assign(a=pd.array(GAPS, dtype="Int64")),
+    "csr": lambda: sparse.csr_matrix(SPARSE),
+    "csr array": lambda: sparse.csr_array(SPARSE),
+    "csc": lambda: sparse.csc_matrix(SPARSE),
+    "coo array": lambda: sparse.coo_array(SPARSE),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("name", BOOSTERS)
+def test_what_boosters_read(name: str, kind: str) -> None:
+    """XGBoost takes the codes of categories for numbers, which hbc took for what they are."""
+    model = BOOSTERS[name].fit(FRAME, REAL)
+    compiled = hbc.convert(model, "numpy")
+    try:
+        expected = model.predict(READ[kind]())
+    except Exception:
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.predict(READ[kind]())
+        return
+    if kind.startswith("categories"):
+        with pytest.raises(hbc.InvalidInputError, match="category"):
+            compiled.predict(READ[kind]())
+        return
+    np.testing.assert_allclose(compiled.predict(READ[kind]()), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore"), OrdinalEncoder()])
+def test_encoders_of_objects_take_no_other_numbers(encoder: Any) -> None:
+    """numpy has no isnan for their categories: the source fails, and hbc answered."""
+    frame = pd.DataFrame({"a": [1, 2, 1, 3]}, dtype=object)
+    model = encoder.fit(frame)
+    compiled = hbc.convert(model, "numpy")
+    same = compiled.transform(frame)
+    assert (same != model.transform(frame)).sum() == 0
+    for given in (
+        frame.astype(float),
+        frame.astype("Int64"),
+        frame.to_numpy().astype(int),
+        pl.from_pandas(frame.astype(float)),
+    ):
+        with pytest.raises(TypeError, match="isnan"):
+            model.transform(given)
+        with pytest.raises(hbc.InvalidInputError, match="expected Python objects"):
+            compiled.transform(given)
+
+
+def test_lists_of_strings_are_no_objects_to_a_missing_indicator() -> None:
+    words = [["x", "y"], ["y", "x"]]
+    model = MissingIndicator(missing_values=None, features="all").fit(np.array(words, object))
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_array_equal(compiled.transform(np.array(words, object)), np.zeros((2, 2), bool))
+    for given in (words, np.array(words)):
+        with pytest.raises(ValueError, match="dtype <U1"):
+            model.transform(given)
+        with pytest.raises(hbc.InvalidInputError, match="fixed width"):
+            compiled.transform(given)
+
+
+def test_dates_that_another_estimator_compares() -> None:
+    columns = [
+        ("scale", StandardScaler(), ["a"]),
+        ("code", OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), ["a"]),
+    ]
+    compiled = hbc.convert(ColumnTransformer(columns).fit(FRAME), "numpy")
+    for library in (pl.from_pandas, lambda frame: frame):
+        with pytest.raises(hbc.InvalidInputError, match="dates"):
+            compiled.transform(library(FRAME.assign(a=DAYS)))
+    with pytest.raises(hbc.InvalidInputError, match="time zone"):
+        hbc.convert(StandardScaler().fit(FRAME), "numpy").transform(FRAME.assign(a=DAYS.tz_localize("UTC")))
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_sparse_matrices_before_frames_are_rejected() -> None:
+    """An imputer makes a sparse matrix of one, of which there is no frame; a COO matrix has no columns to pick."""
+    inner = make_pipeline(SimpleImputer().set_output(transform="pandas"), LinearRegression()).fit(FRAME, REAL)
+    picked = ColumnTransformer([("scaled", StandardScaler(with_mean=False), [0])]).fit(ARRAY)
+    for model, method, data in (
+        (inner, "predict", sparse.csr_matrix(SPARSE)),
+        (picked, "transform", sparse.coo_matrix(SPARSE)),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            getattr(model, method)(data)
+        with pytest.raises(hbc.InvalidInputError, match="sparse"):
+            getattr(hbc.convert(model, "numpy"), method)(data)
+
+
+def test_objects_that_a_selector_leaves_out_still_make_objects() -> None:
+    given = FRAME.assign(a=WHOLE, b=FRAME["b"].astype(object))
+    model = SelectKBest(k=1).fit(FRAME, WHOLE > 1)
+    assert model.transform(given).dtype == object
+    with pytest.raises(hbc.InvalidInputError, match="Python objects"):
+        hbc.convert(model, "numpy").transform(given)
+
+
+@pytest.mark.parametrize("union", [False, True])
+def test_functions_of_frames_as_their_library_computes_them(union: bool) -> None:
+    """Beside a number, numpy makes float64 of a frame of pandas, and an operator of one of polars; hbc gave float32."""
+    for function, library in ((lambda x: np.maximum(x, 0.3), pd.DataFrame), (lambda x: x * 0.3 + 1, pl.from_pandas)):
+        model = FunctionTransformer(function).fit(FRAME)
+        model = FeatureUnion([("own", model), ("size", FunctionTransformer(np.abs))]).fit(FRAME) if union else model
+        given = library(FRAME.astype("f4"))
+        assert np.asarray(model.transform(given)).dtype == np.float64
+        compiled = hbc.convert(model, "numpy", FRAME)
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.transform(given)
+        np.testing.assert_array_equal(compiled.transform(FRAME), np.asarray(model.transform(FRAME)))
+        array = FRAME.to_numpy().astype("f4")
+        np.testing.assert_array_equal(compiled.transform(array), model.transform(array), strict=True)
+
+
+def test_strings_where_numbers_are_needed_are_refused() -> None:
+    """The source makes numbers of digits, and convert raised TypeError."""
+    digits = np.array([["1"], ["2"], ["1"], ["3"]], object)
+    model = make_pipeline(SimpleImputer(strategy="most_frequent"), StandardScaler()).fit(digits)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="strings have no cast"):
+        hbc.convert(model, "numpy")
+
+
+def test_an_encoder_of_no_columns_is_refused() -> None:
+    model = make_pipeline(MissingIndicator(), OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1))
+    model.steps[0][1].fit(FRAME)
+    model.steps[1][1].categories_ = []
+    model.steps[1][1].n_features_in_ = 0
+    with pytest.raises(hbc.UnsupportedOperatorError, match="no columns at all"):
+        hbc.convert(model, "numpy")

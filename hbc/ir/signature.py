@@ -31,18 +31,20 @@ class InputSpec:
     `narrow_as_f32`: bool and integers of 8 and 16 bits give what they give as float32. `float_entries`: sparse matrices must be floats.
     `own_dtype`: the columns of which `transform` returns an array of their common dtype (empty: it does not).
     `native_order`: that is in the machine's byte order, whatever that of the input is.
-    `arrow`: whether it takes tables of pyarrow.
-    `reader`: "lightgbm" or "xgboost" where that library is given the input itself, of which it reads other dtypes than scikit-learn.
+    `libraries`: those whose frames it takes (empty: any).
+    `reader`: "lightgbm", "xgboost" or "catboost" where that library is given the input itself, and rejects what scikit-learn takes.
     `stacked`: groups of a frame's columns that it puts beside others as they are, before anything has read them.
     `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
     `items`: "documents" (strings), "dicts", "lists" or "sets" for models that take a sequence of these instead of a matrix.
     `functions`: of the columns that it gives to a function as a frame has them, the least width at which integers of pandas' own
     dtypes give what float64 gives (0 for other columns; empty: there is none).
+    `beside_numbers`: those to which it gives numbers of 64 bits too, if the frame is of pandas.
     `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
     `signed`: of the columns with `integer_bits`, those whose unsigned integers it rejects, whatever their width.
     `objects_stay`: 1 for columns of numbers whose Python objects it does not convert, so that strings are no numbers there, 2 where
     they would come out again, 0 for other columns (empty: there is none).
     `texts_only`: the columns of strings where it rejects a column of floats that are all NaN.
+    `objects_only`: the columns of numbers of which it takes Python objects and bool only.
     `fixed_width`: whether it takes numpy's strings of a fixed width, as which lists of strings come.
     `dtypes_apart`: columns of different dtypes give columns of different dtypes, so a frame of them needs a variant of its own.
     `dense_methods`: those that reject sparse matrices, where others take them.
@@ -70,14 +72,16 @@ class InputSpec:
     own_dtype: tuple[int, ...] = ()
     native_order: bool = False
     stacked: tuple[tuple[int, ...], ...] = ()
-    arrow: bool = True
+    libraries: tuple[str, ...] = ()
     reader: str = ""
     digits: tuple[int, ...] = ()
     functions: tuple[int, ...] = ()
+    beside_numbers: tuple[int, ...] = ()
     signed: tuple[int, ...] = ()
     objects_stay: tuple[int, ...] = ()
     texts_only: tuple[int, ...] = ()
     fixed_width: bool = True
+    objects_only: tuple[int, ...] = ()
     dtypes_apart: bool = False
     dense_methods: tuple[str, ...] = ()
 

@@ -14,7 +14,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Node, Operator, always, operator, to_floats
 from hbc.ir.narrow import Product, SideBySide
 from hbc.ir.rows import Rows
-from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, TensorType, broadcast_shapes
+from hbc.ir.types import NUMPY_DTYPES, Array, Dim, DType, DTypeError, TensorType, broadcast_shapes
 
 FLOATS = ("f32", "f64")
 
@@ -174,7 +174,8 @@ class Cast(TensorOperator):
         return x.with_data(x.data.astype(NUMPY_DTYPES[self.dtype]))
 
     def infer(self, x: TensorType) -> TensorType:
-        _require("str" not in (x.dtype, self.dtype), "strings have no cast")
+        if "str" in (x.dtype, self.dtype):
+            raise DTypeError("strings have no cast")
         return x.with_dtype(self.dtype)
 
     def evaluate(self, x: Array) -> Array:

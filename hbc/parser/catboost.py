@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import FRAME_LIBRARIES
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -27,7 +28,16 @@ from hbc.parser.boosting import PlaneTable, staged
 from hbc.parser.catboost_categories import Categories
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.once import read_once
-from hbc.parser.registry import Described, Result, converts, describes, digits_are_categories, public_name
+from hbc.parser.registry import (
+    Described,
+    Result,
+    converts,
+    describes,
+    digits_are_categories,
+    frames_must_be_of,
+    public_name,
+    read_by,
+)
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")
@@ -89,12 +99,15 @@ class Machine:
     def _numbers(self) -> Node | None:
         """f32[N, F]"""
         if not self._categorical:
+            read_by("catboost", self.given)
+            frames_must_be_of(self.given, *FRAME_LIBRARIES)
             return t.cast(as_matrix(self.given), "f32")
         return t.cast(as_frame(self.given).select(self._numeric).matrix(), "f32") if self._numeric else None
 
     @cached_property
     def _categories(self) -> Categories:
         frame = as_frame(self.given)
+        frames_must_be_of(self.given, *FRAME_LIBRARIES)
         frame.need_strings(self._categorical)
         chosen = frame.select(self._categorical)
         digits_are_categories(chosen)

@@ -182,6 +182,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         digits = np.flatnonzero(_by_column([(x, 1) for x in context.digits], inputs, current))
         spec = replace(spec, digits=tuple(sorted(set(digits.tolist()) - _otherwise_read(graph, inputs, current))))
         functions = [context.functions.get(i, 0) for i in range(len(current))]
+        spec = replace(spec, beside_numbers=tuple(sorted(context.beside_numbers | set(spec.beside_numbers))))
         if any(functions):
             spec = replace(spec, functions=tuple(map(max, functions, spec.functions or functions)))
         groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
@@ -193,7 +194,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
             [(source, 1) for node in outcome for source in _given_dtype(node, context.kept)], inputs, current
         )
         spec = replace(spec, float_entries=spec.float_entries or context.float_entries, stacked=tuple(sorted(context.stacked)))
-        spec = replace(spec, arrow=spec.arrow and not context.rejects_arrow)
+        spec = replace(spec, libraries=context.libraries)
         spec = replace(spec, native_order=spec.native_order or context.native_order, reader=context.reader)
         spec = replace(spec, own_dtype=tuple(np.flatnonzero(own_dtype).tolist()))
         signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
@@ -206,7 +207,9 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         if any(stay):
             spec = replace(spec, objects_stay=tuple(map(max, stay, spec.objects_stay or stay)))
         spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
-        spec = replace(spec, fixed_width=spec.fixed_width and not context.objects_only)
+        spec = replace(spec, fixed_width=spec.fixed_width and not context.texts_as_objects)
+        objects = np.flatnonzero(_by_column([(x, 1) for x in context.objects_only], inputs, current)).tolist()
+        spec = replace(spec, objects_only=tuple(sorted({*spec.objects_only, *objects})))
         spec = replace(spec, dense_methods=tuple(name for name, nodes in outputs.items() if set(nodes) & context.dense_only))
         bits = _by_column(context.integer_bits, inputs, current)
         narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)

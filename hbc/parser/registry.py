@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -71,6 +71,22 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
     return register
 
 
+Function = TypeVar("Function")
+
+
+def _fills(table: dict[str, Function]) -> Callable[..., Callable[[Function], Function]]:
+    """A decorator that enters a function of one model into a table, for classes by their public dotted names."""
+
+    def names_of(*names: str) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            table.update(dict.fromkeys(names, function))
+            return function
+
+        return register
+
+    return names_of
+
+
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
 """Classes whose methods return strings as Python objects, whatever the labels are."""
 
@@ -80,17 +96,7 @@ TEXT_LABELS: set[str] = {"sklearn.dummy.DummyClassifier", "sklearn.gaussian_proc
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
 """For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""
-
-
-def returns_without_rows(*names: str) -> Callable[[Callable[[Any], WithoutRows]], Callable[[Any], WithoutRows]]:
-    """Register a function of one model for WITHOUT_ROWS."""
-
-    def register(function: Callable[[Any], WithoutRows]) -> Callable[[Any], WithoutRows]:
-        for name in names:
-            WITHOUT_ROWS[name] = function
-        return function
-
-    return register
+returns_without_rows = _fills(WITHOUT_ROWS)
 
 
 GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
@@ -99,17 +105,7 @@ GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
 
 ITEMS: dict[str, Callable[[Any], str]] = {}
 """For classes whose input is a sequence of objects instead of a matrix: what they are (InputSpec.items)."""
-
-
-def takes_items(*names: str) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
-    """Register a function of one model for ITEMS."""
-
-    def register(function: Callable[[Any], str]) -> Callable[[Any], str]:
-        for name in names:
-            ITEMS[name] = function
-        return function
-
-    return register
+takes_items = _fills(ITEMS)
 
 
 def items_of(model: Any) -> str:
@@ -119,18 +115,10 @@ def items_of(model: Any) -> str:
 
 ATTRIBUTES: dict[str, Callable[[Any], dict[str, object]]] = {}
 """For classes that do not have scikit-learn's attributes (`classes_`) themselves: those that the compiled model has."""
+attributes = _fills(ATTRIBUTES)
 
 
-def attributes(*names: str) -> Callable[[Callable[[Any], dict[str, object]]], Callable[[Any], dict[str, object]]]:
-    """Register a function of one model for ATTRIBUTES."""
-
-    def register(function: Callable[[Any], dict[str, object]]) -> Callable[[Any], dict[str, object]]:
-        for name in names:
-            ATTRIBUTES[name] = function
-        return function
-
-    return register
-
+describes = _fills(DESCRIPTIONS)
 
 ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
@@ -138,17 +126,6 @@ ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 
 FITTED_BY_MEMBER: set[str] = {"sklearn.model_selection.FixedThresholdClassifier"}
 """Classes that predict without having been fitted where their `estimator` has been."""
-
-
-def describes(*names: str) -> Callable[[Callable[[Any], Described]], Callable[[Any], Described]]:
-    """Register a function that gives (number of columns, their names or None) for classes, or functions of one model."""
-
-    def register(function: Callable[[Any], Described]) -> Callable[[Any], Described]:
-        for name in names:
-            DESCRIPTIONS[name] = function
-        return function
-
-    return register
 
 
 def load_converters(name: str) -> None:
@@ -221,7 +198,8 @@ class _Context:
     signed: list[Node | Frame] = field(default_factory=list)
     objects_stay: list[tuple[Node | Frame, int]] = field(default_factory=list)
     texts_only: list[Node | Frame] = field(default_factory=list)
-    objects_only: bool = False
+    texts_as_objects: bool = False
+    objects_only: list[Node | Frame] = field(default_factory=list)
     dense_only: set[Node] = field(default_factory=set)
     rounds_sparse: bool = False
     widened: list[Node | Frame] = field(default_factory=list)
@@ -229,7 +207,8 @@ class _Context:
     kept: list[tuple[Node, Node]] = field(default_factory=list)
     stacked: set[tuple[int, ...]] = field(default_factory=set)
     native_order: bool = False
-    rejects_arrow: bool = False
+    beside_numbers: set[int] = field(default_factory=set)
+    libraries: tuple[str, ...] = ()
     reader: str = ""
     float_entries: bool = False
     polars: set[Node] = field(default_factory=set)
@@ -271,7 +250,8 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
     except DTypeError as error:
-        culprit = Culprit(name, path, f"what it has learned is of another dtype: {error}.", "Fit it on float32 or float64.")
+        reason = f"what it is given, or has learned, is of another dtype: {error}."
+        culprit = Culprit(name, path, reason, "Fit it on float32 or float64.")
         raise UnsupportedOperatorError(culprits=[culprit]) from error
     if isinstance(result, Frame):
         blocks = result.blocks()
@@ -416,12 +396,14 @@ NO_INTEGER = 128
 """bits of `given_to_a_function`: of integers it gives something else than of float64, whatever their width."""
 
 
-def given_to_a_function(x: Frame, integer_bits: int) -> None:
+def given_to_a_function(x: Frame, integer_bits: int, numbers: bool = False) -> None:
     """Called by converters of estimators that give a frame's columns to a function as they are, of dtypes of pandas' own too: integers
-    must have `integer_bits` to give what float64 gives, as which they are read. It counts where they are the model's input."""
+    must have `integer_bits` to give what float64 gives, as which they are read. `numbers`: it computes with numbers beside them, which
+    have 64 bits where the frame is of pandas. It counts where they are the model's input."""
     functions = _context.get().functions
     for column in x.columns:
         if column.origin is not None:
+            _context.get().beside_numbers |= {column.origin} if numbers else set()
             functions[column.origin] = max(functions.get(column.origin, ANY_INTEGER), integer_bits)
 
 
@@ -448,9 +430,15 @@ def floats_are_no_strings(x: Node | Frame) -> None:
     _context.get().texts_only.append(x)
 
 
+def numbers_must_be_objects(x: Node | Frame) -> None:
+    """Called by converters of estimators that were fitted on Python objects, which they cannot compare with numbers of numpy's dtypes.
+    It counts where x is the model's input."""
+    _context.get().objects_only.append(x)
+
+
 def strings_must_be_objects() -> None:
     """Called by converters of estimators that reject arrays of strings of a fixed width, as which lists of strings come."""
-    _context.get().objects_only = True
+    _context.get().texts_as_objects = True
 
 
 def computed_of_dense_only(y: Node) -> Node:
@@ -490,10 +478,12 @@ def read_by(library: str, x: Node | Frame) -> None:
         _context.get().reader = library
 
 
-def arrow_is_rejected(x: Node | Frame) -> None:
-    """Called by converters of estimators that reject tables of pyarrow. It counts where x are columns of the model's input."""
+def frames_must_be_of(x: Node | Frame, *libraries: str) -> None:
+    """Called by converters of estimators that fail for other frames, or compute something else of them. It counts where x are columns of
+    the model's input."""
+    context = _context.get()
     if isinstance(x, Frame) and any(column.origin is not None for column in x.columns):
-        _context.get().rejects_arrow = True
+        context.libraries = tuple(library for library in context.libraries or libraries if library in libraries)
 
 
 def stacked_as_given(x: Frame) -> None:
@@ -570,10 +560,10 @@ def _stand_in(model: Any) -> Outputs:
         width = len(model.get_feature_names_out())
     except Exception:
         width = None
-    if width is None and hasattr(model, "transform"):
+    if not width and hasattr(model, "transform"):
         # Nothing behind it can be looked at: what is known so far is raised now.
         raise UnsupportedOperatorError(culprits=_context.get().culprits)
-    if width is not None:
+    if width:
         outputs["transform"] = value("transform", width)
     return outputs
 

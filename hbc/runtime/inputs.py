@@ -16,9 +16,9 @@ from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
 from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.containers import RESHAPE, open_input
-from hbc.runtime.frames import WORTH_CODES, ArrowTable, Table, encoded, read_frame
+from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
 from hbc.runtime.items import read_items
-from hbc.runtime.sparse import is_sparse
+from hbc.runtime.sparse import is_matrix, is_sparse
 from hbc.runtime.values import coded_digits, converted, digits, floats, reject_dtype, reject_numbers, reject_strings, strings
 
 MOST_CHOSEN = 256
@@ -109,6 +109,15 @@ class Intake:
         """A sparse matrix as the source takes it."""
         if not self.spec.sparse:
             reject_sparse(X)
+        if self.spec.dtype_by_column and X.format in ("coo", "dia", "bsr"):
+            advice = "scikit-learn cannot pick its columns: X.tocsr()."
+            raise InvalidInputError(found=f"a sparse matrix in the format {X.format}", expected="CSR or CSC", advice=advice)
+        if self.spec.reader == "xgboost" and self.spec.feature_names and not (X.format == "csr" and is_matrix(X)):
+            advice = "XGBoost misses the names of the columns in others: scipy.sparse.csr_matrix(X)."
+            raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="csr_matrix", advice=advice)
+        if self.spec.reader == "catboost" and not is_matrix(X):
+            advice = "CatBoost takes the older classes only: scipy.sparse.csr_matrix(X)."
+            raise InvalidInputError(found=f"a {type(X).__name__}", expected="a sparse matrix", advice=advice)
         if self.spec.float_entries and X.dtype not in (np.float32, np.float64):
             advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
             raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
@@ -133,12 +142,8 @@ class Intake:
                 expected="a frame, since the model picks its columns by name",
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
-        if (
-            self.spec.stacked
-            and isinstance(X, (list, tuple))
-            and self.spec.dtype_by_column
-            and self._returned(self.spec.stacked[0])
-        ):
+        returned = bool(self.spec.own_dtype) or any(map(self._returned, self.spec.stacked))
+        if returned and isinstance(X, (list, tuple)) and self.spec.dtype_by_column:
             advice = "scikit-learn makes Python objects of it, which come out again: numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if array.dtype.kind in "fiub":
@@ -179,6 +184,8 @@ class Intake:
             array = self._native(array)
         for i in self._own_dtype:
             self._require_width(i, array.dtype)
+        for i in self.spec.objects_only:
+            self._require_objects(i, array.dtype)
         kinds = self.uniform[self._kind(array.dtype)]
         arrays = []
         for dtype, pick, _ in self._layouts[kinds]:
@@ -228,7 +235,7 @@ class Intake:
             advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self._where(column), advice=advice)
         stay = self.spec.objects_stay[column] if items and self.spec.objects_stay else 0
-        if stay > 1 or (stay and any(isinstance(item, str) for item in items)):
+        if stay > 1 or (stay and any(isinstance(item, str) for item in items)) or (items and self.spec.own_dtype):
             advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
             raise InvalidInputError(
                 found="Python objects", expected="numbers of numpy's dtypes", where=self._where(column), advice=advice
@@ -246,6 +253,13 @@ class Intake:
             )
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self._where(column), advice=advice)
 
+    def _require_objects(self, column: int, dtype: np.dtype[Any]) -> None:
+        if dtype.kind in "iuf":
+            advice = (
+                "The source library was fitted on Python objects there, which it cannot compare with others: X.astype(object)."
+            )
+            raise InvalidInputError(found=f"{dtype}", expected="Python objects", where=self._where(column), advice=advice)
+
     def _require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for Python objects or a dtype of pandas' own on which a function does not give what it gives of
         float64."""
@@ -262,14 +276,19 @@ class Intake:
             if table.width != 1:
                 raise InvalidInputError(found=f"a frame with {_columns(table.width)}", expected="a vector")
             return self._from_array(table.column(0), None)
-        if not self.spec.arrow and isinstance(table, ArrowTable):
-            advice = "scikit-learn cannot pass its columns through: X.to_pandas()."
-            raise InvalidInputError(found="a table of pyarrow", expected="a frame of pandas or polars", advice=advice)
+        if self.spec.libraries and table.library not in self.spec.libraries:
+            advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
+            expected = f"a frame of {' or '.join(self.spec.libraries)}"
+            raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
         place = self.positions(table)
         for i in self.numbers if self.spec.reader else ():
             if rejected := table.rejected_by(self.spec.reader, place[i]):
                 advice = f"{self.spec.reader} does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=self._where(i), advice=advice)
+        for i in self.spec.beside_numbers if table.pandas else ():
+            if place[i] >= 0 and (narrow := table.column(place[i]).dtype).itemsize < 8:
+                advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
+                raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=self._where(i), advice=advice)
         if place is self._in_order and not self.texts and len(self.numbers) == len(place) == table.width:
             block = table.block()
             if block is not None:
@@ -287,8 +306,11 @@ class Intake:
             columns[i] = self._strings(i, self._column(table, i, place[i]))
         for i in self.numbers:
             columns[i] = table.column(place[i])
+        for i in self.spec.objects_only:
+            self._require_objects(i, columns[i].dtype)
         kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in self.numbers]))
         if kinds is None:
+            self._require_no_na(table, place, columns)
             for i in self.numbers:
                 values = columns[i]
                 if values.dtype.kind in "mM":
@@ -328,7 +350,8 @@ class Intake:
                     advice = "scikit-learn does not stack columns that hold it: X.astype(float)."
                     raise InvalidInputError(found="pandas.NA", expected="numbers or NaN", where=self._where(i), advice=advice)
             mixed = len(own) > 0 or len({table.column(place[i]).dtype.kind == "b" for i in columns}) > 1
-            objects = len(columns) > 1 and mixed and self._returned(columns)
+            computed = bool(self.spec.functions) and any(self.spec.functions[i] for i in columns)
+            objects = len(columns) > 1 and mixed and (computed or self._returned(columns))
             if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
                 advice = (
                     "The source library stacks them as they are, which gives Python objects or the narrower dtype: cast the columns, "
@@ -341,16 +364,25 @@ class Intake:
         """Whether some of the columns come out again as they are given."""
         return bool(self.spec.objects_stay) and any(self.spec.objects_stay[i] > 1 for i in columns)
 
+    def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for pandas.NA in a column beside one of Python objects, where the source makes objects of both."""
+        stay = [
+            i for i in self.numbers if self.spec.reader == "catboost" or (self.spec.objects_stay and self.spec.objects_stay[i])
+        ]
+        if not any(columns[i].dtype.kind == "O" for i in stay):
+            return
+        for i in stay:
+            if table.holds_na(place[i]):
+                advice = "The source library makes Python objects of both columns: X.astype(float)."
+                raise InvalidInputError(found="pandas.NA beside objects", expected="NaN", where=self._where(i), advice=advice)
+
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for dates that the source does not take for numbers."""
         for i, values in dates.items():
             groups = [group for group in self.spec.dates if i in group]
-            stacked = any(i in group for group in self.spec.stacked)
-            if (
-                stacked
-                or not groups
-                or not all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
-            ):
+            stays = any(i in group for group in self.spec.stacked) or (self.spec.objects_stay and self.spec.objects_stay[i])
+            alike = all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
+            if stays or not groups or not alike:
                 reject_dtype(values.dtype, self._where(i))
 
     def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> Texts | None:

@@ -193,7 +193,8 @@ class CompiledModel:
         self._fast: dict[np.dtype[Any], Variant] = {}
         self._short: dict[str, dict[np.dtype[Any], tuple[Direct, int]]] = {method: {} for method in self.graph.outputs}
         """By method and dtype: the shorter way, and how many rows it takes at least. Found at the first call."""
-        if spec.ndim == 2 and not spec.frames_only and not self._intake.texts and len(self._intake.numbers) == spec.n_features:
+        bare = not (spec.frames_only or spec.objects_only or self._intake.texts)
+        if spec.ndim == 2 and bare and len(self._intake.numbers) == spec.n_features:
             plain = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
             uniform = {
                 np.dtype(plain[dtype]): self.variants[kinds] for dtype, kinds in self._intake.uniform.items() if dtype in plain

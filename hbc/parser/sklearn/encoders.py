@@ -31,6 +31,7 @@ from hbc.parser.registry import (
     describes,
     floats_are_no_strings,
     none_is_not_nan,
+    numbers_must_be_objects,
     objects_stay_objects,
     public_name,
     returns_without_rows,
@@ -97,6 +98,8 @@ class Encoder:
     def __init__(self, m: Any, x: Node | Frame) -> None:
         self.m = m
         frame = as_frame(x)
+        if not len(frame):
+            raise Refusal("it is given no columns at all.", "Remove it from the pipeline.")
         self.categories = [read_categories(np.asarray(c), frame.name(i)) for i, c in enumerate(m.categories_)]
         strings = [i for i, c in enumerate(self.categories) if c.strings]
         frame.need_strings(strings)
@@ -117,6 +120,9 @@ class Encoder:
         for (kind, common), columns in kinds.items():
             if kind != "str":
                 objects_stay_objects(frame.select(columns))
+                numbers_must_be_objects(
+                    frame.select([i for i in columns if np.asarray(self.m.categories_[i]).dtype.kind == "O"])
+                )
                 none_is_not_nan(frame.select([i for i in columns if self.categories[i].nan >= 0]))
                 if getattr(self.m, "handle_unknown", "ignore") != "error":
                     computed_in_own_dtype(frame.select([i for i in columns if _loses_bool(self.categories[i])]), 8)

@@ -8,12 +8,13 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ops.columns import SelectColumns
-from hbc.parser.registry import Outputs, Result, child, converts
+from hbc.parser.registry import Outputs, Result, child, converts, objects_stay_objects
 from hbc.parser.sklearn.common import checked
 
 
 def _selected(m: Any, x: Node) -> Node:
     """The columns in their order, dtype kept; NaN and inf are accepted where the selector's tags say so."""
+    objects_stay_objects(x)
     missing = bool(m.__sklearn_tags__().input_tags.allow_nan)
     return SelectColumns(np.flatnonzero(m.get_support()))(checked(m, x, allow_nan=missing, allow_inf=missing))
 

@@ -24,6 +24,7 @@ from hbc.parser.registry import (
     Result,
     computed_in_own_dtype,
     converts,
+    frames_must_be_of,
     given_to_a_function,
     in_dtype_of,
     in_native_order,
@@ -235,6 +236,7 @@ class Traced:
             raise Refusal(f"its function uses np.{ufunc.__name__} with {how}.", ADVICE)
         if ufunc not in RULES:
             raise Refusal(f"its function uses {ufunc.__name__}.", ADVICE)
+        self.log.numbers |= any(type(value) in (int, float, bool) for value in inputs)
         return self.log.compute(ufunc, inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -282,6 +284,7 @@ class Traced:
         return _reduce(self.log, "min", self, axis, keepdims)
 
     def __pow__(self, exponent: Any) -> Any:
+        self.log.operators = True
         # numpy's shortcuts for a single number
         shortcut = (
             {1: np.positive, 2: np.square, 0.5: np.sqrt, -1: np.reciprocal}.get(exponent) if np.ndim(exponent) == 0 else None
@@ -292,7 +295,11 @@ class Traced:
 
 
 def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:
-    return (lambda self, other: ufunc(other, self)) if swapped else (lambda self, other: ufunc(self, other))
+    def operate(self: Traced, other: Any) -> Traced:
+        self.log.operators = True
+        return self.log.compute(ufunc, (other, self) if swapped else (self, other))
+
+    return operate
 
 
 for _name, _ufunc in {
@@ -322,9 +329,13 @@ for _name, _ufunc in _unary.items():
 
 class Log:
     """What a function did: whether it `mixes` columns; whether it `rounds`, so that float16 would give something else; the least
-    width (`bits`) of integers for which it would do the same; and whether they must be `signed`."""
+    width (`bits`) of integers for which it would do the same, and whether they must be `signed`; whether it calls functions of numpy
+    with `numbers` beside its input, of which numpy makes float64 and int64 where that is a frame of pandas; and whether it has
+    `operators`, which compute in other dtypes where that is a frame of polars."""
 
     def __init__(self) -> None:
+        self.numbers = False
+        self.operators = False
         self.mixes = False
         self.rounds = False
         self.bits = 0
@@ -500,7 +511,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
         for i, (_, log) in enumerate(parts):
             _own_dtype(x.select([i]), parts[i][0], log)
-            given_to_a_function(x.select([i]), log.bits)
+            _note_frame(x.select([i]), log.bits, log)
         return hstack([node for node, _ in parts])
     given = x if isinstance(x, Frame) and not m.validate else None
     x = as_matrix(x)
@@ -516,7 +527,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         widest = NO_INTEGER
     _own_dtype(x, y, log)
     if given is not None:
-        given_to_a_function(given, max(log.bits, widest))
+        _note_frame(given, max(log.bits, widest), log)
     return y
 
 
@@ -537,6 +548,13 @@ def _no_integers(x: Node) -> Node:
             f"column {i} of integers, of which its function cannot be compiled: cast them to float" for i in range(width)
         ),
     )(x)
+
+
+def _note_frame(x: Frame, bits: int, log: Log) -> None:
+    """Note what a frame must be for the function to do the same as of an array."""
+    given_to_a_function(x, bits, log.numbers)
+    if log.operators:
+        frames_must_be_of(x, "pandas")
 
 
 def _own_dtype(x: Node | Frame, y: Node, log: Log) -> None:

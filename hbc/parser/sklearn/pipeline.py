@@ -10,6 +10,7 @@ import numpy as np
 
 from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Node
+from hbc.ir.signature import FRAME_LIBRARIES
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
@@ -23,25 +24,26 @@ from hbc.parser.registry import (
     Outputs,
     Result,
     WithoutRows,
-    arrow_is_rejected,
     child,
     columns_by_name,
     columns_in_order,
     converts,
     describes,
+    frames_must_be_of,
     given_as_polars,
     given_to_a_function,
     items_of,
     note_unconvertible,
     public_name,
     returns_without_rows,
+    sparse_matrices_differ,
     stacked_as_given,
     takes_items,
     transformed_child,
 )
 from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.common import hstack, without_missing
-from hbc.parser.sparsity import is_sparse
+from hbc.parser.sparsity import gives_sparse, is_sparse, may_be_sparse
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",
@@ -83,7 +85,7 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     for i, (place, _, step) in enumerate(steps[:-1]):
         if not is_identity(step):
             try:
-                x = transformed_child(step, x, place)
+                x = _transformed(step, x, place)
                 if hands_on(step) == "polars":
                     given_as_polars(x)
                 elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
@@ -96,6 +98,14 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     if last is None or last == "passthrough":
         return x if isinstance(x, Frame) and len(set(x.dtypes)) > 1 and len(steps) > 1 else as_matrix(x)
     return own_methods(m, child(last, x, place))
+
+
+def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
+    """What a member makes of x; where it is set to give frames, it makes none of a sparse matrix."""
+    nodes = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
+    if hands_on(m) and any(map(may_be_sparse, nodes)) and gives_sparse(m, True):
+        sparse_matrices_differ()
+    return transformed_child(m, x, place)
 
 
 def own_methods(m: Any, outputs: Outputs) -> Outputs:
@@ -223,7 +233,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     for i, (place, name, member, x) in enumerate(jobs):
         try:
             if not is_identity(member):
-                block = transformed_child(member, x, place)
+                block = _transformed(member, x, place)
             elif apart:
                 block = as_frame(x)
             else:
@@ -253,7 +263,7 @@ def _note_frames(m: Any, x: Node | Frame, apart: bool) -> None:
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return
     if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
-        arrow_is_rejected(x)  # FunctionTransformer cannot name the columns of such a table
+        frames_must_be_of(x, *FRAME_LIBRARIES)  # FunctionTransformer cannot name the columns of such a table
     if not apart:
         stacked_as_given(x)
         if not identity:
