@@ -194,6 +194,21 @@ def test_what_cannot_be_followed_is_refused(name: str) -> None:
         hbc.convert(model, "numpy")
 
 
+def test_a_last_step_that_does_nothing_keeps_strings_beside_numbers() -> None:
+    """hbc.convert raised TypeError: nobody reads the strings, which were joined with the codes all the same."""
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    columns = ColumnTransformer([("same", "passthrough", ["word"]), ("code", codes, ["y"])])
+    model = make_pipeline(columns, "passthrough").set_output(transform="pandas").fit(MIXED)
+    assert_same(hbc.convert(model, "numpy").transform(MIXED), model.transform(MIXED))
+
+
+def test_float32_of_another_library_is_float32_in_the_frame_that_a_step_hands_on() -> None:
+    first = ColumnTransformer([("same", "passthrough", list(NUMBERS.columns))])
+    model = make_pipeline(first, StandardScaler()).set_output(transform="pandas").fit(NUMBERS)
+    frame = pl.from_pandas(NUMBERS.astype(np.float32))
+    assert_same(hbc.convert(model, "numpy").transform(frame), model.transform(frame))
+
+
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 @pytest.mark.parametrize("backend", ["numpy", "tvm"])
 def test_parts_that_follow_the_dtype_of_their_columns(backend: str) -> None:

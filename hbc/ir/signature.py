@@ -33,6 +33,7 @@ class InputSpec:
     `native_order`: that is in the machine's byte order, whatever that of the input is.
     `libraries`: those whose frames it takes (empty: any).
     `reader`: "lightgbm", "xgboost" or "catboost" where that library is given the input itself, and rejects what scikit-learn takes.
+    `plain_floats`: it reads arrays of other byte orders, or of more than 64 bits, as something else.
     `stacked`: groups of a frame's columns that it puts beside others as they are, before anything has read them.
     `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
     `items`: "documents" (strings), "dicts", "lists" or "sets" for models that take a sequence of these instead of a matrix.
@@ -74,6 +75,7 @@ class InputSpec:
     stacked: tuple[tuple[int, ...], ...] = ()
     libraries: tuple[str, ...] = ()
     reader: str = ""
+    plain_floats: bool = False
     digits: tuple[int, ...] = ()
     functions: tuple[int, ...] = ()
     beside_numbers: tuple[int, ...] = ()

@@ -195,7 +195,12 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         )
         spec = replace(spec, float_entries=spec.float_entries or context.float_entries, stacked=tuple(sorted(context.stacked)))
         spec = replace(spec, libraries=context.libraries)
-        spec = replace(spec, native_order=spec.native_order or context.native_order, reader=context.reader)
+        spec = replace(
+            spec,
+            native_order=spec.native_order or context.native_order,
+            reader=context.reader,
+            plain_floats=context.plain_floats,
+        )
         spec = replace(spec, own_dtype=tuple(np.flatnonzero(own_dtype).tolist()))
         signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
         only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
@@ -291,8 +296,22 @@ def _kept(dtype: np.dtype[Any], graph: Graph) -> str:
 
 def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
     """The columns of the model's input in whose dtype the source gives y: those that y has as they are, or says (`in_dtype_of`)."""
-    source = next((x for made, x in kept if made is y), y)
-    return [source] if y.type.dtype != "str" and None not in untouched(source) else []
+    if y.type.dtype == "str":
+        return []
+    source = next((x for made, x in kept if made is y and x is not y), None)
+    if source is not None:
+        return _given_dtype(source, kept)
+    if None not in untouched(y):
+        return _read_with(y)
+    parts = [_given_dtype(part, kept) for part in y.inputs] if isinstance(y.op, (Check, Concat, SelectColumns)) else []
+    return [node for part in parts for node in part] if all(parts) else []
+
+
+def _read_with(x: Node) -> list[Node]:
+    """What the source has made one array of: x, or those of which an estimator has kept the columns x."""
+    sources = x.inputs if isinstance(x.op, (Concat, SelectColumns)) else ()
+    found = [node for source in sources for node in _read_with(source)]
+    return found if any(isinstance(node.op, Check) for node in found) else [x]
 
 
 def _info(model: Any, name: str, graph: Graph) -> ModelInfo:

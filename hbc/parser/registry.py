@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,7 +102,6 @@ returns_without_rows = _fills(WITHOUT_ROWS)
 GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
 """For classes whose `transform` may return what it is given, itself: whether a model's does."""
 
-
 ITEMS: dict[str, Callable[[Any], str]] = {}
 """For classes whose input is a sequence of objects instead of a matrix: what they are (InputSpec.items)."""
 takes_items = _fills(ITEMS)
@@ -122,7 +121,6 @@ describes = _fills(DESCRIPTIONS)
 
 ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
-
 
 FITTED_BY_MEMBER: set[str] = {"sklearn.model_selection.FixedThresholdClassifier"}
 """Classes that predict without having been fitted where their `estimator` has been."""
@@ -210,6 +208,7 @@ class _Context:
     beside_numbers: set[int] = field(default_factory=set)
     libraries: tuple[str, ...] = ()
     reader: str = ""
+    plain_floats: bool = False
     float_entries: bool = False
     polars: set[Node] = field(default_factory=set)
     rejects_sparse_nan: bool = False
@@ -474,6 +473,7 @@ def in_native_order() -> None:
 
 def read_by(library: str, x: Node | Frame) -> None:
     """Called by converters of estimators of a library that reads other dtypes than scikit-learn, where x is the model's own input."""
+    _context.get().plain_floats |= library == "xgboost"
     if isinstance(x, Frame) and any(column.origin is not None for column in x.columns):
         _context.get().reader = library
 
@@ -513,8 +513,18 @@ def read_from_frames(x: Node) -> Node:
 
 def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
     """Whether another estimator has made x, which is then an array (but for `set_output`)."""
-    passes = isinstance(x.op, (Check, Concat, SelectColumns)) and bool(x.inputs)
+    passes = isinstance(x.op, (Check, Concat, SelectColumns, Cast)) and bool(x.inputs)
     return x in makers or (passes and all(_is_computed(source, makers) for source in x.inputs))
+
+
+def given_as_pandas(m: Any, x: Frame) -> Frame:
+    """x, where the source hands it on as a frame of pandas that m has made, whatever the caller's frame is."""
+    makers = _context.get().makers
+    made = {}
+    for node in {column.node for column in x.columns if column.node.type.dtype == "f32"}:
+        made[node] = SelectColumns(np.arange(node.type.columns))(node)
+        makers.setdefault(made[node], (m, x))
+    return replace(x, columns=tuple(replace(column, node=made.get(column.node, column.node)) for column in x.columns))
 
 
 def given_as_polars(x: Node | Frame) -> None:

@@ -166,7 +166,9 @@ class PandasTable(Table):
 
     def rejected_by(self, reader: str, index: int) -> str:
         dtype = self._held(index).dtype
-        return str(dtype) if type(dtype).__name__ in NO_NUMBERS.get(reader, ()) else ""
+        kind = type(dtype).__name__
+        rejected = kind in NO_NUMBERS[reader] or (reader == "catboost" and kind == "BooleanDtype" and self.holds_na(index))
+        return str(dtype) if rejected else ""
 
     def block(self) -> Array | None:
         dtypes = {values.dtype for values in self._blocks}
@@ -327,7 +329,7 @@ class ArrowTable(Table):
 
     def rejected_by(self, reader: str, index: int) -> str:
         kind = str(self._frame.schema.types[index])
-        return kind if kind == "halffloat" else ""
+        return kind if kind == "halffloat" or kind.startswith("dictionary") else ""
 
     def column(self, index: int) -> Array:
         column = self._frame.column(index)

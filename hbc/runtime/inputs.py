@@ -202,7 +202,7 @@ class Intake:
         single, computed = array.dtype.itemsize <= 4, bool(self._own_dtype) and not self.spec.own_dtype
         native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
         exact = native is array or all(widened) or (not computed if single else np.array_equal(native, array, equal_nan=True))
-        if not exact or self.spec.reader == "xgboost":
+        if not exact or self.spec.plain_floats:
             advice = "The source library does not read them as the numbers that they are, or computes in them: X.astype(float)."
             raise InvalidInputError(found=f"the dtype {array.dtype.str}", expected="numpy's usual dtypes", advice=advice)
         return native
@@ -366,9 +366,7 @@ class Intake:
 
     def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for pandas.NA in a column beside one of Python objects, where the source makes objects of both."""
-        stay = [
-            i for i in self.numbers if self.spec.reader == "catboost" or (self.spec.objects_stay and self.spec.objects_stay[i])
-        ]
+        stay = [i for i in self.numbers if self.spec.objects_stay and self.spec.objects_stay[i]]
         if not any(columns[i].dtype.kind == "O" for i in stay):
             return
         for i in stay:
@@ -532,8 +530,12 @@ def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], S
     dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
     if dtype is None and isinstance(table := read_frame(X), Table):
         stacked, place = {i for group in spec.stacked for i in group}, positions(table)
-        own = [table.own_dtype(place[i]) if i in stacked else None for i in spec.own_dtype]
-        dtype = np.result_type(*(own[j] or table.column(place[i]).dtype for j, i in enumerate(spec.own_dtype)))
+        own = {i: table.own_dtype(place[i]) for i in spec.own_dtype}
+        kinds = {i: (own[i] if i in stacked else None) or table.column(place[i]).dtype for i in spec.own_dtype}
+        dtype = np.result_type(*kinds.values())
+        others = {own[i] for i in own.keys() - stacked} - {None}
+        if others and (others != {np.dtype(object)} or any(kind.kind == "b" for kind in kinds.values())):
+            dtype = np.dtype(np.float64)  # check_array reads all columns so, of nullable dtypes, and of bool beside categories
     if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
         return found
     return found.astype(dtype.newbyteorder("=") if spec.native_order else dtype)

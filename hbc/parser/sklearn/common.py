@@ -11,7 +11,14 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, narrow_integers_give_f32, public_name, read_from_frames
+from hbc.parser.registry import (
+    ANY_INTEGER,
+    computed_in_own_dtype,
+    in_native_order,
+    narrow_integers_give_f32,
+    public_name,
+    read_from_frames,
+)
 
 
 def checked(
@@ -120,5 +127,10 @@ def hstack(blocks: list[Node]) -> Node:
             "its output has columns of strings beside numbers.",
             "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
         )
+    if "f32" in kinds:
+        for block in blocks:
+            if block.type.dtype == "i64":
+                computed_in_own_dtype(block, 32)  # narrower ones stay float32
+    in_native_order()
     common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
     return t.concat([t.cast(block, common) for block in blocks])  # those without columns may have checks

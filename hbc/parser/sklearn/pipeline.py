@@ -30,6 +30,7 @@ from hbc.parser.registry import (
     converts,
     describes,
     frames_must_be_of,
+    given_as_pandas,
     given_as_polars,
     given_to_a_function,
     items_of,
@@ -88,6 +89,8 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
                 x = _transformed(step, x, place)
                 if hands_on(step) == "polars":
                     given_as_polars(x)
+                elif hands_on(step) == "pandas" and isinstance(x, Frame):
+                    x = given_as_pandas(step, x)
                 elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
                     # In a new frame, pandas makes NaN of None where the others are strings.
                     x = without_missing(step, x, none=True)
@@ -96,7 +99,8 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
                 raise
     place, _, last = steps[-1]
     if last is None or last == "passthrough":
-        return x if isinstance(x, Frame) and len(set(x.dtypes)) > 1 and len(steps) > 1 else as_matrix(x)
+        framed = any(hands_on(step) for _, _, step in steps[:-1] if not is_identity(step))
+        return x if isinstance(x, Frame) and framed else as_matrix(x)
     return own_methods(m, child(last, x, place))
 
 
@@ -236,9 +240,11 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                 block = _transformed(member, x, place)
             elif apart:
                 block = as_frame(x)
+                if any(may_be_sparse(column.node) for column in block.columns):
+                    sparse_matrices_differ()  # of which there is no frame
             else:
                 block = as_matrix_or_strings(x)
-            _note_frames(member, x, apart)
+            _note_frames(member, x, apart, weights.get(name) is not None)
         except UnsupportedOperatorError as error:
             failure = failure or error  # look at the other blocks first: one error names every culprit
             continue
@@ -257,16 +263,18 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     return hstack([as_matrix(block) for block in blocks])
 
 
-def _note_frames(m: Any, x: Node | Frame, apart: bool) -> None:
+def _note_frames(m: Any, x: Node | Frame, apart: bool, weighted: bool) -> None:
     """Note what a transformer that gives frames for frames asks of those that the model itself is given."""
-    identity = is_identity(m)
+    identity = GIVES_BACK.get(public_name(type(m)), is_identity)(m)
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return
     if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
         frames_must_be_of(x, *FRAME_LIBRARIES)  # FunctionTransformer cannot name the columns of such a table
+    if weighted:
+        frames_must_be_of(x, "pandas")  # polars computes float32 · 2.0 in float64
     if not apart:
         stacked_as_given(x)
-        if not identity:
+        if weighted or not identity:
             given_to_a_function(x, NO_INTEGER)  # which gives integers for integers
 
 
