@@ -521,7 +521,7 @@ def given_as_pandas(m: Any, x: Frame) -> Frame:
     """x, where the source hands it on as a frame of pandas that m has made, whatever the caller's frame is."""
     makers = _context.get().makers
     made = {}
-    for node in {column.node for column in x.columns if column.node.type.dtype == "f32"}:
+    for node in {column.node for column in x.columns if column.node.type.dtype != "str"}:
         made[node] = SelectColumns(np.arange(node.type.columns))(node)
         makers.setdefault(made[node], (m, x))
     return replace(x, columns=tuple(replace(column, node=made.get(column.node, column.node)) for column in x.columns))
