@@ -145,8 +145,10 @@ def tune(
     X: some of the data; without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
 
     The answers of all candidates are compared. The winner is faster than "auto" by more than noise, and slower for none of `rows`;
-    otherwise "auto" stays. The result has the tuned `model`, and `hbc.convert` and `hbc.load` choose the same for models of the same
-    structure (all but the values of leaves): it is kept in $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache.
+    otherwise "auto" stays. For a known `batch_size` it is what beats "auto" at the nearest of `rows`, told of them. The result has the
+    tuned `model`, and `hbc.convert` and `hbc.load` choose the same for models of the same structure (all but the values of leaves): it
+    is kept in $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. On one thread its processor time counts, else that on the wall:
+    then the machine should be idle.
 
     Raises what `hbc.convert` does; InvalidInputError where random rows will not do.
     """
@@ -157,15 +159,17 @@ def tune(
     builder = replace(own, strategy="auto", choice=None, note="")
     data = _data(usual, max(counts)) if X is None else X
     candidates, left_out = builder.candidates(graph, counts)
-    schedules = [tuned.Choice("", block=block) for block in getattr(builder.compiler, "blocks", ())]
+    schedules = [{"block": block} for block in getattr(builder.compiler, "blocks", ())]
     if builder.options.threads is None and builder.device == "cpu" and tuning.cpus() > 1:
-        schedules.append(tuned.Choice("", threads=1))
+        schedules.append({"threads": 1})
     found = tuning.search(
         lambda choice: _rebuilt(usual, replace(builder, choice=choice)),
         [tuned.Choice(name) for name in candidates],
-        lambda best: [replace(schedule, strategy=best.strategy) for schedule in schedules],
+        [tuned.Choice("auto", batch=count) for count in counts],
+        lambda best: [replace(best, **schedule) for schedule in schedules],
         data,
         counts,
+        tuning.clock_of(builder.device, builder.options.threads),
     )
     note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
     kept = tuned.Tuned(counts, found.overall, found.each, note)
@@ -255,9 +259,10 @@ class Builder:
         found = settings.get("tuned")
         if found is None:
             return cls(name, options, settings["strategy"])
-        choice = tuned.Choice(settings["strategy"], _positive("threads", found["threads"]), _positive("block", found["block"]))
+        numbers = {field: _positive(field, found.get(field)) for field in ("threads", "block", "batch")}
+        choice = tuned.Choice(settings["strategy"], **numbers)
         if found["machine"] != tuned.this_machine():  # a strategy carries over to other machines, a schedule does not
-            choice = tuned.Choice(choice.strategy)
+            choice = replace(choice, threads=None, block=None)
         return cls(name, options, "auto", choice, str(found["note"]))
 
     def chosen(self, found: tuned.Tuned) -> Builder:

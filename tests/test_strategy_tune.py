@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 from hbc.cli import main
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.optimizer import tuned
 from hbc.optimizer.tuned import Choice, Tuned
 from hbc.runtime import tuning
@@ -83,8 +84,17 @@ def test_the_fastest_wins_a_race() -> None:
     def worker(steps: int) -> Any:
         return lambda rows: sum(range(steps))
 
-    seconds = tuning.race({"slow": worker(20_000), "fast": worker(2_000)}, [None])
-    assert seconds["fast"] * 2 < seconds["slow"]
+    for clock in (time.perf_counter, time.thread_time):
+        seconds = tuning.race({"slow": worker(20_000), "fast": worker(2_000)}, [None], clock)
+        assert seconds["fast"] * 2 < seconds["slow"]
+
+
+def test_what_one_thread_does_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "cpus", lambda: 2)
+    assert tuning.clock_of("cpu", 1) is time.thread_time
+    assert tuning.clock_of("cpu", None) is tuning.clock_of("cpu", 2) is tuning.clock_of("cuda", 1) is time.perf_counter
+    monkeypatch.setattr(tuning, "cpus", lambda: 1)
+    assert tuning.clock_of("cpu", None) is time.thread_time
 
 
 def test_other_answers_are_left_out() -> None:
@@ -117,6 +127,25 @@ def test_a_saved_choice_outlives_the_cache(forest: Any, tmp_path: Path, cache: P
     assert hbc.load(tmp_path / "model.hbc")._builder.choice == Choice("gemm", threads=1)
     monkeypatch.setattr(tuned, "this_machine", lambda: "another")
     assert hbc.load(tmp_path / "model.hbc")._builder.choice == Choice("gemm")  # how many threads are good is not known there
+
+
+@pytest.mark.parametrize(("others", "run"), [(2.0, "tree_trav"), (1.03, "gemm")])
+def test_calls_of_known_rows_run_what_was_measured_for_them(
+    forest: Any, monkeypatch: pytest.MonkeyPatch, others: float, run: str
+) -> None:
+    """What "auto" chooses when it is told of one row is measured too, and stays where nothing is faster by more than noise."""
+
+    def choose(self: object, op: object, options: CompileOptions) -> tuple[str, str]:
+        return ("gemm" if options.batch_size == 1 else "tree_trav"), "said here"
+
+    monkeypatch.setattr(type(load_compiler("numpy")), "choose_strategy", choose)
+    monkeypatch.setattr(
+        tuning, "race", lambda calls, batches, clock: {c: 1.0 if c.strategy == "auto" else others for c in calls}
+    )
+    found = hbc.tune(forest, (1, 40), backend="numpy")
+    assert found.left_out == {"tree_trav": "what auto chooses"}
+    assert f": {run} (" in hbc.convert(forest, "numpy", batch_size=1).explain()
+    assert ": tree_trav (said here" in hbc.convert(forest, "numpy", batch_size=40).explain()
 
 
 def test_the_structure_counts_and_leaves_do_not(forest: Any) -> None:

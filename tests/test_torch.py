@@ -23,11 +23,13 @@ import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.api import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
 from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402
+from hbc.compiler.torch.products import MOST_PARTS, by_parts  # noqa: E402
 from hbc.compiler.torch.program import Program, entry  # noqa: E402
 from hbc.compiler.torch.rules import function_of  # noqa: E402
 from hbc.errors import BackendUnavailableError, InvalidInputError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
-from hbc.ir.types import N  # noqa: E402
+from hbc.ir.rewrite import rewrite  # noqa: E402
+from hbc.ir.types import NUMPY_DTYPES, N  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
 from hbc.ops.columns import SelectColumns  # noqa: E402
 from hbc.ops.features import Impute, OneHot  # noqa: E402
@@ -364,9 +366,9 @@ def by_column(monkeypatch: pytest.MonkeyPatch, x: Node, *results: Node) -> list[
     """The operators whose results lie column after column."""
     found = []
 
-    def noted(node: Node, by_column: bool) -> object:
+    def noted(node: Node, by_column: bool, unsigned: bool) -> object:
         found.extend([type(node.op).__name__] if by_column else [])
-        return function_of(node, by_column)
+        return function_of(node, by_column, unsigned)
 
     monkeypatch.setattr(programs, "function_of", noted)
     Program(Graph((x,), {str(i): (result,) for i, result in enumerate(results)}).verify())
@@ -395,6 +397,72 @@ def test_rows_stay_rows_where_others_read_them(monkeypatch: pytest.MonkeyPatch, 
     found = by_column(monkeypatch, x, *uses[use][:1])
     assert not found
     assert by_column(monkeypatch, x, *uses[use]) == (["Neg", "Take"] if use == "also a result" else [])
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_shorter_way_tests_its_input(name: str, dtype: str) -> None:
+    x = matrix(dtype)
+    kind = NUMPY_DTYPES[dtype]
+    executable = compiled(Graph((x,), {"transform": (t.neg(x),), "predict": (t.neg(x), x)}).verify(), name)
+    assert executable.direct("predict", 1e20) is None  # two results
+    data = np.arange(1.0, 11).reshape(2, 5).astype(kind)
+    out = np.empty_like(data)
+    for missing in (False, True):
+        direct = executable.direct("transform", kind.type(1e20), missing)
+        found = direct(data, 2)
+        np.testing.assert_array_equal(found, -data)
+        assert direct(data, 2, out) is out
+        np.testing.assert_array_equal(out, -data)
+        for value in (np.inf, -np.inf, 2e10):
+            assert direct(np.where(data == 7, kind.type(value), data), 2) is None
+        gap = np.where(data == 7, kind.type(np.nan), data)
+        assert (direct(gap, 2) is None) == (not missing)
+        assert direct(np.ones((running.MOST_DIRECT + 1, 5), kind), running.MOST_DIRECT + 1) is None
+    untested, many = executable.direct("transform", None), np.ones((running.MOST_DIRECT + 1, 5), kind)
+    np.testing.assert_array_equal(untested(gap, 2), -gap)
+    np.testing.assert_array_equal(untested(many, len(many)), -many)
+
+
+SPECIAL = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-310, -3.5])
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("fill", [[1.5, -2.0, 0.0, -0.0, 1e30], [np.inf, np.nan, 1.0, 2.0, 3.0]], ids=["finite", "infinite"])
+def test_imputed_numbers_are_the_references(name: str, dtype: str, fill: list[float]) -> None:
+    """Where others than products read them, zeros keep their sign."""
+    x = matrix(dtype)
+    imputed = Impute(np.array(fill, NUMPY_DTYPES[dtype]))(x)
+    product = Linear(np.diag([1.0, 2.0, -1.0, 3.0, 0.5]).astype(imputed.op.fill.dtype), np.ones(5, imputed.op.fill.dtype))
+    graph = Graph((x,), {"transform": (imputed,), "predict": (product(imputed),)}).verify()
+    data = np.random.default_rng(0).choice(SPECIAL, (1000, 5)).astype(imputed.op.fill.dtype)
+    data[:500] = np.where(np.isinf(data[:500]), 7, data[:500])  # 0 · inf is NaN in all columns
+    executable = compiled(graph, name)
+    for some in (data, data[:1], data[:0]):
+        expected = imputed.op.evaluate(some)
+        found = executable.run("transform", [some])[0]
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(executable.run("predict", [some])[0], product.evaluate(expected), rtol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_products_of_several_parts(name: str, parts: int) -> None:
+    x, random = matrix("f64"), np.random.default_rng(0)
+    codes = OneHot(np.array([4, 4, 4]), np.array([0.0, 1.0, np.nan]), "f64")(x)
+    values = [Impute(random.normal(size=5))(x), codes, t.exp(t.take(x, np.array([2, 0]), axis=1)), t.neg(x)][:parts]
+    whole = t.concat(values)
+    product = Linear(random.normal(size=(whole.type.columns, 2)), random.normal(size=2))
+    graph = Graph((x,), {"transform": (product(whole),)}).verify()
+    joined = [node for node in rewrite(graph, by_parts).nodes if isinstance(node.op, t.Concat)]
+    assert len(joined) == (parts > MOST_PARTS)
+    data = np.where(random.random((50, 5)) < 0.2, np.nan, random.integers(0, 3, (50, 5)))
+    executable, reference = compiled(graph, name), compiled(graph, "numpy")
+    for some in (data, data[:1], data[:0]):
+        np.testing.assert_allclose(executable.run("transform", [some])[0], reference.run("transform", [some])[0], rtol=1e-12)
 
 
 def test_rows_of_a_table_are_not_columns() -> None:

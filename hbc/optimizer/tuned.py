@@ -32,25 +32,28 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import TreeEnsemble
 
-VERSION = 1  # of these files, and of what the strategies' names mean
+VERSION = 2  # of these files, and of what the strategies' names mean
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How a model is run. threads, block: None is what the caller or the backend says."""
+    """How a model is run. threads, block: None is what the caller or the backend says; batch: the rows of a call that "auto" estimates for,
+    None for 1 to 100,000, whatever the caller says: that is what was measured."""
 
     strategy: str
     threads: int | None = None
     block: int | None = None
+    batch: int | None = None
 
     def __str__(self) -> str:
+        batch = "" if self.batch is None else f" for {self.batch:,} row" + "s" * (self.batch != 1)
         threads = "" if self.threads is None else f", {self.threads} thread" + "s" * (self.threads != 1)
-        return self.strategy + threads + ("" if self.block is None else f", blocks of {self.block:,} rows")
+        return self.strategy + batch + threads + ("" if self.block is None else f", blocks of {self.block:,} rows")
 
     def applied(self, options: CompileOptions) -> CompileOptions:
-        """The caller's options with these. What the caller said stays."""
+        """The caller's options with these. What the caller said of threads and blocks stays."""
         threads, block = options.threads or self.threads, options.block or self.block
-        return replace(options, threads=threads, block=block)
+        return replace(options, threads=threads, block=block, batch_size=self.batch)
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[
 
 def _choice(entry: Mapping[str, Any], strategies: tuple[str, ...]) -> Choice:
     choice = Choice(**entry)
-    numbers = (choice.threads, choice.block)
+    numbers = (choice.threads, choice.block, choice.batch)
     if choice.strategy not in strategies or any(n is not None and (type(n) is not int or n < 1) for n in numbers):
         raise ValueError(f"the choice {choice}")
     return choice

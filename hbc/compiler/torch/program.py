@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from hbc.compiler.torch.exact import Function
+from hbc.compiler.torch.products import Products, by_parts
 from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
-from hbc.ir.graph import Constant, Graph, Input, Node, array_key, topological
+from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key, topological
+from hbc.ir.rewrite import rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import OneHot
+from hbc.ops.features import Impute, OneHot
 from hbc.ops.linear import Linear
 
 
@@ -50,6 +52,7 @@ class Program(nn.Module):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
+        graph = rewrite(graph, by_parts)
         self._names: dict[tuple[Any, ...], str] = {}
         self._methods = {name: self._schedule(graph, group) for name, group in graph.outputs.items()}
         self._input_types = [node.type for node in graph.inputs]
@@ -77,13 +80,13 @@ class Program(nn.Module):
         values: list[Node | str] = [*graph.inputs, *buffers, *operands]
         number = {value: i for i, value in enumerate(values)}
         needed = {number[node] for node in results}
-        columns = _by_column(operands, results)
+        columns, unsigned = _by_column(operands, results), _unsigned(operands, results)
         steps: list[Step] = []
         for node in reversed(operands):
             arguments = tuple(number[source] for source in operands[node])
             dead = tuple(sorted(set(arguments) - needed))
             needed.update(arguments)
-            steps.append(Step(function_of(node, node in columns), arguments, number[node], dead))
+            steps.append(Step(function_of(node, node in columns, node in unsigned), arguments, number[node], dead))
         inside = [WORKSPACE[type(node.op)](node.op) for node in operands if type(node.op) in WORKSPACE]
         width = max(*(row_bytes(node.type) for node in (*operands, *graph.inputs)), *inside, 0)
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
@@ -109,20 +112,35 @@ class Program(nn.Module):
         return self._methods[name].row_bytes
 
 
-ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where)
+PRODUCTS = (Linear, Products, t.MatMul)
+ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where, Impute)
 
 
 def _by_column(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:
     """The matrices that may lie column after column: in the end, only products and ranks read what is made of them."""
+    return _read_by((*PRODUCTS, Rank), (*ELEMENTWISE, OneHot), operands, results)
+
+
+def _unsigned(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:
+    """The matrices whose zeros may lose their sign: only products read them."""
+    return _read_by(PRODUCTS, (t.Cast,), operands, results)
+
+
+def _read_by(
+    ends: tuple[type[Operator], ...],
+    joins: tuple[type[Operator], ...],
+    operands: dict[Node, list[Node | str]],
+    results: Sequence[Node],
+) -> set[Node]:
+    """The matrices that only the `ends` read, and concatenations, selections and `joins` that are such matrices themselves."""
     found = {
         node
         for node in operands
         if node.type.batched and len(node.type.shape) == 2 and node.type.columns and node not in results
     }
     for node in reversed(operands):
-        joins = isinstance(node.op, (*ELEMENTWISE, OneHot)) or (isinstance(node.op, (t.Concat, t.Take)) and node.op.axis == 1)
-        ends = isinstance(node.op, (Linear, t.MatMul, Rank))
-        if not ends and not (joins and node in found):
+        joined = isinstance(node.op, joins) or (isinstance(node.op, (t.Concat, t.Take)) and node.op.axis == 1)
+        if not isinstance(node.op, ends) and not (joined and node in found):
             found.difference_update(node.inputs)
     return found
 

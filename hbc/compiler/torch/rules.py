@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hbc.compiler.torch.exact import Function, exact_sqrt, ordered_sum, scripted, select, tracing
+from hbc.compiler.torch.exact import Function, exact_sqrt, filled, ordered_sum, scripted, select, tracing
 from hbc.ir.graph import Constant, Node, Operator
 from hbc.ir.types import Array, N, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import OneHot
+from hbc.ops.features import Impute, OneHot
 from hbc.ops.linear import Linear
 
 # PyTorch stores uint16 but does not calculate with it: such values are int32 whose upper half is kept zero.
@@ -37,6 +37,7 @@ RULES: dict[type[Operator], Callable[[Any, Node], Function]] = {}
 PARAMETERS: dict[type[Operator], Callable[[Any], tuple[Array, ...]]] = {
     Rank: lambda op: (op.edges,),
     Linear: lambda op: (op.coef, op.intercept),
+    Impute: lambda op: (op.fill,),
 }
 """The arrays of the model operators that are run as they are."""
 
@@ -45,6 +46,9 @@ WORKSPACE: dict[type[Operator], Callable[[Any], int]] = {}
 
 BY_COLUMN: dict[type[Operator], Callable[[Any, Node], Function]] = {}
 """The rules of values that lie column after column, since only operators read them that take columns as fast as rows (program.py)."""
+
+UNSIGNED: dict[type[Operator], Callable[[Any, Node], Function]] = {}
+"""The rules of values that only products read: their zeros may lose their sign."""
 
 SIMPLE: dict[type[Operator], Function] = {
     t.Neg: torch.neg,
@@ -290,6 +294,22 @@ def _linear(op: Linear, node: Node) -> Function:
     return lambda x, coef, intercept: torch.addmm(intercept, x, coef)
 
 
+@runs(Impute)
+def _impute(op: Impute, node: Node) -> Function:
+    # What is missing is mostly rare, and then the branches of torch.where are foreseen.
+    return lambda x, fill: torch.where(torch.isnan(x), fill, x)
+
+
+def _impute_unsigned(op: Impute, node: Node) -> Function:
+    if not np.isfinite(op.fill).all():  # 0 · ∞ is NaN
+        return _impute(op, node)
+    return lambda x, fill: scripted(filled)(x, fill)
+
+
+UNSIGNED[Impute] = _impute_unsigned
+WORKSPACE[Impute] = lambda op: 2 * op.fill.nbytes
+
+
 @runs(Rank)
 def _rank(op: Rank, node: Node) -> Function:
     def rank(x: Tensor, edges: Tensor) -> Tensor:
@@ -307,7 +327,8 @@ def _wrapped(function: Function) -> Function:
 WRAPPING = (t.Add, t.Sub, t.Mul, t.Sum, t.Cast)
 
 
-def function_of(node: Node, by_column: bool = False) -> Function:
-    rules = BY_COLUMN if by_column and type(node.op) in BY_COLUMN else RULES
-    function = rules[type(node.op)](node.op, node)
+def function_of(node: Node, by_column: bool = False, unsigned: bool = False) -> Function:
+    allowed = [RULES, *[BY_COLUMN] * by_column, *[UNSIGNED] * unsigned]
+    rule = next(rules[type(node.op)] for rules in reversed(allowed) if type(node.op) in rules)
+    function = rule(node.op, node)
     return _wrapped(function) if node.type.dtype == "u16" and isinstance(node.op, WRAPPING) else function

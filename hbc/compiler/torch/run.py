@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hbc.compiler.base import Direct
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.ir.graph import Graph
@@ -31,6 +33,8 @@ BLOCK_BYTES = 1 << 20
 """Of the widest value of a block of rows: the intermediate values of a block stay in the second-level cache."""
 LEAST_BYTES = 1 << 17
 """A block for another thread: below it, starting the thread costs more than it computes."""
+MOST_DIRECT = 256
+"""Rows of a call that is tested by the shorter way."""
 CUDA_BLOCK_BYTES = 1 << 29
 """On a GPU blocks only bound the memory."""
 
@@ -104,6 +108,31 @@ class TorchExecutable:
         tensors = [tensor_of(array) for array in arrays]
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
+    def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
+        """See hbc.compiler.base.DirectExecutable. (A row of 118 columns took 105 µs by `run`, and takes 65.) Large arrays are left to the
+        longer way, whose test for missing numbers is faster than PyTorch's."""
+        inputs, results = self.graph.inputs, self.graph.outputs[method]
+        if self.device.type != "cpu" or len(inputs) != 1 or len(results) != 1 or accepted:
+            return None
+        if bound is not None and not inputs[0].type.is_float:
+            return None
+
+        def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
+            x = torch.from_numpy(X)
+            if bound is not None and (n > MOST_DIRECT or not _within(x, bound, missing)):
+                return None
+            result: Array = self.run_tensors(method, [x])[0].numpy()
+            if out is None:
+                return result
+            out[...] = result
+            return out
+
+        return direct
+
+    def prepared(self, array: Array) -> Array:
+        """See hbc.compiler.base.DirectExecutable: no other form is faster."""
+        return array
+
     def run_tensors(self, method: str, tensors: Sequence[Tensor], to: torch.device | None = None) -> list[Tensor]:
         """As `run`, for tensors on any device; results are new memory on the device `to` (this model's, if not given)."""
         to = self.device if to is None else to
@@ -156,6 +185,14 @@ class TorchExecutable:
         from hbc.compiler.torchscript import export
 
         export(self.graph, self.device, path)
+
+
+def _within(x: Tensor, bound: float, missing: bool) -> bool:
+    """Whether the sum of the squares is at most that; `missing`: of the numbers that are there."""
+    numbers = x.reshape(-1)
+    if missing:
+        numbers = torch.nan_to_num(numbers, 0.0, math.inf, -math.inf)
+    return bool(torch.dot(numbers, numbers).item() <= bound)
 
 
 def _owned(values: Sequence[Tensor], inputs: Sequence[Tensor], to: torch.device) -> list[Tensor]:

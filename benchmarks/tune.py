@@ -1,0 +1,241 @@
+"""`python -m benchmarks.tune`: is what `hbc tune` chooses ever slower than "auto", and how much faster is it?
+
+Trained models of three libraries, drawn by a fixed seed from the depths and trees of strategies.py. Each is converted, and tuned on random
+rows, as `hbc tune` does without data; then both are called on other rows, side by side: one process, one core, one thread, in turns.
+That is done for models that were told the rows of a call (`batch_size`), and for models that were not. What looks slower is measured
+anew with more rounds. Where tuning leaves "auto" both are the same, and their ratio is the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.metadata
+import itertools
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hbc
+from benchmarks import machine, report
+from benchmarks.run import RESULTS, check
+from benchmarks.strategies import BACKENDS, DEPTHS, SEED, TREES
+from benchmarks.trees import FEATURES
+from hbc.runtime.tuning import Tuning
+
+BATCHES = (1, 1_000, 100_000)
+TRAINED = 10_000
+ROUND = 0.01
+"""Seconds."""
+ALIKE = 0.05
+"""Part of a time by which another one has to differ, to count as such: `hbc tune` decides by the same."""
+DISTRIBUTIONS = ("hbc", "apache-tvm", "torch", "scikit-learn", "lightgbm", "xgboost-cpu")
+LEGEND = (
+    "µs of the thread a call: the lower quartile of rounds, in turns. Times tuned: tuned / auto; the slowest first. "
+    'Rows told: both were converted with `batch_size`. Where both are "auto", the ratio is the noise.'
+)
+
+Array = np.ndarray[Any, Any]
+Call = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A point of the grid; leaves of a tree are 255 at most, but for those of forests."""
+
+    library: str
+    depth: int
+    trees: int
+
+    def __str__(self) -> str:
+        return f"{self.library} {self.trees} × depth {self.depth}"
+
+    def fit(self, X: Array, y: Array) -> Any:
+        return FITTED[self.library](self)(X, y)
+
+
+def _lightgbm(model: Model) -> Any:
+    from lightgbm import LGBMClassifier
+
+    leaves = min(1 << model.depth, 255)
+    return LGBMClassifier(n_estimators=model.trees, max_depth=model.depth, num_leaves=leaves, n_jobs=1, verbose=-1).fit
+
+
+def _xgboost(model: Model) -> Any:
+    from xgboost import XGBClassifier
+
+    return XGBClassifier(n_estimators=model.trees, max_depth=model.depth, max_leaves=255, n_jobs=1).fit
+
+
+def _forest(model: Model) -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(model.trees, max_depth=model.depth, random_state=0).fit
+
+
+FITTED: dict[str, Callable[[Model], Any]] = {"LightGBM": _lightgbm, "XGBoost": _xgboost, "forest": _forest}
+
+
+def sample(count: int) -> list[Model]:
+    """In an order by the seed."""
+    grid = [Model(*each) for each in itertools.product(FITTED, DEPTHS, TREES)]
+    return [grid[i] for i in np.random.default_rng(SEED).permutation(len(grid))[:count]]
+
+
+@functools.cache
+def data() -> tuple[Array, Array, Array]:
+    """Rows to train on, their labels, and other rows."""
+    from sklearn.datasets import make_classification
+
+    X, y = make_classification(TRAINED + max(BATCHES), FEATURES, n_informative=20, random_state=0)
+    rows = X.astype(np.float32)
+    return rows[:TRAINED], y[:TRAINED], rows[TRAINED:]
+
+
+def pairs(fitted: Any, backend: str) -> tuple[dict[int | None, tuple[Any, Any]], Tuning]:
+    """By the rows that are told, or None: a model as it is converted before tuning, and after. Everything is compiled."""
+
+    def converted() -> dict[int | None, Any]:
+        return {rows: hbc.convert(fitted, backend, threads=1, batch_size=rows) for rows in (None, *BATCHES)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HBC_CACHE"] = folder
+        before = converted()
+        found = hbc.tune(before[None], BATCHES)
+        after = converted()
+    return {rows: (before[rows], after[rows]) for rows in before}, found
+
+
+def side_by_side(calls: dict[str, Call], rows: int, seconds: float) -> dict[str, float]:
+    """µs of a call: the lower quartile of rounds in turns, for so many seconds, at least four. Batches have memory of their own."""
+    X = data()[2]
+    batches = [X[i : i + rows].copy() for i in range(0, min(len(X), 1000 * rows), rows)]
+    repeats = {name: max(int(ROUND / _timed(call, batches, 2)), 1) for name, call in calls.items()}
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    turn, end = 0, time.perf_counter() + seconds
+    while turn < 4 or time.perf_counter() < end:
+        names = list(calls)
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            found[name].append(_timed(calls[name], batches, repeats[name]))
+        turn += 1
+    return {name: 1e6 * float(np.quantile(each, 0.25)) for name, each in found.items()}
+
+
+def _timed(call: Call, batches: Sequence[Array], repeats: int) -> float:
+    """Seconds of a call, of this thread: others may use the core too."""
+    start = time.thread_time()
+    for batch in itertools.islice(itertools.cycle(batches), repeats):
+        call(batch)
+    return (time.thread_time() - start) / repeats
+
+
+def run(model: Model, backend: str, seconds: float) -> list[dict[str, Any]]:
+    """The points of a model: all numbers of rows for the one that was told none, and its own for each that was."""
+    fitted, (_, _, rows) = model.fit(*data()[:2]), data()
+    made, found = pairs(fitted, backend)
+    expected, points = fitted.predict_proba(rows[:1000]), []
+    for told, models in made.items():
+        calls = {name: each.predict_proba for name, each in zip(("auto", "tuned"), models, strict=True)}
+        for count in BATCHES if told is None else (told,):
+            times = side_by_side(calls, count, seconds)
+            if times["tuned"] > (1 + ALIKE) * times["auto"]:
+                times = side_by_side(calls, count, 8 * seconds)
+            point = {"model": str(model), **asdict(model), "backend": backend, "rows": count, "told": told is not None}
+            verdicts = {check(call(rows[:1000]), expected)["verdict"] for call in calls.values()}
+            points.append(point | {"chosen": str(models[1]._builder.choice), "exact": verdicts == {"exact"}, "times_us": times})
+    searched = {name: dict(zip(BATCHES, seconds, strict=True)) for name, seconds in found.seconds.items()}
+    return [point | {"searched_s": searched} for point in points]
+
+
+def _ratio(point: dict[str, Any]) -> float:
+    return float(point["times_us"]["tuned"] / point["times_us"]["auto"])
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------
+
+
+def markdown(results: dict[str, Any]) -> str:
+    described, points = results["machine"], results["points"]
+    changes = " with uncommitted changes" if described["uncommitted_changes"] else ""
+    parts = [
+        "# What `hbc tune` chooses, against auto",
+        f"{described['time']}, commit {described['commit'][:10]}{changes}, one thread, {described['processor']} "
+        f"({', '.join(described['flags'])}), {described['system']}, Python {described['python']}; "
+        f"load {described['load_before'][0]:.1f} before, {described['load_after'][0]:.1f} after",
+        ", ".join(f"{name} {version}" for name, version in results["versions"].items()),
+        LEGEND,
+        *(
+            summary(backend, [p for p in points if p["backend"] == backend])
+            for backend in dict.fromkeys(p["backend"] for p in points)
+        ),
+        "| model | backend | rows | told | chosen | auto | tuned | times tuned | answers |\n" + "|---" * 9 + "|",
+    ]
+    for point in sorted(points, key=lambda p: -_ratio(p)):
+        cells = [point["model"], point["backend"], f"{point['rows']:,}", "yes" * point["told"], point["chosen"]]
+        cells += [report.figure(point["times_us"][name]) for name in ("auto", "tuned")]
+        cells += [report.times(_ratio(point)), "exact" if point["exact"] else "NOT exact"]
+        parts[-1] += f"\n| {' | '.join(cells)} |"
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(backend: str, points: Sequence[dict[str, Any]]) -> str:
+    """How often another choice than "auto" is made, what it gains, where it loses; and the noise of those that are alike."""
+    lines = [f"| {backend} | points | faster by > 5 % | slower by > 5 % | geometric mean | least | most |", "|" + "---|" * 7]
+    for told, asked in ((False, "rows not told"), (True, "rows told")):
+        for other, kind in ((True, "another choice"), (False, "auto stays")):
+            some = [p for p in points if p["told"] == told and (p["chosen"] != "auto") == other]
+            ratios = np.array([_ratio(p) for p in some])
+            if not len(ratios):
+                continue
+            ends = (np.exp(np.log(ratios).mean()), ratios.min(), ratios.max())
+            counts = ((ratios < 1 - ALIKE).sum(), (ratios > 1 + ALIKE).sum())
+            lines.append(
+                f"| {asked}, {kind} | {len(some)} | {' | '.join(map(str, counts))} | {' | '.join(map(report.times, ends))} |"
+            )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 if an answer was not exact, or tuned slower than auto by more than noise."""
+    options = _parser().parse_args(arguments)
+    described, core = machine.describe(), max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    results: dict[str, Any] = {
+        "machine": described,
+        "settings": {"seconds": options.seconds, "threads": 1, "cores": [core]},
+        "versions": {name: importlib.metadata.version(name) for name in DISTRIBUTIONS},
+        "points": [],
+    }
+    for backend in options.backends:
+        for model in sample(options.models):
+            start = time.perf_counter()
+            results["points"] += run(model, backend, options.seconds)
+            results["machine"]["load_after"] = os.getloadavg()
+            report.write(results, options.out, markdown(results))  # after each: a run that is stopped has left what it knew
+            worst = max(_ratio(p) for p in results["points"] if (p["model"], p["backend"]) == (str(model), backend))
+            print(
+                f"{time.strftime('%H:%M:%S')} {backend}: {model}: {worst:.3f} ({time.perf_counter() - start:.0f} s)", flush=True
+            )
+    print(f"{markdown(results)}\nwritten: {options.out} and {options.out.with_suffix('.md')}")
+    return int(not all(p["exact"] and _ratio(p) <= 1 + ALIKE for p in results["points"]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
+    parser.add_argument("--backends", nargs="+", default=["tvm"], choices=BACKENDS)
+    parser.add_argument("--models", type=int, default=20, help="of the grid, in its order by a fixed seed")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a point, for both")
+    parser.add_argument("--out", type=Path, default=RESULTS / "tune.json", help="the JSON file; the tables go beside it")
+    return parser
+
+
+if __name__ == "__main__":
+    machine.with_one_thread("benchmarks.tune")
+    sys.exit(main())
