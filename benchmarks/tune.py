@@ -9,6 +9,7 @@ anew with more rounds. Where tuning leaves "auto" both are the same, and their r
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import functools
 import importlib.metadata
 import itertools
@@ -215,6 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     for backend in options.backends:
         for model in sample(options.models):
+            if not any(fnmatch.fnmatch(str(model), pattern) for pattern in options.only):
+                continue
             start = time.perf_counter()
             results["points"] += run(model, backend, options.seconds)
             results["machine"]["load_after"] = os.getloadavg()
@@ -231,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
     parser.add_argument("--backends", nargs="+", default=["tvm"], choices=BACKENDS)
     parser.add_argument("--models", type=int, default=20, help="of the grid, in its order by a fixed seed")
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="MODELS", help="of these, as 'LightGBM*'")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a point, for both")
     parser.add_argument("--out", type=Path, default=RESULTS / "tune.json", help="the JSON file; the tables go beside it")
     return parser
