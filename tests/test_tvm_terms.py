@@ -7,11 +7,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
 import hbc
 from hbc.compiler.tvm.targets import machine
-from hbc.compiler.tvm.terms import CompiledTerms
+from hbc.compiler.tvm.terms import CompiledItems, CompiledTerms
 from hbc.ops.text import Analyze, CountTerms, HashTerms, pack
 
 TARGETS = (
@@ -94,3 +95,29 @@ def test_other_patterns_are_left_to_python() -> None:
     with mock.patch.object(CompiledTerms, "rows_of", side_effect=AssertionError):
         found = hbc.convert(source, "tvm").transform(["cd2ef ab"])
     np.testing.assert_array_equal(found.toarray(), [[1, 1, 1]])
+
+
+NAMED = [
+    {"a": 1, "é": 2.5, "日本": -3, "": 4, "x" * 300: 0.0, "b": True},
+    {},
+    {name: float(i) for i, name in enumerate(documents(200))},
+    {"a": float("nan"), "c": float("inf")},
+]
+PAIRS = [[("a", 1), ("a", 2), ("b", "text"), ("c", 0)], [], [("é\0x", 2), ("d", -1.5)]]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"n_features": 9, "alternate_sign": False}, {"n_features": 100, "dtype": np.float32}], ids=str
+)
+def test_names_are_hashed_as_the_source_does_it(options) -> None:
+    dicts = FeatureHasher(**options)
+    pairs = FeatureHasher(input_type="pair", **options)
+    of_pairs = CompiledItems.of_pairs
+    with mock.patch.object(CompiledItems, "of_pairs", autospec=True, side_effect=of_pairs) as calls:
+        for source, X in ((dicts, NAMED), (dicts, NAMED[:1]), (pairs, PAIRS), (pairs, PAIRS[:2])):
+            expected, found = source.transform(X), hbc.convert(source, "tvm").transform(X)
+            expected.sort_indices()
+            assert found.dtype == expected.dtype
+            for part in ("indptr", "indices", "data"):
+                np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
+    assert calls.call_count == 4

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -25,14 +25,14 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.cache import compiled
 from hbc.compiler.tvm.executable import writable
-from hbc.compiler.tvm.expressions import Expr
+from hbc.compiler.tvm.expressions import Expr, is_nan
 from hbc.compiler.tvm.targets import Machine
 from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows, narrow
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops.hashed import SPREADER
-from hbc.ops.text import Analyze, CountTerms, HashTerms, Maker, unpack
+from hbc.ops.text import Analyze, CountTerms, HashItems, HashTerms, Maker, unpack
 
 SHORTEST = {r"\b\w\w+\b": 2, r"\w\w+": 2, r"\b\w+\b": 1, r"\w+": 1}
 """Patterns that find the runs of at least so many word characters, without the "(?u)" that they may begin with."""
@@ -46,9 +46,12 @@ ZERO, ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 def compiled_terms(machine: Machine) -> Rule:
-    """The rule `CountTerms` or `HashTerms` of `Analyze` → `CompiledTerms`, but for words of other patterns."""
+    """The rule `HashItems` → `CompiledItems`, and `CountTerms` or `HashTerms` of `Analyze` → `CompiledTerms`, but for words of other
+    patterns."""
 
     def rule(node: Node) -> Node | None:
+        if type(node.op) is HashItems:
+            return CompiledItems(node.op.width, node.op.alternate, node.op.dtype, machine=machine)(*node.inputs)
         if type(node.op) not in (CountTerms, HashTerms) or type(analyze := node.inputs[0].op) is not Analyze:
             return None
         if analyze.least < 1 or (analyze.analyzer == "word" and analyze.pattern.removeprefix("(?u)") not in SHORTEST):
@@ -92,7 +95,7 @@ class CompiledTerms(Maker):
         kinds = classes(ASCII if codes.max(initial=0) < ASCII else ALL)
         pointers, indices, counts = np.zeros_like(offsets), np.empty(found, np.int32), np.empty(found, np.int32)
         memory = [np.empty(longest, dtype) for dtype in (np.uint32, np.int64, np.int64, np.uint64)]
-        of_columns = self._taken()
+        of_columns = self._columns.taken()
         shortest = SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
         alternate = int(isinstance(self.count, HashTerms) and self.count.alternate)
         self._function(
@@ -103,26 +106,15 @@ class CompiledTerms(Maker):
             *map(_argument, (pointers, indices, counts)),
             *(len(documents), self.analyze.least, self.analyze.most, shortest, self.count.width, alternate),
         )
-        self._unused.append(of_columns)
+        self._columns.unused.append(of_columns)
         size = int(pointers[-1])
         data = np.ones(size) if self.count.binary else counts[:size]
         dtype = NUMPY_DTYPES[self.count.dtype]
         return Rows(narrow(pointers), indices[:size].copy(), data.astype(dtype), self.count.width)
 
     @cached_property
-    def _unused(self) -> deque[tuple[Any, ...]]:
-        """Memory for columns, of zeros again: for 200,000 columns a new one takes as long as a document."""
-        return deque()
-
-    def _taken(self) -> tuple[Any, ...]:
-        """Such memory, which no other thread has."""
-        try:
-            return self._unused.pop()
-        except IndexError:
-            pass
-        blocks = self.count.width // 64 + 1
-        sizes = (64 * blocks, np.int32), (blocks, np.uint64), (blocks // 64 + 1, np.uint64)
-        return tuple(_argument(np.zeros(size, dtype)) for size, dtype in sizes)
+    def _columns(self) -> ColumnMemory:
+        return ColumnMemory(self.count.width, np.int32)
 
     @cached_property
     def _function(self) -> Any:
@@ -147,6 +139,58 @@ class CompiledTerms(Maker):
         arguments = tuple(map(_argument, arrays))
         compiled(term_table(self.analyze.analyzer), self.machine)[1](*arguments[:3], len(terms))
         return arguments
+
+
+class ColumnMemory:
+    """Memory for the columns of a document: totals, and two levels of bits. It is of zeros before a call and behind it: for 200,000
+    columns a new one would take as long as a document."""
+
+    def __init__(self, width: int, dtype: Any) -> None:
+        blocks = width // 64 + 1
+        self.sizes = (64 * blocks, dtype), (blocks, np.uint64), (blocks // 64 + 1, np.uint64)
+        self.unused = deque[tuple[Any, ...]]()
+
+    def taken(self) -> tuple[Any, ...]:
+        """Some that no other thread has."""
+        try:
+            return self.unused.pop()
+        except IndexError:
+            return tuple(_argument(np.zeros(size, dtype)) for size, dtype in self.sizes)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompiledItems(HashItems):
+    """The same, names hashed and values added up by the compiled function: 3,000 dicts of 20 numbers 9 → 5.5 ms, one 150 → 60 µs."""
+
+    machine: Machine = field(kw_only=True)
+
+    def of_pairs(self, counts: Array, names: list[Any], values: Array) -> Rows:
+        try:
+            text = "\0".join([*names, ""])
+            codes = np.frombuffer((text + "\0").encode("utf-32-le"), np.uint32)  # TVM takes no empty array
+        except (TypeError, UnicodeEncodeError):  # bytes, what is no string, half of a surrogate pair
+            return super().of_pairs(counts, names, values)
+        if text.count("\0") != len(names):
+            return super().of_pairs(counts, names, values)
+        pointers, size = np.zeros(len(counts) + 1, np.int64), len(names) + 1
+        indices, sums, of_columns = np.empty(size, np.int32), np.empty(size), self._columns.taken()
+        self._function(
+            *map(_argument, (writable(codes), np.append(counts, 0), np.append(values, 0.0))),
+            *of_columns,
+            *map(_argument, (pointers, indices, sums)),
+            *(len(counts), self.width, int(self.alternate)),
+        )
+        self._columns.unused.append(of_columns)
+        found = slice(int(pointers[-1]))
+        return Rows(narrow(pointers), indices[found].copy(), sums[found].astype(NUMPY_DTYPES[self.dtype]), self.width)
+
+    @cached_property
+    def _columns(self) -> ColumnMemory:
+        return ColumnMemory(self.width, np.float64)
+
+    @cached_property
+    def _function(self) -> Any:
+        return compiled(item_sums(), self.machine)[1]
 
 
 def _is_text(term: str) -> bool:
@@ -298,24 +342,11 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
                     place.set(tirx.bitwise_and(place.value + 1, mask))
         return T.Bind(found.value)
 
-    def count_in(column: Expr, change: Expr) -> None:
-        """Add to the total of a column."""
-        T.buffer_store(totals, totals[column] + change, [column])
-        for words, shift in ((low, 6), (high, 12)):
-            word = T.Bind(tirx.shift_right(column, whole(shift)))
-            bit = tirx.bitwise_and(tirx.shift_right(column, whole(shift - 6)), whole(63))
-            bit = tirx.shift_left(whole(1, "uint64"), tirx.Cast("uint64", bit))
-            T.buffer_store(words, tirx.bitwise_or(words[word], bit), [word])
-
     def count(hash_: Callable[[], Expr], start: Expr, length: Expr) -> None:
         """Count the term that copy[start : start + length] is."""
         if hashed:
-            signed = murmur(copy, start, length)
-            size = T.Bind(tirx.Select(signed < 0, -signed, signed))
-            lowest = whole(2147483647) - (width - 1)  # the source's own rule for -2³¹, whose absolute value no int32 is
-            size = T.Bind(tirx.Select(tirx.EQ(signed, whole(-(2**31))), lowest, size))
-            minus = tirx.And(tirx.NE(alternate, ZERO), signed < 0)
-            count_in(T.Bind(tirx.truncmod(size, width)), tirx.Select(minus, whole(-1, "int32"), whole(1, "int32")))
+            column, minus = place_of(murmur(copy, start, length), width, alternate)
+            add_to(column, tirx.Select(minus, whole(-1, "int32"), whole(1, "int32")), totals, low, high)
             return
         count_found(find(hash_(), start, length))
 
@@ -323,7 +354,7 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
         with when(term >= 0):
             column = T.Bind(tirx.Cast("int64", columns[term]))
             with when(column >= 0):
-                count_in(column, whole(1, "int32"))
+                add_to(column, whole(1, "int32"), totals, low, high)
 
     def count_word(term: Expr, start: Expr, length: Expr) -> None:
         """Count copy[start : start + length], which that term is, or none."""
@@ -435,18 +466,68 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
         elif analyzer == "char":
             count_sequences(T.Bind(length.value), lambda a, b: (a, b - a + 1), of_character)
 
-        def write(column: Expr) -> None:
-            T.buffer_store(indices, tirx.Cast("int32", column), [written.value])
-            T.buffer_store(counts, totals[column], [written.value])
-            T.buffer_store(totals, whole(0, "int32"), [column])
-            written.add(ONE)
-
-        with T.serial(ZERO, tirx.shift_right(width + 4095, whole(12))) as block:
-            for_each_bit(high, block, lambda word: for_each_bit(low, word, lambda column: write(column)))
+        write_columns(width, totals, low, high, written, indices, counts)
         T.buffer_store(indptr, written.value, [document + 1])
     parameters = [codes, offsets, kinds, slots, texts, starts, columns, left_out, copy, first, end, hashes, totals, low, high]
     parameters += [indptr, indices, counts, documents, least, most, shortest, width, alternate]
     return tirx.PrimFunc(parameters, builder.get()).with_attr("tirx.noalias", True)
+
+
+def item_sums() -> tirx.PrimFunc:
+    """`item_sums(codes u32, counts i64[N + 1], values f64, totals f64, low u64, high u64, indptr i64[N + 1], indices i32, sums f64, N,
+    width, alternate)`, the last i64: hash the names, behind each of which the codes have a 0, and add up the values of a row's columns."""
+    rows, width, alternate = (tirx.Var(name, "int64") for name in ("rows", "width", "alternate"))
+    codes, counts, values = argument("codes", "uint32"), argument("counts", "int64"), argument("values", "float64")
+    totals, low, high = argument("totals", "float64"), argument("low", "uint64"), argument("high", "uint64")
+    indptr, indices, sums = argument("indptr", "int64"), argument("indices", "int32"), argument("sums", "float64")
+    with IRBuilder() as builder, T.serial(ZERO, ONE):
+        item, place, written = Cell("int64"), Cell("int64"), Cell("int64")
+        with T.serial(ZERO, rows) as row:
+            with T.serial(ZERO, counts[row]):
+                start = T.Bind(place.value)
+                with T.While(tirx.NE(codes[place.value], whole(0, "uint32"))):
+                    place.add(ONE)
+                value = T.Bind(values[item.value])
+                with when(tirx.Or(tirx.NE(value, tirx.const(0, "float64")), is_nan(value))):  # NaN, too, is counted
+                    column, minus = place_of(murmur(codes, start, T.Bind(place.value - start)), width, alternate)
+                    add_to(column, tirx.Select(minus, -value, value), totals, low, high)
+                place.add(ONE)
+                item.add(ONE)
+            write_columns(width, totals, low, high, written, indices, sums)
+            T.buffer_store(indptr, written.value, [row + 1])
+    parameters = [codes, counts, values, totals, low, high, indptr, indices, sums, rows, width, alternate]
+    return tirx.PrimFunc(parameters, builder.get()).with_attr("tirx.noalias", True)
+
+
+def place_of(signed: Expr, width: Expr, alternate: Expr) -> tuple[Expr, Expr]:
+    """The column of a hash, and whether it counts negatively."""
+    size = T.Bind(tirx.Select(signed < 0, -signed, signed))
+    lowest = whole(2147483647) - (width - 1)  # the source's own rule for -2³¹, whose absolute value no int32 is
+    size = T.Bind(tirx.Select(tirx.EQ(signed, whole(-(2**31))), lowest, size))
+    return T.Bind(tirx.truncmod(size, width)), tirx.And(tirx.NE(alternate, ZERO), signed < 0)
+
+
+def add_to(column: Expr, change: Expr, totals: Any, low: Any, high: Any) -> None:
+    """Add to the total of a column."""
+    T.buffer_store(totals, totals[column] + change, [column])
+    for words, shift in ((low, 6), (high, 12)):
+        word = T.Bind(tirx.shift_right(column, whole(shift)))
+        bit = tirx.bitwise_and(tirx.shift_right(column, whole(shift - 6)), whole(63))
+        bit = tirx.shift_left(whole(1, "uint64"), tirx.Cast("uint64", bit))
+        T.buffer_store(words, tirx.bitwise_or(words[word], bit), [word])
+
+
+def write_columns(width: Expr, totals: Any, low: Any, high: Any, written: Cell, indices: Any, values: Any) -> None:
+    """The columns that have been added to, in ascending order, and their totals, from the number `written` on."""
+
+    def write(column: Expr) -> None:
+        T.buffer_store(indices, tirx.Cast("int32", column), [written.value])
+        T.buffer_store(values, totals[column], [written.value])
+        T.buffer_store(totals, tirx.const(0, totals.dtype), [column])
+        written.add(ONE)
+
+    with T.serial(ZERO, tirx.shift_right(width + 4095, whole(12))) as block:
+        for_each_bit(high, block, lambda word: for_each_bit(low, word, write))
 
 
 def for_each_bit(words: Any, word: Expr, body: Callable[[Expr], None]) -> None:
