@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from decimal import Decimal
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -102,6 +104,8 @@ NAMED = [
     {},
     {name: float(i) for i, name in enumerate(documents(200))},
     {"a": float("nan"), "c": float("inf")},
+    {"a": np.float32(0.1), "b": Fraction(1, 3), "c": Decimal("0.1"), "d": np.int8(-3), "e": 2**70},
+    {"a": "1.5", "b": 1.5},
 ]
 PAIRS = [[("a", 1), ("a", 2), ("b", "text"), ("c", 0)], [], [("é\0x", 2), ("d", -1.5)]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress, count, pairwise, repeat
@@ -310,13 +311,8 @@ class HashItems(Maker):
     def pairs(self, x: Array) -> tuple[Array, list[Any], Array]:
         """How many pairs each of x has, their names, and their values, some of which may be 0."""
         items = x.tolist()
-        numbers = _numbers(items)
-        if numbers is not None:
+        if (values := _floats(items)) is not None:
             names: list[Any] = list(chain.from_iterable(items))
-            try:
-                values = np.array(numbers, np.float64)
-            except OverflowError as error:
-                raise InvalidInputError(found=f"a number ({error})", expected="numbers of float64", where="X") from error
         else:
             items = [[(name, value) for name, value in map(_named, _pairs(item)) if value != 0] for item in items]
             names = [name for pairs in items for name, _ in pairs]
@@ -331,6 +327,19 @@ class HashItems(Maker):
         row, names, values = np.repeat(np.arange(len(counts)), counts)[kept], list(compress(names, kept.tolist())), values[kept]
         column, sign = _places(_hashes(names), self.width, self.alternate)
         return summed_rows(row, column, values * sign, len(counts), self.width, NUMPY_DTYPES[self.dtype])
+
+
+def _floats(items: list[Any]) -> Array | None:
+    """The values of all dicts, if there is nothing else than dicts of what float() takes and is no string: then there is no need to look at
+    each (3,000 of 20 numbers: 46 → 4 ms)."""
+    if set(map(type, items)) - {dict}:
+        return None
+    try:
+        return np.array(array("d", list(chain.from_iterable(map(dict.values, items)))))
+    except TypeError:
+        return None
+    except OverflowError as error:
+        raise InvalidInputError(found=f"a number ({error})", expected="numbers of float64", where="X") from error
 
 
 def _named(pair: tuple[Any, Any]) -> tuple[Any, float]:
