@@ -8,13 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import writable
+from hbc.compiler.tvm.executable import as_tensor, writable
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, larger, number, product
 from hbc.compiler.tvm.mathematics import FORMATS
 from hbc.compiler.tvm.targets import Machine
@@ -68,7 +67,7 @@ class _Sweeps:
         turned = padded.reshape(blocks, rows, count).transpose(0, 2, 1).copy()
         self.y, self.total = np.zeros_like(turned), np.zeros(2, gram.dtype)
         arrays = (writable(gram), turned, self.y, np.empty_like(turned), self.total)
-        self.arguments = [tvm_ffi.from_dlpack(array, require_alignment=0) for array in arrays]
+        self.arguments = list(map(as_tensor, arrays))
 
     def descend(self, order: Array) -> float:
         self.sweep(order, *self.arguments)

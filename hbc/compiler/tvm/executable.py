@@ -116,7 +116,7 @@ class TvmExecutable:
 
     def prepared(self, array: Array) -> Any:
         """See hbc.compiler.base.DirectExecutable."""
-        return tvm_ffi.from_dlpack(array, require_alignment=0)  # 0.2 µs less a call
+        return as_tensor(array)  # 0.2 µs less a call
 
     def _on_cpu(self, ready: Method, arguments: tuple[Any, ...], last: tuple[float, ...], n: int) -> Any:
         """Call the function for all rows; 0 if it tests its input and some of it did not pass. Threads take ranges of rows as
@@ -286,3 +286,8 @@ def writable(array: Array) -> Array:
     if not array.flags.aligned:
         return np.array(array)
     return array if array.flags.writeable else np.asarray(_Memory(array))
+
+
+def as_tensor(array: Any) -> Any:
+    """The same memory as TVM takes it; it is asked for no alignment."""
+    return tvm_ffi.from_dlpack(array, require_alignment=0)

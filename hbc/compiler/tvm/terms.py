@@ -18,13 +18,12 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import writable
+from hbc.compiler.tvm.executable import as_tensor, writable
 from hbc.compiler.tvm.expressions import Expr, is_nan
 from hbc.compiler.tvm.targets import Machine
 from hbc.ir.graph import Node
@@ -99,11 +98,11 @@ class CompiledTerms(Maker):
         shortest = SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
         alternate = int(isinstance(self.count, HashTerms) and self.count.alternate)
         self._function(
-            *map(_argument, (writable(codes), offsets, kinds)),
+            *map(as_tensor, (writable(codes), offsets, kinds)),
             *self._table,
-            *map(_argument, memory),
+            *map(as_tensor, memory),
             *of_columns,
-            *map(_argument, (pointers, indices, counts)),
+            *map(as_tensor, (pointers, indices, counts)),
             *(len(documents), self.analyze.least, self.analyze.most, shortest, self.count.width, alternate),
         )
         self._columns.unused.append(of_columns)
@@ -136,7 +135,7 @@ class CompiledTerms(Maker):
             np.array([columns.get(term, -1) for term in terms] + [-1], np.int32),
             np.array([term in left_out for term in terms] + [False], np.uint8),
         )
-        arguments = tuple(map(_argument, arrays))
+        arguments = tuple(map(as_tensor, arrays))
         compiled(term_table(self.analyze.analyzer), self.machine)[1](*arguments[:3], len(terms))
         return arguments
 
@@ -155,7 +154,7 @@ class ColumnMemory:
         try:
             return self.unused.pop()
         except IndexError:
-            return tuple(_argument(np.zeros(size, dtype)) for size, dtype in self.sizes)
+            return tuple(as_tensor(np.zeros(size, dtype)) for size, dtype in self.sizes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,9 +174,9 @@ class CompiledItems(HashItems):
         pointers, size = np.zeros(len(counts) + 1, np.int64), len(names) + 1
         indices, sums, of_columns = np.empty(size, np.int32), np.empty(size), self._columns.taken()
         self._function(
-            *map(_argument, (writable(codes), np.append(counts, 0), np.append(values, 0.0))),
+            *map(as_tensor, (writable(codes), np.append(counts, 0), np.append(values, 0.0))),
             *of_columns,
-            *map(_argument, (pointers, indices, sums)),
+            *map(as_tensor, (pointers, indices, sums)),
             *(len(counts), self.width, int(self.alternate)),
         )
         self._columns.unused.append(of_columns)
@@ -196,10 +195,6 @@ class CompiledItems(HashItems):
 def _is_text(term: str) -> bool:
     """Whether UTF-32 has it: without half of a surrogate pair, as all documents that are looked up."""
     return not any("\ud800" <= character <= "\udfff" for character in term)
-
-
-def _argument(array: Any) -> Any:
-    return tvm_ffi.from_dlpack(array, require_alignment=0)
 
 
 # --- code -----------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import writable
+from hbc.compiler.tvm.executable import as_tensor, writable
 from hbc.compiler.tvm.expressions import Dialect, Expr, number
 from hbc.compiler.tvm.mathematics import FORMATS, function
 from hbc.compiler.tvm.powers import Statements
@@ -67,14 +66,14 @@ class CompiledTopics(Topics):
             *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + LANES))),
             result,
         )
-        indptr, indices, counts, *rest = map(_argument, arrays)
+        indptr, indices, counts, *rest = map(as_tensor, arrays)
         self._iteration(indptr, indices, counts, self._words, *rest, self.max_iter, self._first, self.prior, self.tol)
         return result
 
     @cached_property
     def _words(self) -> Any:
         """[V, K] with topics of no words, to a multiple of TILE."""
-        return _argument(np.ascontiguousarray(np.pad(self.words.T, ((0, 0), (0, -len(self.words) % TILE)))))
+        return as_tensor(np.ascontiguousarray(np.pad(self.words.T, ((0, 0), (0, -len(self.words) % TILE)))))
 
     @cached_property
     def _first(self) -> float:
@@ -204,7 +203,3 @@ def _digamma(x: Expr, dialect: Dialect) -> Expr:
 
 def _whole(count: int) -> int:
     return -(-count // LANES) * LANES
-
-
-def _argument(array: Any) -> Any:
-    return tvm_ffi.from_dlpack(array, require_alignment=0)
