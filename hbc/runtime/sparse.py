@@ -46,8 +46,9 @@ def as_scipy(rows: Rows, name: str) -> Any:
     import scipy.sparse
 
     name, _, wide = name.partition(" ")
+    # From numpy's arrays a class that is no array of scipy's narrows the indices.
+    first = "csr_array" if wide else f"csr{name[3:]}"
     indices = (rows.indices.astype(np.int64), rows.indptr.astype(np.int64)) if wide else (rows.indices, rows.indptr)
-    matrix = scipy.sparse.csr_array((rows.data, *indices), shape=(len(rows), rows.width))
-    if name.startswith("csc"):
-        matrix = matrix.tocsc()
-    return getattr(scipy.sparse, name)(matrix)  # from an array of scipy's, since from numpy's it would narrow the indices
+    matrix = getattr(scipy.sparse, first)((rows.data, *indices), shape=(len(rows), rows.width))
+    matrix = matrix.tocsc() if name.startswith("csc") else matrix
+    return getattr(scipy.sparse, name)(matrix) if wide else matrix
