@@ -46,9 +46,10 @@ def as_scipy(rows: Rows, name: str) -> Any:
     import scipy.sparse
 
     name, _, wide = name.partition(" ")
-    # From numpy's arrays a class that is no array of scipy's narrows the indices.
-    first = "csr_array" if wide else f"csr{name[3:]}"
     indices = (rows.indices.astype(np.int64), rows.indptr.astype(np.int64)) if wide else (rows.indices, rows.indptr)
+    # From numpy's arrays, a class that is no array of scipy's makes indices of i64 narrower.
+    keeps = all(array.dtype == np.int32 for array in indices)
+    first = f"csr{name[3:]}" if keeps else "csr_array"
     matrix = getattr(scipy.sparse, first)((rows.data, *indices), shape=(len(rows), rows.width))
     matrix = matrix.tocsc() if name.startswith("csc") else matrix
-    return getattr(scipy.sparse, name)(matrix) if wide else matrix
+    return matrix if keeps else getattr(scipy.sparse, name)(matrix)
