@@ -30,7 +30,6 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows, narrow
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
-from hbc.ops.hashed import SPREADER
 from hbc.ops.text import Analyze, CountTerms, HashItems, HashTerms, Maker, unpack
 
 SHORTEST = {r"\b\w\w+\b": 2, r"\w\w+": 2, r"\b\w+\b": 1, r"\w+": 1}
@@ -39,6 +38,7 @@ WORD, BLANK = 1, 2
 """Bits of a character's class: whether \\w and \\s of regular expressions match it."""
 ASCII, ALL = 128, 0x110000
 """Numbers of characters."""
+LOW, FACTORS = 0xFFFFFFFF, (0xE35E67B1, 0x9E3779B1)
 SLOTS = 2
 """Of a table for every term, at least."""
 ZERO, ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
@@ -229,18 +229,28 @@ def whole(value: int, dtype: str = "int64") -> Expr:
 
 
 def spread(x: Expr) -> Expr:
-    product = T.Bind(tirx.Mul(x, whole(int(SPREADER), "uint64")))
-    return T.Bind(tirx.bitwise_xor(product, tirx.shift_right(product, whole(32, "uint64"))))
+    """The digits of u64 mixed. TVM tells LLVM that products and sums of unsigned numbers do not overflow, and LLVM makes what it likes of
+    those that do (a hash by 32-bit products lost its first block): so halves are multiplied, and joined bit by bit."""
+    lower, upper = tirx.bitwise_and(x, whole(LOW, "uint64")), tirx.shift_right(x, whole(32, "uint64"))
+    first, second = T.Bind(tirx.Mul(lower, whole(FACTORS[0], "uint64"))), T.Bind(tirx.Mul(upper, whole(FACTORS[1], "uint64")))
+    turned = tirx.bitwise_or(tirx.shift_left(second, whole(32, "uint64")), tirx.shift_right(second, whole(32, "uint64")))
+    mixed = T.Bind(tirx.bitwise_xor(first, turned))
+    return T.Bind(tirx.bitwise_xor(mixed, tirx.shift_right(mixed, whole(29, "uint64"))))
 
 
 def followed(hash_: Expr, code: Expr) -> Expr:
     """The hash of a word that goes on, from 0 at its beginning, or of one character."""
-    return spread(hash_ + tirx.Cast("uint64", code) + whole(1, "uint64"))
+    return spread(tirx.bitwise_xor(turned(hash_), tirx.Cast("uint64", code) + whole(1, "uint64")))
 
 
 def joined(hash_: Expr, unit: Expr) -> Expr:
     """The hash of a term that goes on, of its first unit at its beginning."""
-    return spread(tirx.bitwise_xor(hash_ + whole(1, "uint64"), unit))
+    return spread(tirx.bitwise_xor(turned(hash_), unit))
+
+
+def turned(x: Expr) -> Expr:
+    """The bits of u64, 23 places on: the order of what is joined matters."""
+    return tirx.bitwise_or(tirx.shift_left(x, whole(23, "uint64")), tirx.shift_right(x, whole(41, "uint64")))
 
 
 def argument(name: str, dtype: str, *shape: Any) -> Any:
@@ -540,48 +550,50 @@ def for_each_bit(words: Any, word: Expr, body: Callable[[Expr], None]) -> None:
 def murmur(text: Any, start: Expr, length: Expr) -> Expr:
     """`hbc.ops.text.murmur` of characters as UTF-8, i64."""
 
-    def u32(value: int) -> Expr:
-        return whole(value, "uint32")
+    def u64(value: int) -> Expr:
+        return whole(value, "uint64")
+
+    def cut(x: Expr) -> Expr:
+        """Modulo 2^32: as u64, nothing overflows (see `spread`)."""
+        return T.Bind(tirx.bitwise_and(x, u64(LOW)))
 
     def rotated(x: Expr, bits: int) -> Expr:
-        x = T.Bind(x)
-        return tirx.bitwise_or(tirx.shift_left(x, u32(bits)), tirx.shift_right(x, u32(32 - bits)))
+        return cut(tirx.bitwise_or(tirx.shift_left(x, u64(bits)), tirx.shift_right(x, u64(32 - bits))))
 
     def mixed(block: Expr) -> Expr:
-        return tirx.Mul(rotated(tirx.Mul(block, u32(0xCC9E2D51)), 15), u32(0x1B873593))
+        return cut(tirx.Mul(rotated(cut(tirx.Mul(cut(block), u64(0xCC9E2D51))), 15), u64(0x1B873593)))
 
     def tail(code: Expr, at: int) -> Expr:
         """The byte of a character's six bits from `at` on, behind its first byte."""
-        return tirx.bitwise_or(u32(0x80), tirx.bitwise_and(tirx.shift_right(code, u32(at)), u32(0x3F)))
+        return tirx.bitwise_or(u64(0x80), tirx.bitwise_and(tirx.shift_right(code, u64(at)), u64(0x3F)))
 
     def encoded(code: Expr, count: int) -> Expr:
         """A character as so many bytes, the first one lowest."""
-        lead = tirx.bitwise_or(u32(0xF00 >> count & 0xFF), tirx.shift_right(code, u32(6 * (count - 1))))
+        lead = tirx.bitwise_or(u64(0xF00 >> count & 0xFF), tirx.shift_right(code, u64(6 * (count - 1))))
         for i in range(1, count):
-            lead = tirx.bitwise_or(lead, tirx.shift_left(tail(code, 6 * (count - 1 - i)), u32(8 * i)))
+            lead = tirx.bitwise_or(lead, tirx.shift_left(tail(code, 6 * (count - 1 - i)), u64(8 * i)))
         return lead
 
-    total, waiting, pending, count = Cell("uint32"), Cell("uint64"), Cell("int64"), Cell("int64")
+    total, waiting, pending, count = Cell("uint64"), Cell("uint64"), Cell("int64"), Cell("int64")
     with T.serial(ZERO, length) as i:
-        code = T.Bind(text[start + i])
+        code = T.Bind(tirx.Cast("uint64", text[start + i]))
         bytes_, size = code, ONE
         for limit, many in ((0x80, 2), (0x800, 3), (0x10000, 4)):
-            beyond = code >= u32(limit)
+            beyond = code >= u64(limit)
             bytes_, size = tirx.Select(beyond, encoded(code, many), bytes_), tirx.Select(beyond, whole(many), size)
         size = T.Bind(size)
-        shifted = tirx.shift_left(tirx.Cast("uint64", bytes_), tirx.Cast("uint64", pending.value * 8))
+        shifted = tirx.shift_left(bytes_, tirx.Cast("uint64", pending.value * 8))
         waiting.set(tirx.bitwise_or(waiting.value, shifted))
         pending.add(size)
         count.add(size)
         with when(pending.value >= 4):
-            block = tirx.Cast("uint32", waiting.value)
-            turned = rotated(tirx.bitwise_xor(total.value, mixed(block)), 13)
-            total.set(tirx.Mul(turned, u32(5)) + u32(0xE6546B64))
+            rotation = rotated(tirx.bitwise_xor(total.value, mixed(waiting.value)), 13)
+            total.set(cut(tirx.Mul(rotation, u64(5)) + u64(0xE6546B64)))
             waiting.set(tirx.shift_right(waiting.value, whole(32, "uint64")))
             pending.add(whole(-4))
-    total.set(tirx.bitwise_xor(total.value, mixed(tirx.Cast("uint32", waiting.value))))  # of nothing it is 0
-    total.set(tirx.bitwise_xor(total.value, tirx.Cast("uint32", count.value)))
+    total.set(tirx.bitwise_xor(total.value, mixed(waiting.value)))  # of nothing it is 0
+    total.set(tirx.bitwise_xor(total.value, tirx.Cast("uint64", count.value)))
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         x = T.Bind(total.value)
-        total.set(tirx.Mul(tirx.bitwise_xor(x, tirx.shift_right(x, u32(shift))), u32(factor)))
-    return T.Bind(tirx.Cast("int64", tirx.reinterpret("int32", total.value)))
+        total.set(cut(tirx.Mul(tirx.bitwise_xor(x, tirx.shift_right(x, u64(shift))), u64(factor))))
+    return T.Bind(tirx.Cast("int64", tirx.reinterpret("int32", tirx.Cast("uint32", total.value))))
