@@ -14,8 +14,9 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 
 import hbc
 from hbc.compiler.tvm.targets import machine
-from hbc.compiler.tvm.terms import CompiledItems, CompiledTerms
-from hbc.ops.text import Analyze, CountTerms, HashTerms, pack
+from hbc.compiler.tvm.terms import CompiledItems, CompiledTerms, compiled_terms
+from hbc.ir.graph import Input
+from hbc.ops.text import Analyze, CountTerms, HashItems, HashTerms, pack
 
 TARGETS = (
     [None, *({"kind": "llvm", "mcpu": cpu} for cpu in ("haswell", "x86-64"))] if platform.machine() == "x86_64" else [None]
@@ -125,3 +126,10 @@ def test_names_are_hashed_as_the_source_does_it(options) -> None:
             for part in ("indptr", "indices", "data"):
                 np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
     assert calls.call_count == 4
+
+
+def test_more_columns_than_memory_has_room_for_are_left_to_python() -> None:
+    x = Input("x", "str", ("N",))()
+    for count in (HashTerms(2**31 - 1, True, False, "f64"), HashItems(2**31 - 1, True, "f64")):
+        terms = Analyze("char", True, None, "", 1, 1, *pack([]))(x) if isinstance(count, HashTerms) else x
+        assert compiled_terms(machine("cpu", None))(count(terms)) is None
