@@ -33,7 +33,7 @@ MAY_IMPORT = {
 HOMES = {
     "tvm": ["compiler/tvm"],
     "tvm_ffi": ["compiler/tvm"],
-    "torch": ["compiler/torch.py", "compiler/torchscript.py", "compiler/torch"],
+    "torch": ["compiler/torch"],
     "onnx": ["compiler/onnx", "parser/onnxml"],
     "onnxruntime": ["compiler/onnx"],
     "sklearn": ["parser/sklearn"],

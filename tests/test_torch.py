@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from operator_cases import random_trees, rows, summable  # noqa: E402
 from random_trees import RANDOM, random_ensemble  # noqa: E402
 
-import hbc.compiler.torch as torch_backend  # noqa: E402
+import hbc.compiler.torch.eager as torch_backend  # noqa: E402
 import hbc.compiler.torch.program as programs  # noqa: E402
 import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.api import Builder  # noqa: E402

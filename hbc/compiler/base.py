@@ -126,8 +126,8 @@ class Backend:
 
 BACKENDS: dict[str, Backend] = {
     "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm"),
-    "torch": Backend("hbc.compiler.torch", ("torch",), "torch"),
-    "torchscript": Backend("hbc.compiler.torchscript", ("torch",), "torch"),
+    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch"),
     "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx"),
     "numpy": Backend("hbc.compiler.numpy"),
 }

@@ -26,6 +26,7 @@ from torch import Tensor
 from hbc.compiler.base import Direct
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
+from hbc.compiler.torch.trace import export
 from hbc.ir.graph import Graph
 from hbc.ir.types import Array
 
@@ -182,8 +183,6 @@ class TorchExecutable:
         return getattr(self.program, entry(method))(*tensors)
 
     def export(self, path: str) -> None:
-        from hbc.compiler.torchscript import export
-
         export(self.graph, self.device, path)
 
 

@@ -1,0 +1,86 @@
+"""The compiler of the backend "torch": a graph becomes a Program, which PyTorch runs operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from hbc.compiler.base import CompileOptions
+from hbc.compiler.costs import Terms, choose, estimates, lowerable
+from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
+from hbc.compiler.torch.costs import STRATEGIES
+from hbc.compiler.torch.program import Program
+from hbc.compiler.torch.rules import RULES
+from hbc.compiler.torch.run import TorchExecutable, thread_limits
+from hbc.errors import BackendUnavailableError, InvalidInputError
+from hbc.ir.graph import Constant, Graph, Input, Operator
+from hbc.ops.tree import TreeEnsemble
+
+
+def checked_device(backend: str, options: CompileOptions) -> torch.device:
+    """The device asked for. Raises BackendUnavailableError where it is not there, InvalidInputError for options that have no meaning."""
+    kind, _, index = options.device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index not in ("", "0")):
+        reason = f"it has no device {options.device!r}, only 'cpu', 'cuda' and 'cuda:<number>'"
+        raise BackendUnavailableError(backend=backend, reason=reason)
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise BackendUnavailableError(
+            backend=backend,
+            reason=f"device {options.device!r} is not there: PyTorch {torch.__version__} sees no CUDA GPU",
+            advice="Install a PyTorch built for CUDA on a machine with a GPU, or choose device='cpu'.",
+        )
+    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
+        raise BackendUnavailableError(
+            backend=backend, reason=f"device {options.device!r} is not there: PyTorch sees {torch.cuda.device_count()} GPUs"
+        )
+    if options.threads is not None and kind == "cpu" and thread_limits() is None:
+        raise InvalidInputError(
+            found=f"threads={options.threads}",
+            expected="none",
+            where="threads",
+            advice="This PyTorch has one number of threads for the whole process only: call torch.set_num_threads yourself.",
+        )
+    return torch.device(options.device if kind == "cuda" else "cpu")
+
+
+class TorchCompiler:
+    """Compiles a graph to a Program that PyTorch runs eagerly, with the tree strategies of hbc.compiler.torch.costs."""
+
+    name = "torch"
+    strategies: tuple[str, ...] = ("scan",)
+    one_launch = False
+    handles_strings = False
+    terms: Mapping[str, Terms] = STRATEGIES
+    blocks: tuple[int, ...] = ()
+
+    def supports(self, op: Operator) -> bool:
+        if isinstance(op, TreeEnsemble):
+            return op.strategy == "scan" and scan.scannable(op)
+        return type(op) in RULES or isinstance(op, (Input, Constant))
+
+    def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
+        assert isinstance(op, TreeEnsemble)
+        if options.device != "cpu":
+            perfect = int(op.depths.max(initial=0)) <= 10
+            return "perf_tree_trav" if perfect else "tree_trav", "the paper's rule for GPUs: padding up to depth 10"
+        return choose(self.name, op, self.candidates(op, options), options.batch_size)
+
+    def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
+        assert isinstance(op, TreeEnsemble)
+        return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
+
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+        runs = {"scan": scan.scannable(op), **lowerable(op)}
+        return {name: terms for name, terms in self.terms.items() if runs[name]}
+
+    def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:
+        device = checked_device(self.name, options)
+        program = Program(graph).to(device).eval()
+        return TorchExecutable(
+            program, graph, device, options.threads, {name: program.row_bytes(name) for name in graph.outputs}
+        )
+
+
+COMPILER = TorchCompiler()

@@ -1,0 +1,43 @@
+"""The compiler of the backend "torchscript": the module of the backend "torch", traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hbc.compiler.base import CompileOptions
+from hbc.compiler.torch.eager import TorchCompiler, checked_device
+from hbc.compiler.torch.program import Program
+from hbc.compiler.torch.run import TorchExecutable
+from hbc.compiler.torch.trace import trace
+from hbc.ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class TorchScriptExecutable(TorchExecutable):
+    """Runs a traced Program."""
+
+    def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
+        # The optimizing executor compiles anew in its first two calls and on a GPU fuses Mul and Add into one rounding.
+        # This switch is the calling thread's own.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return super()._compute(method, tensors)
+
+
+class TorchScriptCompiler(TorchCompiler):
+    """Compiles a graph to TorchScript: the same rules and strategies as TorchCompiler, traced once at compile time."""
+
+    name = "torchscript"
+
+    def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
+        device = checked_device(self.name, options)
+        program = Program(graph).to(device).eval()
+        widths = {name: program.row_bytes(name) for name in graph.outputs}
+        return TorchScriptExecutable(trace(program, graph, device), graph, device, options.threads, widths)
+
+
+COMPILER = TorchScriptCompiler()
