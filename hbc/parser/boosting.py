@@ -1,4 +1,4 @@
-"""What the converters of trees share."""
+"""Functions that several converters of trees use: thresholds, leaf numbers, staged sums, and splits on categories."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from hbc.parser.frame import Frame, Refusal
 
 
 def rounded_down(thresholds: Array) -> Array:
-    """The largest float32 ≤ each float64 threshold: for a float32 x, `x <= threshold` in float64 is `x <= rounded` in float32."""
+    """The largest float32 ≤ each float64 threshold, as float32. For every float32 x, `x <= threshold` compared in float64 then equals
+    `x <= rounded` compared in float32."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = thresholds.astype(np.float32)
         return np.where(rounded.astype(np.float64) > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
 
 
 def leaves(ensemble: TreeEnsemble, x: Node) -> Node:
-    """i64[N, T]: the leaves as the source numbers them."""
+    """The leaf that each row reaches in each tree, i64[N, T], as the source library numbers leaves."""
     return replace(ensemble, output="leaf")(x)
 
 
 def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
-    """f64[N, S, K]: init, or the ensemble's base, and the sums after each round of trees, added in their order. K trees make a
-    round where a tree has one value, and one tree where its leaves are vectors."""
+    """The sums after each round of trees, f64[N, S, K] for S rounds. They start from `init` (f64[N, K]; default: the ensemble's base),
+    and trees are added in their order. A round is K trees if a leaf holds one value, and one tree if a leaf holds a vector."""
     outputs = ensemble.n_outputs
     values = ensemble.values.astype(np.float64)
     first = outputs // values.shape[1]
@@ -48,7 +49,12 @@ def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
 
 
 class PlaneTable:
-    """The set tests of an ensemble, each (feature, set, side of missing values) once, as columns behind those of x."""
+    """Collects the tests "is this feature one of these categories?" of an ensemble, and makes a column of 0 and 1 of each: a plane.
+
+    TreeEnsemble compares numbers only, so it tests `plane <= 0.5` instead. Planes stand behind the columns of x. Equal tests (the same
+    feature, set and side of missing values) share a plane. `sets_go_left`: a row whose category is in the set goes left, as in LightGBM;
+    otherwise it goes right, as in XGBoost and CatBoost.
+    """
 
     def __init__(self, n_features: int, *, sets_go_left: bool) -> None:
         self.n_features = n_features
@@ -56,12 +62,13 @@ class PlaneTable:
         self._planes: dict[tuple[int, bytes, bool], int] = {}
 
     def add(self, feature: int, categories: Array, *, missing_left: bool) -> int:
-        """The column to compare with 0.5 instead of testing whether `feature` is one of `categories`."""
+        """The number of the column that a node compares with 0.5 instead of testing whether `feature` is one of `categories`. Missing
+        values go left if `missing_left`."""
         key = feature, np.sort(categories.astype(np.int64)).tobytes(), missing_left
         return self.n_features + self._planes.setdefault(key, len(self._planes))
 
     def behind(self, x: Node) -> Node:
-        """x, and behind it the planes."""
+        """x with the planes behind its columns; x itself if no test was added."""
         if not self._planes:
             return x
         sets = [np.frombuffer(categories, np.int64) for _, categories, _ in self._planes]
@@ -80,7 +87,8 @@ class PlaneTable:
 
 
 def string_categories(categories: Sequence[object]) -> Array | None:
-    """The categories of a column of a frame as strings, or None where they are their own codes 0..n-1."""
+    """The categories of a column of a frame, as an array of strings. None if they are the integers 0..n-1, so that each one equals its
+    code. Raises Refusal for other categories."""
     if all(isinstance(category, str) for category in categories):
         return np.array(list(categories), str)
     if list(categories) == list(range(len(categories))):
@@ -93,8 +101,9 @@ def string_categories(categories: Sequence[object]) -> Array | None:
 
 
 def with_codes(x: Frame, categories: Mapping[int, Array], dtype: DType, known_to: str | None = None) -> Node:
-    """The columns of x as one matrix of floats, where strings are replaced by their places among the categories of their column:
-    NaN where they are missing, and where they are no category; `known_to` names the estimator that rejects the latter."""
+    """All columns of x as one matrix of `dtype` (f32 or f64). In the columns of `categories`, a string becomes its position among the
+    categories of its column, and a missing or unknown string becomes NaN. `known_to` is the name of an estimator that rejects unknown
+    strings: the input is then checked for them. Raises StringsNeeded if such a column was taken for numbers so far."""
     x.need_strings(sorted(categories))
     blocks, run = [], []
     for i in range(len(x)):
@@ -116,6 +125,7 @@ def with_codes(x: Frame, categories: Mapping[int, Array], dtype: DType, known_to
 
 
 def _known(column: Node, categories: Array, name: str, owner: str) -> Node:
+    """The same column of strings, where a call is rejected for a string that is no category. Missing values pass."""
     yes = np.array([True])
     return CheckValues(
         owner,

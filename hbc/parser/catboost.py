@@ -1,7 +1,7 @@
-"""CatBoost: CatBoostClassifier, CatBoostRegressor, CatBoostRanker and CatBoost, over numbers and categories.
+"""Converters for CatBoost: CatBoostClassifier, CatBoostRegressor, CatBoostRanker and CatBoost, with numbers and categories.
 
-Models are read from CatBoost's own JSON (`save_model(format="json")`). Every number is compared as float32 with `x > border`
-(catboost/libs/model/cpu/quantization.h); leaves are added in float64. Categories: see catboost_categories.py.
+Models are read from CatBoost's own JSON (`save_model(format="json")`). Numbers are compared as float32, by `x > border`
+(catboost/libs/model/cpu/quantization.h). Leaves are added in float64. For categories see catboost_categories.py.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ NAN_GOES_RIGHT = {"AsIs": False, "AsFalse": False, "AsTrue": True}
 
 
 def read_document(model: Any) -> dict[str, Any]:
+    """The JSON document of a model. Raises Refusal if the model has features of text or embeddings."""
     for kind in ("text", "embedding"):
         if getattr(model, f"get_{kind}_feature_indices")():
             raise Refusal(f"it has {kind} features.", "Make numbers of them before, and fit it on these.")
@@ -57,7 +58,7 @@ def read_document(model: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Machine:
-    """The document of a model, over the columns that it was fitted on."""
+    """Builds the outputs of a model: the matrix that its trees read, the trees, and their raw sums. `given` is the model's input."""
 
     model: Any
     given: Node | Frame
@@ -78,7 +79,7 @@ class Machine:
 
     @cached_property
     def _categorical(self) -> list[int]:
-        """The columns of categories, in the order of CatBoost's own numbers for them."""
+        """The input columns that hold categories, in the order of CatBoost's own numbers for categorical features."""
         features = sorted(self.document["features_info"].get("categorical_features", []), key=itemgetter("feature_index"))
         return [feature["flat_feature_index"] for feature in features]
 
@@ -88,7 +89,7 @@ class Machine:
 
     @cached_property
     def _columns(self) -> dict[int, tuple[int, bool]]:
-        """The column among the numbers for every float feature, and whether NaN is greater than every border."""
+        """float feature → (its column in `_numbers`, whether NaN counts as greater than every border)."""
         place = {flat: i for i, flat in enumerate(self._numeric)}
         return {
             feature["feature_index"]: (place[feature["flat_feature_index"]], NAN_GOES_RIGHT[feature["nan_value_treatment"]])
@@ -97,7 +98,7 @@ class Machine:
 
     @cached_property
     def _numbers(self) -> Node | None:
-        """f32[N, F]"""
+        """The input columns that hold numbers, f32[N, F]; None if there are none."""
         if not self._categorical:
             read_by("catboost", self.given)
             frames_must_be_of(self.given, *FRAME_LIBRARIES)
@@ -116,13 +117,13 @@ class Machine:
 
     @cached_property
     def _planes(self) -> PlaneTable:
-        """The tests of one-hot splits, filled as the trees are read."""
+        """The tests of one-hot splits. It is filled while `ensemble` reads the trees."""
         return PlaneTable(len(self._numeric) + (self._categories.n_columns if self._categorical else 0), sets_go_left=False)
 
     @cached_property
     def x(self) -> Node:
-        """What the trees read, f32[N, …]: numbers, what is computed of categories, and the tests of these."""
-        self.ensemble  # noqa: B018
+        """The matrix that the trees read, f32[N, …]: the numbers, the columns of `Categories`, and the tests of one-hot splits."""
+        self.ensemble  # noqa: B018  (it fills `_planes`)
         blocks = [] if self._numbers is None else [self._numbers]
         blocks += [self._categories.columns()] if self._categorical and self._categories.n_columns else []
         return self._planes.behind(t.concat(blocks))
@@ -140,7 +141,7 @@ class Machine:
         return replace(join(trees, np.zeros(dim)), exact=bool(self.bias.any()) and hasattr(self.model, "predict_proba"))
 
     def _split(self, split: dict[str, Any]) -> tuple[int, np.float32, bool]:
-        """The column, the border, and whether NaN goes left (to the side of small numbers)."""
+        """(the column that a split reads, its border, whether NaN goes left, to the small numbers). Raises Refusal for unknown splits."""
         match split["split_type"]:
             case "FloatFeature":
                 column, nan_goes_right = self._columns[split["float_feature_index"]]
@@ -156,7 +157,8 @@ class Machine:
         raise Refusal(f"it splits by {split['split_type']}, which hbc does not know.", "Fit it on numbers and categories.")
 
     def _oblivious(self, tree: dict[str, Any], dim: int) -> Tree:
-        """A perfect tree whose levels test one split each, the last first: leaf numbers are CatBoost's, bit i being split i."""
+        """An oblivious tree: a perfect binary tree that makes the same split at all nodes of a level. The last split is at the root, so
+        that leaves come in CatBoost's order: bit i of a leaf's number is the outcome of split i."""
         splits = [self._split(split) for split in reversed(tree["splits"] or [])]
         inner, leaves = 2 ** len(splits) - 1, 2 ** len(splits)
         level = np.repeat(np.arange(len(splits)), 2 ** np.arange(len(splits)))
@@ -174,7 +176,7 @@ class Machine:
         )
 
     def _nested(self, tree: dict[str, Any], dim: int) -> Tree:
-        """A tree of grow_policy Depthwise or Lossguide."""
+        """A tree grown with grow_policy Depthwise or Lossguide, whose document nests each node in its parent."""
         feature: list[int] = []
         threshold: list[np.float32] = []
         missing_left: list[bool] = []
@@ -201,7 +203,8 @@ class Machine:
 
     @cached_property
     def raw(self) -> dict[str, Node]:
-        """`prediction_type="RawFormulaVal"`, f64[N, K], and the same after each tree, f64[N, T, K]; by the prefix of methods."""
+        """Raw sums by the prefix of method names. "": for all trees, f64[N, K], as with prediction_type="RawFormulaVal". "staged_":
+        the sums after each tree, f64[N, T, K]."""
         return {"": self._scaled(self.ensemble(self.x)), "staged_": self._scaled(staged(self.ensemble, self.x))}
 
     def _scaled(self, scores: Node) -> Node:
@@ -214,7 +217,7 @@ class Machine:
 
 
 def flat(value: Node) -> Node:
-    """Without the last axis, where it has one place."""
+    """value without its last axis if that has length 1; otherwise value itself."""
     return t.reshape(value, *value.type.shape[:-1]) if value.type.shape[-1] == 1 else value
 
 
@@ -228,7 +231,7 @@ def _columns(m: Any) -> Described:
 
 @converts("catboost.CatBoost", "catboost.CatBoostRanker", frame=True)
 def catboost_model(m: Any, x: Node | Frame) -> Result:
-    """`predict`: the raw sums."""
+    """`predict` returns the raw sums, whatever the loss."""
     over = Machine(m, x)
     return {**{f"{prefix}predict": flat(raw) for prefix, raw in over.raw.items()}, **over.others()}
 
@@ -239,10 +242,10 @@ def catboost_regressor(m: Any, x: Node | Frame) -> Result:
     if over.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
         raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
     raw, stages = over.raw.values()
-    outputs = {"staged_predict": flat(stages), **over.others()}  # raw values, whatever `predict` makes of them
+    outputs = {"staged_predict": flat(stages), **over.others()}  # raw sums, also where `predict` applies a link to them
     if over.loss in EXPONENT:
         return {"predict": flat(t.exp(raw)), **outputs}
-    if over.loss == "RMSEWithUncertainty":  # the logarithm of a standard deviation becomes a variance
+    if over.loss == "RMSEWithUncertainty":  # the second output: exp(2 · the logarithm of a standard deviation), a variance
         mean, log_deviation = (t.take(raw, np.array([k]), axis=1) for k in (0, 1))
         return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **outputs}
     return {"predict": flat(raw), **outputs}
@@ -256,7 +259,7 @@ def catboost_classifier(m: Any, x: Node | Frame) -> Result:
 
 
 def _classes(m: Any, over: Machine, raw: Node) -> dict[str, Node]:
-    """Labels, probabilities and their logarithms, of raw values f64[N, …, K]."""
+    """Labels, probabilities and logarithms of probabilities from raw sums f64[N, …, K], by method. Raises Refusal for other losses."""
     axis = len(raw.type.shape) - 1
     if over.loss in LOGISTIC:
         threshold = over.document["model_info"].get("binclass_probability_threshold")
@@ -266,7 +269,7 @@ def _classes(m: Any, over: Machine, raw: Node) -> dict[str, Node]:
         signed = t.concat([t.neg(raw), raw], axis)
         proba, log_proba = t.sigmoid(signed), _log_sigmoid(signed)
     elif over.loss in ("MultiClass", "MultiClassOneVsAll"):
-        # One column, as CatBoost returns it.
+        # CatBoost returns the labels of several classes as a matrix of one column.
         predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
         if over.loss == "MultiClass":
             shifted = t.sub(raw, t.max_(raw, axis, keepdims=True))
@@ -284,5 +287,5 @@ def _labels(m: Any, index: Node) -> Node:
 
 
 def _log_sigmoid(x: Node) -> Node:
-    """ln σ(x) = min(x, 0) - ln(1 + e^-|x|)"""
+    """The logarithm of the sigmoid: ln σ(x) = min(x, 0) - ln(1 + e^-|x|)."""
     return t.sub(t.minimum(x, 0.0), t.log1p(t.exp(t.neg(t.absolute(x)))))

@@ -1,6 +1,8 @@
-"""What CatBoost computes of categories before its trees: places among the values of one-hot splits, and target statistics (CTRs).
+"""The columns that CatBoost computes from categories before its trees: codes for one-hot splits, and target statistics (CTRs).
 
-Categories are in a model by their hashes, which are computed again from the strings of the input (hbc.ops.categories).
+A model holds only the hashes of its categories. They are computed again from the strings of the input (hbc.ops.categories).
+A target statistic is a number for each category, or for each combination of several categories and tests of numbers: for example the
+share of training rows of this category whose target was 1. Words are CatBoost's; an element is one part of such a combination.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from hbc.ops.categories import HashedValues, HashText, chained
 from hbc.parser.frame import Refusal, select_columns
 
 EMPTY = str(2**64 - 1)
-"""The hash of a place in a table that holds nothing."""
+"""The hash that CatBoost writes in a slot of a table that is empty."""
 
 
 Element = tuple[str, int, float]
-"""What a combination is made of: its kind, a column, and the category or the border that this is compared with."""
+"""One part of a combination: its kind, the column that it reads, and the category or border that this column is compared with."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """values f32[K + 1] of the combinations of some elements that have the hashes i64[K], and of any other."""
+    """values[i] (f32[K + 1]) for the combination of `elements` with the hash hashes[i] (i64[K]); the last value is for all others."""
 
     elements: tuple[Element, ...]
     hashes: Array
@@ -39,20 +41,24 @@ class Table:
 
     @property
     def key(self) -> tuple[tuple[Element, ...], bytes]:
-        """What two tables share if one search serves both."""
+        """Equal for two tables that can share one search: they have the same elements and the same hashes."""
         return self.elements, self.hashes.tobytes()
 
 
 @dataclass(frozen=True)
 class Categories:
-    """document: the model's JSON; texts: str[N, C], the columns of categories; numbers: f32[N, F], if there are any, whose
-    place is before `first`; float_columns: of every float feature its column there, and whether NaN is greater than every border."""
+    """Builds the columns that the trees of a model read in place of its categories (`columns`), and numbers them (`test`, `statistic`)."""
 
     document: dict[str, Any]
+    """The JSON of the model."""
     texts: Node
+    """The input columns of categories, str[N, C]."""
     numbers: Node | None
+    """The input columns of numbers, f32[N, F]; None if there are none."""
     first: int
+    """The number of the first column made here: F, since the trees read the numbers before these columns."""
     float_columns: dict[int, tuple[int, bool]]
+    """float feature → (its column in `numbers`, whether NaN counts as greater than every border)."""
 
     @cached_property
     def _hashes(self) -> Node:
@@ -60,12 +66,13 @@ class Categories:
 
     @cached_property
     def _values(self) -> dict[int, list[int]]:
-        """By feature, the values that one-hot splits test."""
+        """categorical feature → the hashes that its one-hot splits test; features without such splits are absent."""
         features = self.document["features_info"]["categorical_features"]
         return {feature["feature_index"]: feature["values"] for feature in features if feature.get("values")}
 
     @cached_property
     def _statistics(self) -> list[dict[str, Any]]:
+        """The target statistics that the model lists. Raises Refusal if their tables cannot be told apart."""
         found = list(self.document["features_info"].get("ctrs", []))
         if found:
             _require_told_apart(self.document, found)
@@ -76,13 +83,15 @@ class Categories:
         return len(self._values) + len(self._statistics)
 
     def test(self, split: dict[str, Any]) -> tuple[int, int]:
-        """The column of codes that a one-hot split reads, behind those of numbers, and the code that goes right."""
+        """(the column of codes that a one-hot split reads, the code that goes right)."""
         feature = split["cat_feature_index"]
         return self.first + list(self._values).index(feature), self._values[feature].index(split["value"])
 
     def statistic(self, split: dict[str, Any]) -> int:
-        """The column of the statistic that a split compares with its border. Splits are numbered: first those of float features by
-        their borders, then one-hot splits by their values, then these by theirs (model.cpp: TModelTrees::UpdateRuntimeData)."""
+        """The column of the statistic that a split compares with its border. Raises Refusal if the model lists no such split.
+
+        The document numbers all possible splits: a split for each border of each float feature, then one for each value of a one-hot
+        feature, then one for each border of each statistic (model.cpp: TModelTrees::UpdateRuntimeData)."""
         borders = [feature["borders"] or [] for feature in self.document["features_info"].get("float_features", [])]
         number = split["split_index"] - sum(map(len, (*borders, *self._values.values())))
         for i, ctr in enumerate(self._statistics):
@@ -94,8 +103,8 @@ class Categories:
         raise Refusal(f"its split {split} is none of those that it lists.")
 
     def columns(self) -> Node:
-        """The columns that `test` and `statistic` speak of, f32[N, n_columns]: the place of a category among the values of its
-        feature (their number where it is none of them), and statistics."""
+        """All columns, f32[N, n_columns]: first the codes, one column for each one-hot feature, then the statistics. A code is the
+        position of a category's hash among the values of its feature; a category that is none of V values has the code V."""
         tables = [self._of_values(feature) for feature in self._values] + [self._of_statistic(ctr) for ctr in self._statistics]
         combinations = {table.key: table for table in sorted(tables, key=lambda table: -len(table.elements))}
         distinct = list(combinations.values())
@@ -117,7 +126,8 @@ class Categories:
         return Table((("category", feature, 0),), hashes, np.arange(len(values) + 1, dtype=np.float32))
 
     def _elements(self, elements: Sequence[Element]) -> Node:
-        """i64[N, E], in the order of the elements: categories, then tests for one of them, then tests of numbers."""
+        """The elements as numbers, i64[N, E]: the hash of a category, or 0 or 1 for a test. `elements` must be sorted, so that those of
+        one kind stand together."""
         blocks = []
         for kind, group in itertools.groupby(elements, key=lambda element: element[0]):
             columns, values = zip(*(element[1:] for element in group), strict=True)
@@ -157,8 +167,8 @@ class Categories:
 
 
 def _ratios(ctr: dict[str, Any], counts: Array, denominator: int) -> Array:
-    """f32[K + 1]: the statistic of every entry of a table counts[K, S], and of a combination without one (static_ctr_provider.cpp:
-    CalcCtrs; online_ctr.h: TModelCtr::Calc, in float32)."""
+    """The statistic of each entry of a table counts[K, S], and last that of any combination without an entry: f32[K + 1], computed in
+    float32 (static_ctr_provider.cpp: CalcCtrs; online_ctr.h: TModelCtr::Calc). Raises Refusal for an unknown kind of statistic."""
     target, unknown = ctr["target_border_idx"], 0
     match ctr["ctr_type"]:
         case "Borders":
@@ -182,12 +192,12 @@ def _ratios(ctr: dict[str, Any], counts: Array, denominator: int) -> Array:
 
 
 SEVERAL_TARGETS = re.compile(r"^Multi(?!Class|Quantile)|^SurvivalAft|UserDefinedMulti|^unknown")
-"""Losses of several targets, each of which has statistics of its own."""
+"""Losses with several targets. Each target has its own statistics."""
 
 
 def _require_told_apart(document: dict[str, Any], statistics: list[dict[str, Any]]) -> None:
-    """Raise Refusal where there can be several tables of one kind: CatBoost writes only one of them. (It names a table by its kind and
-    elements, but not by the target, or the borders of the target, that it was made with.)"""
+    """Raises Refusal if the model can have several tables of one kind and the same elements, because CatBoost writes only one of them.
+    It names a table by its kind and elements, but not by the target, or the borders of the target, that the table was made with."""
     options = document["model_info"].get("params", {})
     options = json.loads(options) if isinstance(options, str) else options
     categories = options.get("cat_feature_params")

@@ -1,8 +1,8 @@
-"""LightGBM: LGBMClassifier, LGBMRegressor, LGBMRanker, LGBMModel and Booster.
+"""Converters for LightGBM: LGBMClassifier, LGBMRegressor, LGBMRanker, LGBMModel and Booster.
 
-Trees are read from the model file's fields (`model_to_string`, which holds every double with 17 digits), not from `dump_model`,
-whose JSON clips infinite thresholds and is ten times slower. What a node decides follows LightGBM's include/LightGBM/tree.h
-(NumericalDecision, CategoricalDecision), what is done with the sums src/boosting/gbdt_prediction.cpp and src/objective/*.hpp.
+Trees are read from the text of the model file (`model_to_string`), which holds every double with 17 digits. The JSON of `dump_model`
+would clip infinite thresholds, and is ten times slower. Decisions of nodes follow LightGBM's include/LightGBM/tree.h
+(NumericalDecision, CategoricalDecision). Sums and links follow src/boosting/gbdt_prediction.cpp and src/objective/*.hpp.
 """
 
 from __future__ import annotations
@@ -38,41 +38,45 @@ from hbc.parser.registry import (
 from hbc.parser.sklearn.common import labels
 
 WINDOW = float(np.float32(1e-35))
-"""kZeroThreshold: every |x| up to it is 0 before any tree sees it (src/c_api.cpp, RowPairFunctionFromDenseMatric)."""
+"""LightGBM's kZeroThreshold. LightGBM replaces every x with |x| <= WINDOW by 0 before any tree sees it (src/c_api.cpp,
+RowPairFunctionFromDenseMatric)."""
 
-CATEGORICAL, DEFAULT_LEFT = 1, 2  # bits of decision_type; the two above them are the missing type
+# Bits of decision_type. The two bits above them hold the missing type: 0 (none), MISSING_ZERO or MISSING_NAN.
+CATEGORICAL, DEFAULT_LEFT = 1, 2
 MISSING_ZERO, MISSING_NAN = 1, 2
 
 ESTIMATORS = ("lightgbm.LGBMClassifier", "lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
 
 
 def read_file(path: Path) -> Any:
-    """The Booster in a text model (`Booster.save_model`)."""
+    """The lightgbm.Booster in a text file that `Booster.save_model` wrote. Raises ValueError if the file is cut off."""
     import lightgbm
 
     text = path.read_text()
     if text.startswith("tree\nversion=v4") and "\nend of trees\n" not in text:
-        # LightGBM would read on behind its end, in whatever memory is there.
+        # LightGBM would read past the end of the text, in memory that is not its own.
         raise ValueError("the file is cut off: it has no 'end of trees'")
     return lightgbm.Booster(model_file=path)
 
 
 @dataclass(frozen=True)
 class Model:
-    """The fields of a model file: those of the header, and for every field of a tree its text in all trees."""
+    """The text of a model file, by field."""
 
     header: dict[str, str]
+    """The value of each field of the header."""
     trees: dict[str, list[str]]
-    """By field; "" for a tree that lacks it."""
+    """For each field of a tree, its text in every tree, in order; "" for a tree that lacks the field."""
     known: dict[str, Array] = field(default_factory=dict)
-    """The fields that were read: every variant of a graph asks for them (500 trees of 255 leaves: 0.08 s each time)."""
+    """A cache of the fields that were parsed to arrays. Each variant of a graph (one for each input dtype) asks for them; parsing 500
+    trees of 255 leaves takes 0.08 s."""
 
     def numbers(self, field: str) -> Array:
-        """A field of all trees, f64, read-only."""
+        """One field of all trees, one after the other, as a read-only f64 array."""
         return self._all(field, _floats)
 
     def integers(self, field: str) -> Array:
-        """A field of all trees, i64, read-only."""
+        """One field of all trees, one after the other, as a read-only i64 array."""
         return self._all(field, _integers)
 
     def _all(self, field: str, read: Callable[[str], Array]) -> Array:
@@ -118,7 +122,7 @@ def read_model(booster: Any) -> Model:
 
 
 def read_text(text: str) -> Model:
-    """The fields of a model file (GBDT::SaveModelToString): `key=value` lines, in blocks that start with `Tree=`."""
+    """The fields of a model file: lines `key=value`, with one block for each tree that starts at `Tree=` (GBDT::SaveModelToString)."""
     header: dict[str, str] = {}
     trees: dict[str, list[str]] = {field: [] for field in FIELDS}
     block: dict[str, str] = header
@@ -137,16 +141,18 @@ def read_text(text: str) -> Model:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the nodes of all trees stand in one numbering: tree by tree, its inner nodes first, then its leaves."""
+    """Numbers the nodes of all trees from 0 on, tree after tree. Within a tree the inner nodes come first, then the leaves."""
 
     leaf_counts: Array
+    """The number of leaves of each tree, i64[T]."""
     roots: Array
+    """The number of each tree's root, i64[T]."""
     inner_tree: Array
-    """The tree of every inner node, i64[I]."""
+    """The tree of each inner node, i64[I]."""
     inner: Array
-    """The number of every inner node, i64[I]."""
+    """The number of each inner node, i64[I]."""
     leaves: Array
-    """The number of every leaf, i64[L]."""
+    """The number of each leaf, i64[L]."""
 
     @staticmethod
     def of(leaf_counts: Array) -> Layout:
@@ -163,37 +169,38 @@ class Layout:
         )
 
     def child(self, child: Array) -> Array:
-        """The number of a child as LightGBM stores it: an inner node of its tree, or ~leaf."""
+        """The numbers of children, i64[I]. `child` holds them as LightGBM stores them: the inner node's position in its tree, or ~leaf."""
         in_tree: Array = np.where(child >= 0, child, self.leaf_counts[self.inner_tree] - 1 + ~child)
         return np.asarray(self.roots[self.inner_tree] + in_tree)
 
     def nodes(self, inner: Array, leaves: Any, dtype: Any) -> Array:
-        """One array of all nodes, from the values of the inner nodes and those of the leaves."""
+        """One array over all nodes, from the values of the inner nodes and the values of the leaves."""
         array = np.empty(len(self.inner) + len(self.leaves), dtype)
         array[self.inner], array[self.leaves] = inner, leaves
         return array
 
 
 def _position_in_group(counts: Array) -> Array:
-    """0..counts[0]-1, 0..counts[1]-1, …"""
+    """0, 1, …, counts[0] - 1, then 0, 1, …, counts[1] - 1, and so on, as one array."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
-    """The trees of a model, and the matrix they read: x, and behind it what some nodes see instead of a column."""
+    """The trees of a model, and the matrix that they read: x, and behind it two kinds of columns that some nodes read instead of one
+    of x: copies with NaN for zero, and tests for sets of categories. Thresholds have the dtype of x (float32 or float64)."""
     layout = Layout.of(model.integers("num_leaves"))
     feature, threshold = model.integers("split_feature"), model.numbers("threshold")
     decision = model.integers("decision_type").astype(np.uint8)
     missing, default_left = (decision >> 2) & 3, (decision & DEFAULT_LEFT) > 0
     categorical = (decision & CATEGORICAL) > 0
-    # All of the window is 0: a threshold inside it cuts at the window's edge.
+    # LightGBM sees 0 for every x in the window, so a threshold inside the window moves to its edge: the upper one if 0 goes left.
     zero_left = threshold >= 0
     inside = (threshold >= -WINDOW) & (threshold < WINDOW)
     threshold = np.where(inside, np.where(zero_left, WINDOW, np.nextafter(-WINDOW, -np.inf)), threshold)
     missing_left = np.where(missing == 0, zero_left, default_left)
 
-    # Where zero counts as missing and goes to the other side than x <= threshold sends it, the node reads a copy
-    # of its column with NaN for zero.
+    # If zero counts as missing, it goes to the default side. If x <= threshold would send it to the other side, the node reads a
+    # copy of its column that has NaN for zero.
     unnatural = (missing == MISSING_ZERO) & (zero_left != default_left) & ~categorical
     copied = np.unique(feature[unnatural])
     if len(copied):
@@ -226,7 +233,8 @@ def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
 
 
 def category_sets(model: Model) -> Iterator[Array]:
-    """The set of every categorical node, in the order of nodes: a bit a category, in words of 32 (Common::FindInBitset)."""
+    """Yields the set of categories of each categorical node, i64[…], in the order of nodes. The file has one bit for each category,
+    in words of 32 bits (Common::FindInBitset)."""
     for decisions, numbers, bounds, words in zip(
         *(model.trees[name] for name in ("decision_type", "threshold", "cat_boundaries", "cat_threshold")), strict=True
     ):
@@ -239,8 +247,8 @@ def category_sets(model: Model) -> Iterator[Array]:
 
 
 def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> Node:
-    """The sums f64[N, K] of trees with linear leaves (linear_tree=True, Tree::Predict): a leaf gives const + Σ coeff · x over its
-    features, or its plain value if one of them is NaN. `reached` is what the trees read, x what the leaves do."""
+    """The sums f64[N, K] of trees with linear leaves (linear_tree=True, Tree::Predict). A leaf gives const + Σ coeff · x over its
+    features, or its plain value if one of these features is NaN. The nodes read `reached`, the leaves read x."""
     const, owners, features, coefficients = trees.values[:, 0].copy(), [], [], []
     first = 0
     for linear, consts, counts, indices, coeffs, size in zip(
@@ -254,7 +262,8 @@ def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> 
             features.append(_integers(indices))
             coefficients.append(_floats(coeffs))
         first += size
-    # A table a leaf, padded with a column of zeros behind x.
+    # A row for each leaf: its features and their coefficients. Shorter rows are filled up with the number of a column of zeros,
+    # which is put behind x below.
     owner = np.concatenate(owners)
     counts = np.bincount(owner, minlength=len(const))
     width = max(int(counts.max()), 1)
@@ -277,13 +286,14 @@ def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> 
 
 
 def zero_as_missing(x: Node) -> Node:
-    """x, NaN where it is in the window around zero."""
+    """x with NaN in place of every |x| <= WINDOW."""
     zero = t.less_equal(t.absolute(x), t.constant(WINDOW, x.type.dtype))
     return t.where(zero, t.constant(np.nan, x.type.dtype), x)
 
 
 def link(objective: str, raw: Node) -> Node:
-    """ObjectiveFunction::ConvertOutput: what `predict` makes of the sums; the sums themselves for a custom objective ("")."""
+    """The output of `predict`, f64[N, K], computed from the sums of leaves `raw`, f64[N, K] (ObjectiveFunction::ConvertOutput). For a
+    custom objective ("") these are the sums. Raises Refusal for an unknown objective."""
     name, *options = objective.split() or [""]
     settings = {key: value for key, _, value in (option.partition(":") for option in options)}
     if name in ("binary", "multiclassova"):
@@ -306,31 +316,37 @@ def link(objective: str, raw: Node) -> Node:
 
 @dataclass(frozen=True)
 class Scores:
-    """raw[N, K]: the sums of leaves; output[N, K]: what Booster.predict returns; leaves i32[N, T]."""
+    """The three outputs of a booster."""
 
     raw: Node
+    """The sums of leaves, f64[N, K]."""
     output: Node
+    """The result of Booster.predict, f64[N, K]."""
     leaves: Node
+    """The leaf that each row reaches in each tree, i32[N, T]."""
 
     @property
     def options(self) -> dict[str, Node]:
-        """What `predict` returns with raw_score=True, and with pred_leaf=True."""
+        """Two methods that LightGBM has as options of `predict`: `raw_score` (raw_score=True) and `apply` (pred_leaf=True)."""
         return {"raw_score": flat(self.raw), "apply": self.leaves}
 
 
 def as_read(x: Node) -> Node:
-    """x as LightGBM takes an array: floats as they are, anything else as float32 (basic.py, _np2d_to_np1d)."""
+    """x in the dtype that LightGBM reads from an array: floats stay, anything else becomes float32 (basic.py, _np2d_to_np1d)."""
     return x if x.type.is_float else t.cast(x, "f32")
 
 
 def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
-    """The same trees, with the leaves reached (`pred_leaf`) instead of their sums."""
+    """The same trees, with output i64[N, T]: the leaf that each row reaches in each tree (`pred_leaf`)."""
     return replace(trees, output="leaf")
 
 
 def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
-    """The string categories of the columns that were categorical in the training frame. LightGBM keeps them in the order of the
-    columns, but not which columns those were: they are the ones it made category splits for, or those that hold strings now."""
+    """column → its categories, an array of strings, for the columns that were categorical in the training frame.
+
+    LightGBM keeps the categories in the order of the columns, but does not keep which columns they belong to. They are taken to be the
+    columns of x that hold strings, or else the columns for which the file lists category splits. Raises Refusal if the counts differ.
+    """
     stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
     texts = [categories for categories in stored if categories is not None]
     if not texts:
@@ -349,8 +365,8 @@ def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
 
 
 def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
-    """x as LightGBM reads it (basic.py): an array keeps its floats, and integers become float32 (_np2d_to_np1d); in a frame they
-    become float64 (_data_from_pandas), and categories their codes."""
+    """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
+    integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
     integers_of_frames_are_f64()
     read_by("lightgbm", x)
     x = as_frame(x)
@@ -361,6 +377,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 
 
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
+    """The outputs of a Booster. `owner` is the class that error messages name; it rejects inputs of fewer than `min_rows` rows."""
     model = read_once(read_model, booster)
     sparse_matrices_must_be_floats()
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
@@ -371,13 +388,13 @@ def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
 
 
 def flat(scores: Node) -> Node:
-    """One column as a vector: the shape of everything LightGBM returns for one output."""
+    """scores[N, K], or scores[N] if K = 1, as LightGBM returns a single output."""
     return t.reshape(scores, N) if scores.type.columns == 1 else scores
 
 
 @describes("lightgbm.Booster")
 def _booster_columns(m: Any) -> Described:
-    # LightGBM takes the columns of a frame in their order, whatever their names.
+    # LightGBM reads the columns of a frame by position and ignores their names.
     return m.num_feature(), None
 
 
@@ -414,7 +431,7 @@ def lgbm_classifier(m: Any, x: Node | Frame) -> Result:
     result = _scores(m, x)
     outputs = {**({"decision_function": flat(result.raw)} if hasattr(m, "decision_function") else {}), **result.options}
     if callable(m.objective_):
-        # Without a link there are neither probabilities nor labels: LightGBM returns the sums for both.
+        # For a custom objective LightGBM knows no link, so both methods return the sums of leaves.
         return {"predict": flat(result.output), "predict_proba": flat(result.output), **outputs}
     proba = result.output
     if proba.type.columns == 1:

@@ -1,4 +1,4 @@
-"""Universal Binary JSON (draft 12), as XGBoost writes its models: floats keep their bits, and arrays of one type come as numpy arrays."""
+"""Reads Universal Binary JSON (draft 12), the format in which XGBoost writes its models. Floats keep their bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ CONSTANTS = {"T": True, "F": False, "Z": None}
 
 
 def loads(data: bytes | bytearray) -> Any:
-    """The document in `data`. Raises ValueError where it is not UBJSON."""
+    """The document in `data`, as dicts, lists, str, int, float, bool and None. An array with one type for all its elements becomes a
+    numpy array of that type, in the machine's byte order. Raises ValueError if `data` is not UBJSON, or ends too early."""
     try:
         return _Reader(bytes(data)).value()
     except (IndexError, struct.error) as error:
@@ -21,6 +22,8 @@ def loads(data: bytes | bytearray) -> Any:
 
 
 class _Reader:
+    """A position in the bytes of a document. Each method reads the next thing there and moves the position behind it."""
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
@@ -56,7 +59,7 @@ class _Reader:
         return self.data[self.at - length : self.at].decode()
 
     def ahead(self, marker: str) -> bool:
-        """Whether `marker` comes next; if so it is passed."""
+        """Whether `marker` is the next byte. If it is, it is skipped."""
         found = self.data[self.at] == ord(marker)
         self.at += found
         return found

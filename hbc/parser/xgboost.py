@@ -1,8 +1,8 @@
-"""XGBoost 2 and 3: XGBClassifier, XGBRegressor, XGBRanker, the random forests, and Booster.
+"""Converters for XGBoost 2 and 3: XGBClassifier, XGBRegressor, XGBRanker, the random forests, and Booster.
 
-Models are read from `save_raw("ubj")`, whose floats keep their bits. What a node decides follows XGBoost's
-src/predictor/predict_fn.h, what is done with the sums src/objective/*, and what the classes return python-package/xgboost/sklearn.py.
-All of XGBoost computes in float32: every input is cast to it first.
+Models are read from `save_raw("ubj")`, whose floats keep their bits. Decisions of nodes follow XGBoost's src/predictor/predict_fn.h,
+links follow src/objective/*, and the outputs of the scikit-learn classes follow python-package/xgboost/sklearn.py.
+XGBoost computes in float32 throughout: every input is cast to it first. A margin is XGBoost's word for the sum of leaves and base score.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ MULTICLASS = ("multi:softmax", "multi:softprob")
 
 
 def read_file(path: Path) -> Any:
-    """The Booster in a JSON or UBJSON model (`save_model` of a Booster or of a scikit-learn class)."""
+    """The xgboost.Booster in a JSON or UBJSON file, written by `save_model` of a Booster or of a scikit-learn class. Raises ValueError
+    for a file that would crash the installed XGBoost."""
     import xgboost
 
     _require_vector_leaves(path.read_bytes(), tuple(map(int, xgboost.__version__.split(".")[:2])))
@@ -66,7 +67,8 @@ def read_file(path: Path) -> Any:
 
 
 def _require_vector_leaves(data: bytes, installed: tuple[int, ...]) -> None:
-    """XGBoost 3.1 and later keep vector leaves in a field of their own, and crash where an older version wrote the model without."""
+    """Raises ValueError if the installed XGBoost would crash on this file. XGBoost 3.1 and later keep vector leaves in a field of their
+    own (leaf_weights), and crash on a model with vector leaves that an older version wrote without this field."""
     size = re.search(rb'size_leaf_vector(?:"\s*:\s*"|SL.{8})(\d+)', data, re.DOTALL)
     if installed >= (3, 1) and size is not None and int(size[1]) > 1 and b"leaf_weights" not in data:
         raise ValueError("it has trees with vector leaves from before XGBoost 3.1, which the installed version cannot read")
@@ -74,7 +76,7 @@ def _require_vector_leaves(data: bytes, installed: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True)
 class Learner:
-    """The document of a model: its booster, the name of its objective, and the margin of a row without trees."""
+    """Gives access to the parts of a model's document (the `learner` in XGBoost's UBJSON)."""
 
     document: dict[str, Any]
 
@@ -93,19 +95,20 @@ class Learner:
 
     @property
     def model(self) -> dict[str, Any]:
-        """The part with the trees, or with the weights of gblinear."""
+        """The part of the document that holds the trees, or the weights of gblinear."""
         booster = self.document["gradient_booster"]
         return dict(booster["gbtree"]["model"] if self.booster == "dart" else booster["model"])
 
     @property
     def categories(self) -> dict[int, Array]:
-        """The string categories of the columns of the training frame, which XGBoost 3.1 and later keep."""
+        """column → its categories, an array of strings, as in the training frame. XGBoost 3.1 and later keep them; for older models the
+        dict is empty. Raises Refusal for a category that is not ASCII."""
         result = {}
         for column, stored in enumerate(self.model.get("cats", {}).get("enc", ())):
             if "offsets" not in stored:
                 string_categories(stored["values"].tolist())
             elif len(stored["values"]):
-                # A letter beyond ASCII has several bytes, of which XGBoost 3.2 counts one: its own table of categories is wrong then.
+                # A letter outside ASCII has several bytes, but XGBoost 3.2 counts one: its own table of categories is then wrong.
                 if (stored["values"] < 0).any():
                     raise Refusal("a category is not ASCII, and XGBoost does not keep such categories whole.", "Rename them.")
                 text, ends = stored["values"].astype(np.uint8).tobytes().decode(), stored["offsets"].tolist()
@@ -118,12 +121,13 @@ class Learner:
 
     @property
     def base(self) -> Array:
-        """The margin that base_score stands for, f32[K] (ObjFunction::ProbToMargin); XGBoost 3.1 has one for every output."""
+        """The margin of a row before any tree, f32[K]: base_score through the inverse of the link (ObjFunction::ProbToMargin). XGBoost
+        3.1 has a base_score for each output."""
         score = np.atleast_1d(json.loads(self.document["learner_model_param"]["base_score"])).astype(np.float32)
         one = np.float32(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.objective in LOGIT:
-                inside = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))  # 0 and 1 where all labels are
+                inside = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))  # base_score is 0 or 1 if all labels are
                 score = -np.log(one / inside - one)
             elif self.objective in LOG:
                 score = np.log(score)
@@ -136,13 +140,11 @@ def read_model(m: Any) -> Learner:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a booster computes of a float32 x: margins f32[N, K], and leaves f32[N, T] where there are trees.
-
-    rounds: how many of its rounds count; None for all.
-    """
+    """Builds the outputs of a booster from a float32 x: margins f32[N, K] and, if it has trees, leaves f32[N, T]."""
 
     learner: Learner
     rounds: int | None = None
+    """How many rounds of trees count, from the first; None: all."""
 
     @cached_property
     def _trees(self) -> tuple[TreeEnsemble, PlaneTable]:
@@ -164,13 +166,16 @@ class Machine:
 
 
 def _linear(learner: Learner, x: Node) -> Node:
-    """GBLinear::Pred: a missing value adds nothing, and every output starts from the first one's base score."""
+    """The margins of gblinear, f32[N, K] (GBLinear::Pred). A missing value adds nothing. Every output starts from the base score of the
+    first output, as in XGBoost."""
     weights = learner.model["weights"].reshape(-1, learner.n_outputs)
     present = t.where(t.isnan(x), 0.0, x)
     return Linear(weights[:-1], weights[-1] + learner.base[0])(present)
 
 
 def _ensemble(learner: Learner, rounds: int | None) -> tuple[TreeEnsemble, PlaneTable]:
+    """The trees of the first `rounds` rounds, and the tests for sets of categories that they read as columns behind x. Raises Refusal
+    if there are no trees."""
     booster = learner.document["gradient_booster"]
     model = learner.model
     documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
@@ -188,7 +193,7 @@ def _ensemble(learner: Learner, rounds: int | None) -> tuple[TreeEnsemble, Plane
 
 
 def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
-    """The number of trees in the first rounds."""
+    """The number of trees in the first `rounds` rounds."""
     ends = model.get("iteration_indptr")
     if ends is not None:
         return int(ends[min(rounds, len(ends) - 1)])
@@ -197,15 +202,18 @@ def _end(model: dict[str, Any], rounds: int, n_outputs: int) -> int:
 
 
 def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: PlaneTable) -> Tree:
+    """One tree, its leaf values multiplied by `weight`. Its tests for sets of categories are added to `planes`."""
     left, right = document["left_children"], document["right_children"]
     leaf = left < 0
-    if np.any(right[~leaf] != left[~leaf] + 1):  # all that XGBoost grows; it takes left + 1 whatever the document says
+    # XGBoost grows children side by side. Its prediction goes to left + 1, whatever the document gives as the right child.
+    if np.any(right[~leaf] != left[~leaf] + 1):
         raise Refusal("a node has children that are not side by side.")
     condition = document["split_conditions"]
     feature = document["split_indices"].astype(np.int64)
     default_left = document["default_left"].astype(bool)
     categorical = document["split_type"].astype(bool) & ~leaf
-    # x < c is x <= the float before c; nothing is below -inf. A set has no threshold: until 3.0 NaN stands there.
+    # x < c equals x <= (the largest float32 below c), except for c = -inf and c = NaN. A node that tests a set has no threshold:
+    # up to XGBoost 3.0 its condition is NaN.
     cuts = condition[~leaf & ~categorical]
     if np.any(np.isneginf(cuts) | np.isnan(cuts)):
         raise Refusal("a node tests x < -inf or x < NaN.")
@@ -224,7 +232,8 @@ def _tree(document: dict[str, Any], weight: np.float32, n_outputs: int, planes: 
 
 
 def _leaf_values(document: dict[str, Any], leaf: Array, n_outputs: int) -> Array:
-    """f32[M, V]: a leaf's value stands where an inner node has its threshold; vectors stand apart."""
+    """The values of the leaves, f32[M, V]; rows of inner nodes mean nothing. XGBoost keeps the single value of a leaf in the field where
+    an inner node has its threshold, and vectors in a field of their own."""
     if int(document["tree_param"]["size_leaf_vector"]) <= 1:
         return np.asarray(document["split_conditions"])[:, None]
     if "leaf_weights" in document:  # from 3.1 on, a leaf's right child is the number of its vector
@@ -234,7 +243,7 @@ def _leaf_values(document: dict[str, Any], leaf: Array, n_outputs: int) -> Array
 
 
 def _reachable(tree: Tree) -> Tree:
-    """The tree without the nodes that pruning has cut off."""
+    """The tree without the nodes that XGBoost's pruning has cut off."""
     kept = np.zeros(len(tree.feature), bool)
     front = np.array([0])
     while len(front):
@@ -250,7 +259,8 @@ def _reachable(tree: Tree) -> Tree:
 
 
 def link(objective: str, margin: Node) -> Node:
-    """ObjFunction::PredTransform: f32[N, K] of margins to what `predict` returns, f32[N, K], or [N] for the class of multi:softmax."""
+    """The output of `predict`, computed from the margins f32[N, K] (ObjFunction::PredTransform): f32[N, K], or f32[N] with the number of
+    the class for multi:softmax. Raises Refusal for an unknown objective."""
     if objective in IDENTITY:
         return margin
     if objective in LOGIT:
@@ -267,12 +277,14 @@ def link(objective: str, margin: Node) -> Node:
 
 
 def flat(value: Node) -> Node:
-    """One column as a vector: the shape of everything XGBoost returns for one output."""
+    """value[N, K], or value[N] if K = 1, as XGBoost returns a single output."""
     return t.reshape(value, "N") if value.type.shape[1:] == (1,) else value
 
 
 def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_rows: int = 0) -> Node:
-    """x as a float32: what does not fit into it becomes infinite, which a DMatrix rejects and inplace_predict accepts."""
+    """x as a float32 matrix, with the input checks of XGBoost. A float64 that is too large for float32 becomes infinite; a DMatrix
+    rejects infinite values (`allow_inf=False`), inplace_predict accepts them. Where the source hands over a sparse matrix, 0 becomes
+    NaN: the values that such a matrix leaves out are missing to XGBoost."""
     owner = public_name(type(m))
     categories = learner.categories
     absent_values_are_missing()
@@ -286,17 +298,18 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
 
 
 def as_read(x: Node) -> Node:
-    """x as XGBoost takes an array."""
+    """x in the dtype that XGBoost reads from an array: float32."""
     return t.cast(x, "f32")
 
 
 LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
-"""The largest double that rounds to a finite float32."""
+"""The largest float64 that rounds to a finite float32."""
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """One of the scikit-learn classes over x: with its `missing`, and the best iteration of early stopping."""
+    """Builds the outputs of one of XGBoost's scikit-learn classes from x. Unlike a Booster, these classes have a value for missing ones
+    (`missing`), and use only the rounds up to the best iteration after early stopping."""
 
     model: Any
     x: Node | Frame
@@ -311,7 +324,8 @@ class Estimator:
         return Machine(read_once(read_model, booster), rounds)
 
     def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
-        """What the trees see. A DMatrix (not `in_place`) rejects infinite values, unless they are the missing ones."""
+        """The float32 matrix that the trees read, with NaN in place of `missing`. `in_place`: the method calls inplace_predict, which
+        accepts infinite values. Otherwise it makes a DMatrix, which rejects them unless `missing` is infinite itself."""
         missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
         learner = self.machine.learner
         if learner.categories and not np.isnan(missing):
@@ -324,11 +338,11 @@ class Estimator:
         return self.machine.margin(self.read(in_place=self.machine.has_trees, min_rows=min_rows))
 
     def output(self) -> Node:
-        """What the class's own `predict` starts from, and a regressor's returns."""
+        """The margins through the link, f32[N, K] or f32[N]. A regressor's `predict` returns them, a classifier makes labels from them."""
         return flat(link(self.machine.learner.objective, self.margin()))
 
     def others(self) -> dict[str, Node]:
-        """What `predict` returns with output_margin=True; and `apply`."""
+        """Two more methods: `raw_score` (`predict` with output_margin=True) and, if there are trees, `apply`."""
         leaves = {"apply": flat(self.machine.leaves(self.read(in_place=False)))} if self.machine.has_trees else {}
         return {"raw_score": flat(self.margin()), **leaves}
 
@@ -340,7 +354,7 @@ def _booster_columns(m: Any) -> Described:
 
 @converts("xgboost.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
-    """`predict` of a DMatrix made of X: all rounds; also with output_margin=True, and with pred_leaf=True."""
+    """`predict` of a DMatrix made from X, with all rounds: also with output_margin=True (`raw_score`) and pred_leaf=True (`apply`)."""
     machine = Machine(read_once(read_model, m))
     x = _checked(m, machine.learner, x, allow_inf=False)
     margin = machine.margin(x)
@@ -361,14 +375,14 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     columns = output.type.columns if len(output.type.shape) == 2 else 1
     if columns > 1 and n_classes != 2:
         predicted = t.argmax(output, 1)
-    elif columns > 1:  # of several labels, each 0 or 1
+    elif columns > 1:  # multilabel: each output is 0 or 1
         predicted = t.cast(t.less(0.5, output), "f64")
     elif m.objective == "multi:softmax":
         predicted = t.cast(output, "i32")
     else:
         predicted = t.cast(t.less(0.5, output), "i64")
     if m.objective == "multi:softmax":
-        proba = Softmax()(estimator.margin(min_rows=1))  # scipy's softmax fails without rows
+        proba = Softmax()(estimator.margin(min_rows=1))  # XGBoost calls scipy's softmax here, which fails for zero rows
     elif columns > 1 and (n_classes == columns or n_classes == 2):
         proba = output
     elif columns == 1:
