@@ -1,4 +1,4 @@
-"""Converters of scikit-learn's estimators, one file a family; importing this package registers them all."""
+"""Converters for scikit-learn's estimators, one file for each family. Importing this package registers all of them."""
 
 import importlib
 import pkgutil

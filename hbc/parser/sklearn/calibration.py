@@ -1,4 +1,4 @@
-"""Classifiers that look at another one's scores in their own way: calibration, decision thresholds, self-training."""
+"""Converters for classifiers that wrap another classifier: calibrated probabilities, chosen decision thresholds, self-training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _calibrated_estimators(m: Any) -> Sequence[Any]:
 
 @converts(CALIBRATED, frame=True)
 def calibrated_classifier(m: Any, x: Node | Frame) -> Result:
-    """The mean of the calibrated probabilities, in float64."""
+    """`predict_proba` is the mean of the calibrated probabilities, f64[N, K]; `predict` takes the class of the largest mean."""
     members = convert_members(_calibrated_estimators(m), x, "calibrated_classifiers_")
     probas = []
     for k, (calibrated, outputs) in enumerate(zip(m.calibrated_classifiers_, members, strict=True)):
@@ -55,11 +55,12 @@ def calibrated_classifier(m: Any, x: Node | Frame) -> Result:
 
 
 def _one_by_one(calibrated: Any, scores: Node, x: Node | Frame, place: str) -> Node:
-    """A calibrator a class, of classes that the estimator knows; normalized. Of two classes the second's only."""
+    """Probabilities f64[N, K] from one calibrator for each class that the estimator knows; other classes get 0, and rows are then
+    normalized. For two classes there is one calibrator, that of the second class, and the first class gets 1 - p."""
     classes = calibrated.classes
     positions = np.searchsorted(classes, calibrated.estimator.classes_)
     shares: dict[int, Node] = {}
-    # The shortest decides, as the source zips: an estimator of two out of several classes has one column.
+    # zip stops at the shortest, as in the source: an estimator that knows two of more classes has one column of scores.
     for k, (position, calibrator) in enumerate(zip(positions[: scores.type.columns], calibrated.calibrators, strict=False)):
         score = t.reshape(t.take(scores, np.array([k]), axis=1), N)
         shares[int(position) + (len(classes) == 2)] = as_columns(
@@ -72,11 +73,11 @@ def _one_by_one(calibrated: Any, scores: Node, x: Node | Frame, place: str) -> N
 
 
 def _calibrated(calibrated: Any, calibrator: Any, score: Node, place: str) -> Node:
-    """The calibrator's prediction, in float64."""
+    """The prediction of an isotonic or sigmoid calibrator for score[N], f64[N]."""
     if calibrated.method == "isotonic":
         (outputs,) = children([(calibrator, score, place)])
         return t.cast(outputs["predict"][0], "f64")
-    # a_ and b_ are numpy's numbers, which widen float32 scores; -(a·s + b) goes into expit.
+    # a_ and b_ are numpy scalars, so they widen float32 scores. The source computes expit(-(a·s + b)).
     score = t.cast(
         score, float_type(NUMPY_DTYPES[score.type.dtype], np.asarray(calibrator.a_).dtype, np.asarray(calibrator.b_).dtype)
     )
@@ -84,7 +85,7 @@ def _calibrated(calibrated: Any, calibrator: Any, score: Node, place: str) -> No
 
 
 def _tempered(calibrated: Any, scores: Node, method: str) -> Node:
-    """softmax(beta_ · logits): of one column of decisions (-x, x), of several columns what `_as_logits` says."""
+    """softmax(beta_ · logits), f[N, K]. The logits of one column x of decisions are (-x, x). For several columns see `_as_logits`."""
     if scores.type.columns == 1 and method == "predict_proba":
         scores = t.concat([t.sub(1.0, scores), scores])
     scores = as_float(checked(calibrated.calibrators[0], scores))
@@ -100,9 +101,11 @@ def _tempered(calibrated: Any, scores: Node, method: str) -> Node:
 
 
 def _as_logits(scores: Node, certain: bool) -> Node:
-    """ln(p + 1e-12) where all numbers of a batch are in 0 … 1 and every row adds up to 1, whatever method they come from; else the
-    numbers themselves (_convert_to_logits). A row does not depend on the others here: a batch where they differ is rejected.
-    `certain`: they are probabilities."""
+    """The logits of scores[N, K]: ln(p + 1e-12) if the source takes the scores for probabilities, otherwise the scores themselves.
+
+    The source looks at the numbers of the whole batch, whatever method they come from: if all are in 0 … 1 and every row adds up to 1,
+    they are probabilities (_convert_to_logits). In hbc a row does not depend on other rows, so a batch in which this holds for some rows
+    only is rejected. `certain`: it is known that they are probabilities."""
     logarithms = t.log(t.add(scores, 1e-12))
     if certain:
         return logarithms
@@ -116,7 +119,7 @@ def _as_logits(scores: Node, certain: bool) -> Node:
 
 
 NORMALIZED = {"DecisionTree", "ExtraTree", "ExtraTrees", "RandomForest", "KNeighbors", "MLP", "GaussianProcess", "XGB", "XGBRF"}
-"""Classifiers (without the end of their names) whose probabilities of several classes add up to 1 in every row."""
+"""Classifiers whose probabilities of several classes add up to 1 in every row; names without their ending "Classifier"."""
 
 
 def _adds_up_to_one(estimator: Any) -> bool:
@@ -134,7 +137,7 @@ def _thresholded_estimator(m: Any) -> Sequence[Any]:
 
 @converts(*THRESHOLDS, frame=True)
 def threshold_classifier(m: Any, x: Node | Frame) -> Result:
-    """The positive class where its score ≥ threshold; the other methods are the estimator's own."""
+    """`predict` gives the positive class if its score ≥ threshold, else the other one. The other methods are those of the estimator."""
     (estimator,) = _thresholded_estimator(m)
     (outputs,) = convert_members([estimator], x, "estimator")
     tuned = hasattr(m, "_curve_scorer")
@@ -149,7 +152,7 @@ def threshold_classifier(m: Any, x: Node | Frame) -> Result:
     threshold = m.best_threshold_ if tuned else m.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0
-    if isinstance(threshold, np.generic):  # a Python number follows the score's dtype, numpy's may widen it
+    if isinstance(threshold, np.generic):  # a numpy scalar may widen the score in the comparison; a Python number does not
         score = t.cast(score, float_type(NUMPY_DTYPES[score.type.dtype], threshold.dtype))
     chosen = t.where(t.less_equal(float(threshold), score), t.constant(positive), t.constant(1 - positive))
     return {**_except_predict(m, outputs), "predict": (labels(classes, chosen),)}
@@ -165,7 +168,7 @@ def _except_predict(m: Any, outputs: Outputs) -> Outputs:
 
 @converts(SELF_TRAINING)
 def self_training_classifier(m: Any, x: Node) -> Result:
-    """The estimator that was fitted last; the input's NaN and ±inf are its own affair."""
+    """The methods of the last fitted estimator. This class accepts NaN and ±inf itself; that estimator may reject them."""
     x = checked(m, x, allow_nan=True, allow_inf=True)
     (outputs,) = children([(m.estimator_, x, "estimator_")])
     passed = ("predict", "predict_proba", "predict_log_proba", "decision_function")

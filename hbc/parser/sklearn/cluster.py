@@ -1,4 +1,4 @@
-"""sklearn.cluster: what assigns new rows to clusters that were found."""
+"""Converters for the classes of sklearn.cluster that assign new rows to clusters: `predict`, and `transform` to distances."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from hbc.parser.sklearn.kernels import dense
 
 
 def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:
-    """i64[N]: pairwise_distances_argmin, by x² - 2xy + y² in float64; the first of equally near ones."""
+    """The number of the nearest centre, i64[N], and the first of equally near ones, as pairwise_distances_argmin finds it: by
+    x² - 2xy + y² in float64. `norms`: the y², if the source has them ready."""
     squares = squared_expanded(x, centres, norms)
     return t.argmax(t.neg(t.where(t.less(0.0, squares), squares, 0.0)), 1)
 
 
 def _own_dtype(m: Any, x: Node, centres: Array) -> Node:
-    """x, rejected where its dtype is not that of the centres: Lloyd's kernel takes one for both."""
+    """x in the dtype of the centres. An x of another float dtype is rejected at every call, because the source's `predict` (Lloyd's
+    kernel) takes one dtype for both."""
     if NUMPY_DTYPES[x.type.dtype] == centres.dtype:
         return x
     x = rejected(m, x, f"its centres are {centres.dtype}, and the source's predict takes no other dtype: use astype")
@@ -31,7 +33,7 @@ def _own_dtype(m: Any, x: Node, centres: Array) -> Node:
 
 
 def _scores(x: Node, centres: Array) -> Node:
-    """2 x·c - c², the largest for the nearest centre; in the dtype of rows and centres."""
+    """2 x·c - c² for every row x and centre c, [N, K], in their dtype. The nearest centre has the largest score."""
     norms = np.einsum("ij,ij->i", centres, centres)
     dtype = NUMPY_DTYPES[x.type.dtype]
     return t.sub(t.matmul(x, (2 * centres.T).astype(dtype)), norms.astype(dtype)[None])
@@ -50,7 +52,7 @@ def k_means(m: Any, x: Node) -> Result:
 
 @converts("sklearn.cluster.BisectingKMeans")
 def bisecting_k_means(m: Any, x: Node) -> Result:
-    """Down a tree of pairs of centres, to the nearer one, the left of equally near ones."""
+    """`predict` goes down a tree of pairs of centres, each time to the nearer one, and to the left one if both are as near."""
     centres = np.asarray(m.cluster_centers_)
     x = as_float(checked(m, x))
     inner: list[Any] = []
@@ -86,7 +88,7 @@ def mean_shift(m: Any, x: Node) -> Result:
 
 @converts("sklearn.cluster.AffinityPropagation")
 def affinity_propagation(m: Any, x: Node) -> Result:
-    """The nearest exemplar; -1 where the fit did not converge and there are none."""
+    """`predict` gives the number of the nearest exemplar, or -1 for all rows if the fit did not converge and found none."""
     if not hasattr(m, "cluster_centers_"):
         raise Refusal("its affinity is precomputed: it has no predict.", "Fit it with affinity='euclidean'.")
     x, centres = checked(m, x), dense(m.cluster_centers_)
@@ -97,7 +99,7 @@ def affinity_propagation(m: Any, x: Node) -> Result:
 
 @converts("sklearn.cluster.Birch")
 def birch(m: Any, x: Node) -> Result:
-    """The label of the nearest subcluster's centre."""
+    """`predict` gives the label of the nearest subcluster centre, `transform` the distances to all of them."""
     computed_in_own_dtype(x, ANY_INTEGER)
     x = checked(m, x)
     centres = np.asarray(m.subcluster_centers_)
@@ -110,7 +112,7 @@ def birch(m: Any, x: Node) -> Result:
 
 @converts("sklearn.cluster.FeatureAgglomeration")
 def feature_agglomeration(m: Any, x: Node) -> Result:
-    """y[N, c] = the mean (or another pooling function) of the features of cluster c."""
+    """y[n, c] = the mean (or another pooling function) of row n over the features of cluster c."""
     x = checked(m, x)
     members = np.asarray(m.labels_)
     if m.pooling_func is np.mean:

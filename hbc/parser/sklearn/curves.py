@@ -1,4 +1,4 @@
-"""PowerTransformer, QuantileTransformer, SplineTransformer and IsotonicRegression: curves of one variable, a column each."""
+"""Converters for PowerTransformer, QuantileTransformer, SplineTransformer and IsotonicRegression: a curve for each column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 
 def _rejected_where(m: Any, condition: Node, x: Node, *, allow_nan: bool = False) -> Node:
-    """x, where the source raises for values of which the condition holds."""
+    """x. A call is rejected if `condition` holds for any value, as the source raises an error there."""
     mark = t.where(condition, np.inf, x)
     return t.where(condition, x, checked(m, mark, allow_nan=allow_nan))
 
@@ -48,14 +48,14 @@ def power_transformer(m: Any, x: Node) -> Result:
 
 
 def _yeo_johnson(x: Node, lambdas: Array) -> Node:
-    """((x + 1)^λ - 1) / λ where x ≥ 0, else -((1 - x)^(2-λ) - 1) / (2 - λ), by ln(1 + |x|), which both branches have
-    (scipy.stats.yeojohnson: the logarithm in x's dtype, the rest in the common one)."""
+    """((x + 1)^λ - 1) / λ if x ≥ 0, else -((1 - x)^(2-λ) - 1) / (2 - λ). Both branches are computed from ln(1 + |x|), so there is one
+    logarithm: it is in x's dtype, the rest in the common dtype of x and λ (scipy.stats.yeojohnson)."""
     dtype = np.result_type(NUMPY_DTYPES[x.type.dtype], lambdas.dtype)
     common = dtype_name(dtype)
     eps = np.finfo(dtype).eps
     positive = t.less_equal(0.0, x)
     logs = t.cast(Function("log1p_abs")(x), common)
-    straight = np.stack([np.abs(lambdas) < eps, ~(np.abs(lambdas - 2) > eps)])  # where the logarithm itself is the result
+    straight = np.stack([np.abs(lambdas) < eps, ~(np.abs(lambdas - 2) > eps)])  # there the logarithm itself is the result
     powers = np.stack([lambdas, 2 - lambdas]).astype(dtype)
     divisors = np.where(straight, 1, powers) * np.array([[1], [-1]], dtype)
     curved = t.div(
@@ -69,7 +69,7 @@ def _yeo_johnson(x: Node, lambdas: Array) -> Node:
 
 
 def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
-    """(x^λ - 1) / λ, ln x for a λ of 0; float64 (scipy.special.boxcox). Numbers that are not positive are rejected."""
+    """(x^λ - 1) / λ, or ln x if λ = 0, in float64 (scipy.special.boxcox). Numbers ≤ 0 are rejected."""
     x = t.cast(CheckLeast(public_name(type(m)), allow_nan=True, exclusive=True)(x), "f64")
     logs = Function("log", by_c_library=True)(x)
     lambdas = lambdas.astype(np.float64)
@@ -77,8 +77,8 @@ def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
     divisors = np.where(straight, 1.0, lambdas)
     powers = t.mul(logs, lambdas)
     y = t.div(Function("expm1", by_c_library=True)(powers), divisors)
-    if (lambdas > 1).any():  # where the power overflows, but not what is divided by λ
-        sizes = [math.log(size) for size in np.abs(divisors).tolist()]  # the C library's
+    if (lambdas > 1).any():  # x^λ may overflow although x^λ / λ does not: then compute e^(λ ln x - ln |λ|)
+        sizes = [math.log(size) for size in np.abs(divisors).tolist()]  # math.log is the C library's logarithm, as in scipy
         large = Function("exp", by_c_library=True)(t.sub(powers, np.array(sizes)))
         y = t.where(t.less_equal(709.78, powers), t.mul(large, np.sign(divisors)), y)
     return t.where(t.constant(straight), logs, y) if straight.any() else y
@@ -87,14 +87,15 @@ def _box_cox(m: Any, x: Node, lambdas: Array) -> Node:
 # --- quantiles -------------------------------------------------------------------------------------------------------
 
 _BOUND = 1e-7
-"""sklearn.preprocessing._data.BOUNDS_THRESHOLD"""
+"""The distance from the outer quantiles within which a value counts as one of them (sklearn.preprocessing._data.BOUNDS_THRESHOLD)."""
 
 
 @converts("sklearn.preprocessing.QuantileTransformer")
 def quantile_transformer(m: Any, x: Node) -> Result:
-    """The mean of the interpolations from below and from above, which differ where quantiles are equal; then Φ⁻¹ of it, clipped."""
+    """The mean of two interpolations, from below and from above; they differ where quantiles are equal. For the output distribution
+    "normal" then Φ⁻¹ of this mean, clipped."""
     if may_be_sparse(x):
-        sparse_matrices_differ()  # what a sparse matrix leaves out stays 0
+        sparse_matrices_differ()  # the source keeps the zeros that a sparse matrix leaves out
     x = own_float(checked(m, x, allow_nan=True))
     dtype = NUMPY_DTYPES[x.type.dtype]
     quantiles, levels = np.asarray(m.quantiles_).T, np.asarray(m.references_, np.float64)
@@ -153,21 +154,21 @@ def spline_transformer(m: Any, x: Node) -> Result:
 
 
 def _wrapped(x: Node, first: Array, last: Array) -> Node:
-    """x in the period [first, last); 0 of a period of no length."""
+    """x moved into the period [first, last) by multiples of its length; 0 if the length is 0."""
     length = last - first
     y = t.add(t.mod(t.sub(x, first), np.where(length > 0, length, 1.0)), first)
     return y if (length > 0).all() else t.where(t.constant(length > 0), y, 0.0)
 
 
 def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
-    """Splines that go on as constants or straight lines outside of the knots.
+    """The splines f64[N, F · outputs], continued outside of the knots as constants or straight lines. `source`: the dtype of the input.
 
-    The source changes its `degree` on the way: of straight lines and degrees 0 and 1, later columns count their bounds from a
-    knot further in.
+    For straight lines and degree 0 or 1 the source raises its variable `degree` by 1 at a column, up to 2, and keeps it for later
+    columns. The bounds of those columns are therefore counted from a knot further in. This function does the same.
     """
     width, splines, degree = x.type.columns, basis.period, basis.degree
     lower, upper = np.zeros((2, width))
-    # value and slope of every spline at the two bounds, where the source continues it
+    # The value and the slope of every spline at the two bounds; 0 for splines that the source does not continue there.
     lines = np.zeros((2, 2, width, splines))
     for i, spline in enumerate(m.bsplines_):
         lower[i], upper[i] = spline.t[degree], spline.t[-degree - 1]
@@ -181,9 +182,11 @@ def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
     if (lower > upper).any():
         raise Refusal("its knots are too few for its degree and extrapolation.", "Use more knots.")
     if m.extrapolation == "constant" and degree == 0 and splines > 1 and not m.sparse_output:
-        x = _rejected_where(m, t.less(upper, x), x, allow_nan=m.handle_missing == "zeros")  # numpy cannot broadcast there
+        # The source fails above the upper bound: `f_max[-0:]` has all splines, and numpy cannot broadcast them to no columns.
+        x = _rejected_where(m, t.less(upper, x), x, allow_nan=m.handle_missing == "zeros")
     if m.sparse_output and source == "f32":
-        # The source puts the lower bound for what is outside, rounded to float32, and then rejects it where it is below the knots.
+        # The source replaces values outside of the knots by the lower bound, rounded to float32. If the rounded bound is outside itself,
+        # the source raises an error.
         rounded = lower.astype(np.float32).astype(np.float64)
         short = t.constant((rounded < basis.knots[:, basis.degree]) | (rounded > basis.knots[:, -basis.degree - 1]))
         inside = t.logical_and(t.less_equal(lower, x), t.less_equal(x, upper))
@@ -216,7 +219,7 @@ def _one_column(m: Any) -> Described:
 
 @converts(ISOTONIC)
 def isotonic_regression(m: Any, x: Node) -> Result:
-    """Interpolated between the thresholds; [N] of [N] or [N, 1], in the thresholds' dtype."""
+    """Linear interpolation between the thresholds, [N], in their dtype. The input is [N] or [N, 1]."""
     xs, ys = np.asarray(m.X_thresholds_), np.asarray(m.y_thresholds_)
     dtype = dtype_name(xs.dtype)
     if x.type.dtype == "f64" and dtype == "f32":
@@ -240,7 +243,8 @@ def _both(y: Node) -> Result:
 
 
 def _interpolated_in_float32(x: Node, xs: Array, ys: Array) -> Node:
-    """scipy.interpolate.interp1d of float32: from the last threshold < x (the first one where there is none)."""
+    """Linear interpolation as scipy.interpolate.interp1d computes it in float32: from the last threshold < x, or the first one if
+    there is none."""
     place = Rank(xs[None, 1:-1])(x)
     slopes = (ys[1:] - ys[:-1]) / (xs[1:] - xs[:-1])
     distance = t.sub(x, t.take(xs[:-1], place, 0))

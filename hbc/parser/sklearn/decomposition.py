@@ -1,4 +1,4 @@
-"""sklearn.decomposition, random_projection and cross_decomposition: the linear projections."""
+"""Converters for the linear projections of sklearn.decomposition, random_projection and cross_decomposition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _product(x: Node, weights: Array) -> Node:
 
 
 def _log_likelihood(centred: Node, precision: Array) -> Node:
-    """[N]: -½ Σ_f c · (c · P) - ½ (F ln 2π - ln |P|), of centred rows c and the precision matrix P."""
+    """The log-likelihood of each row, [N]: -½ Σ_f c_f · (c · P)_f - ½ (F ln 2π - ln |P|) for centred rows c and the precision matrix P."""
     from sklearn.utils.extmath import fast_logdet
 
     products = _product(centred, precision)
@@ -36,7 +36,7 @@ def _log_likelihood(centred: Node, precision: Array) -> Node:
 
 @converts("sklearn.decomposition.PCA", "sklearn.decomposition.IncrementalPCA")
 def pca(m: Any, x: Node) -> Result:
-    """x · componentsᵀ - mean · componentsᵀ, over the standard deviations of the components where it whitens."""
+    """x · componentsᵀ - mean · componentsᵀ; with `whiten` divided by the standard deviations of the components."""
     x = float_of(checked(m, x))
     dtype = NUMPY_DTYPES[float_type(NUMPY_DTYPES[x.type.dtype], m.components_.dtype)]
     offset = (m.mean_.reshape(1, -1) @ m.components_.T)[0]
@@ -54,7 +54,7 @@ def pca(m: Any, x: Node) -> Result:
 
 
 def _precision(m: Any) -> Array | None:
-    """The inverse of the covariance; None where there is none, and the source's `score_samples` always raises."""
+    """The inverse of the covariance matrix, f[F, F]. None if it is singular: then the source's `score_samples` always raises."""
     try:
         return np.asarray(m.get_precision())
     except np.linalg.LinAlgError:
@@ -63,13 +63,13 @@ def _precision(m: Any) -> Array | None:
 
 @converts("sklearn.decomposition.TruncatedSVD")
 def truncated_svd(m: Any, x: Node) -> Result:
-    """x · componentsᵀ"""
+    """x · componentsᵀ, in the common dtype."""
     return _product(checked(m, x), m.components_.T)
 
 
 @converts("sklearn.decomposition.FastICA")
 def fast_ica(m: Any, x: Node) -> Result:
-    """(x - mean) · componentsᵀ; the mean is taken off in x's own dtype, and only where it whitens."""
+    """(x - mean) · componentsᵀ. The mean is subtracted only with `whiten`, and the difference is rounded to x's dtype."""
     x = float_of(checked(m, x))
     if m.whiten:
         kept = x.type.dtype
@@ -80,7 +80,7 @@ def fast_ica(m: Any, x: Node) -> Result:
 
 @converts("sklearn.decomposition.FactorAnalysis")
 def factor_analysis(m: Any, x: Node) -> Result:
-    """(x - mean) · Wᵀ · (I + W · componentsᵀ)⁻¹ with W = components / noise_variance"""
+    """(x - mean) · Wᵀ · (I + W · componentsᵀ)⁻¹ with W = components / noise_variance."""
     x, (mean,) = promote(checked(m, x), m.mean_)
     centred = t.sub(x, mean)
     weights = m.components_ / m.noise_variance_
@@ -95,7 +95,7 @@ def factor_analysis(m: Any, x: Node) -> Result:
 def sparse_pca(m: Any, x: Node) -> Result:
     """(x - mean) · Cᵀ · (C · Cᵀ + ridge_alpha · I)⁻¹, the ridge regression of x on the components C, in their dtype.
 
-    Of one row the source returns a vector [K], since its regression takes it for a single target: one row is rejected."""
+    An input of one row is rejected: the source returns a vector [K] for it, since its regression takes the row for a single target."""
     x, (mean,) = promote(checked(m, x, min_rows=2), m.mean_)
     components = np.asarray(m.components_, np.float64)
     try:
@@ -115,7 +115,7 @@ def sparse_pca(m: Any, x: Node) -> Result:
     "sklearn.decomposition.MiniBatchDictionaryLearning",
 )
 def sparse_coder(m: Any, x: Node) -> Result:
-    """sign(c) · max(|c| - alpha, 0) of the products c with the atoms, for transform_algorithm="threshold"."""
+    """sign(c) · max(|c| - alpha, 0) with c = x · atomsᵀ, for transform_algorithm="threshold". Raises Refusal for other algorithms."""
     if m.transform_algorithm != "threshold":
         raise Refusal(
             f'its transform_algorithm "{m.transform_algorithm}" searches for the code of each row, one atom after the other.',
@@ -136,7 +136,7 @@ def sparse_coder(m: Any, x: Node) -> Result:
 
 @converts("sklearn.random_projection.GaussianRandomProjection", "sklearn.random_projection.SparseRandomProjection")
 def random_projection(m: Any, x: Node) -> Result:
-    """x · componentsᵀ; integers become float64 before."""
+    """x · componentsᵀ. Integers become float64 first."""
     components = m.components_.toarray() if hasattr(m.components_, "toarray") else m.components_
     return _product(float_of(checked(m, x)), components.T)
 
@@ -146,7 +146,7 @@ def random_projection(m: Any, x: Node) -> Result:
 
 @converts(*(f"sklearn.cross_decomposition.{name}" for name in ("PLSRegression", "PLSCanonical", "CCA")))
 def partial_least_squares(m: Any, x: Node) -> Result:
-    """transform: (x - mean) / std · rotations; predict: (x - mean) · coefᵀ + intercept. Means and deviations in x's own dtype."""
+    """`transform`: (x - mean) / std · rotations. `predict`: (x - mean) · coefᵀ + intercept. Both standardize in x's own dtype."""
     x = own_float(checked(m, x))
     mean, std = np.asarray(m._x_mean), np.asarray(m._x_std)
     scores = _product(Standardize(mean, std)(x), m.x_rotations_)

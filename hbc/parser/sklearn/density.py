@@ -1,4 +1,4 @@
-"""sklearn.neighbors.KernelDensity."""
+"""The converter for sklearn.neighbors.KernelDensity."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ REFUSED = {
     "gaussian": "far from all points its logarithm is off by the source's rounding (by 60 of 600 at four standard deviations).",
     "": "it ends at the bandwidth: where no point is that near, the source returns rounding errors (-37 in place of -inf).",
 }
-"""The source starts from bounds on the density, and takes off what nodes of its tree turn out not to have (_binary_tree.pxi.tp,
-_kde_single_depthfirst): where the density falls faster than their rounding, that is what is left. Exponentials fall slowly enough."""
+"""Why a kernel is refused, by its name; "" for the other kernels of bounded width.
+
+The source starts from an upper bound on the density and subtracts the parts that nodes of its tree turn out not to have
+(_binary_tree.pxi.tp, _kde_single_depthfirst). Where the density is smaller than the rounding of these bounds, only rounding errors are
+left. The exponential kernel falls slowly enough, so it converts."""
 
 
 @converts("sklearn.neighbors.KernelDensity")
 def kernel_density(m: Any, x: Node) -> Result:
-    """score[n] = ln Σ_m weight[m] · exp(-|x[n] - points[m]| / h) + ln norm - ln Σ weight, all terms added."""
+    """`score_samples`[n] = ln Σ_m weight[m] · exp(-|x[n] - points[m]| / h) + ln norm - ln Σ weight, f64[N], over all points m."""
     from sklearn.neighbors._kd_tree import kernel_norm
 
     if m.atol > 0 or m.rtol > 1e-8:

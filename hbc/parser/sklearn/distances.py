@@ -1,10 +1,13 @@
-"""Distances as scikit-learn computes them. It has three ways, with different rounding and different rules for ties:
+"""Distances to training points as scikit-learn computes them. It has three ways, with different rounding and different rules for ties:
 
-* trees (KDTree, BallTree): in float64, by direct sums; points are pushed into the heap leaf by leaf, the nearer child first;
-* brute force by ArgKmin and RadiusNeighbors, where the query has the dtype (float32 or float64) of the training data and the metric is one
-  of theirs: Euclidean distances are x² - 2xy + y² in float64, all others direct sums; points are pushed in order;
-* brute force by pairwise_distances otherwise, with numpy's argpartition, whose choice among equal distances depends on the CPU: here
-  the heap decides there too.
+* Trees (KDTree, BallTree): direct sums in float64. Points are pushed into a heap leaf by leaf, the nearer child first.
+* Brute force by ArgKmin and RadiusNeighbors, if the query has the dtype (float32 or float64) of the training data and they know the
+  metric: Euclidean distances are x² - 2xy + y² in float64, all others direct sums. Points are pushed in their order.
+* Brute force by pairwise_distances otherwise, with numpy's argpartition. Its choice among equal distances depends on the CPU; hbc
+  takes the choice of a heap there.
+
+A direct sum is Σ_f term(x_f, y_f), for example Σ_f (x_f - y_f)². A reduced distance is a number that ranks points as the distance does
+and is cheaper: the squared Euclidean distance, for example (DistanceMetric.rdist).
 """
 
 from __future__ import annotations
@@ -46,12 +49,12 @@ REDUCTIONS = {"euclidean", "l2", "sqeuclidean", "manhattan", "l1", "cityblock", 
     "seuclidean",
     "canberra",
 }
-"""Of the metrics here, those that ArgKmin and RadiusNeighbors take."""
+"""The metrics, among those supported here, that ArgKmin and RadiusNeighbors know."""
 
 
 def squared_expanded(x: Node, points: Array, norms: Array | None = None) -> Node:
-    """f64[N, M]: x² - 2 x·y + y², added in this order (the product with -2y is -2 times the product, to the bit); may be negative.
-    `norms`: the y², where the source has them ready."""
+    """x² - 2 x·y + y² for every row x and point y, f64[N, M], added in this order. It may be negative through rounding. The product is
+    x · (-2y), which has the bits of -2 (x · y). `norms`: the y², if the source has them ready."""
     points = np.asarray(points, np.float64)
     norms = np.einsum("ij,ij->i", points, points) if norms is None else norms
     x = t.cast(x, "f64")
@@ -60,18 +63,18 @@ def squared_expanded(x: Node, points: Array, norms: Array | None = None) -> Node
 
 
 def common_float(x: Node, points: Array) -> Literal["f32", "f64"]:
-    """The dtype that check_pairwise_arrays gives both."""
+    """The dtype to which check_pairwise_arrays converts both: f32 if both are float32, else f64."""
     return "f32" if x.type.dtype == "f32" and points.dtype == np.float32 else "f64"
 
 
 def euclidean_distances(x: Node, points: Array, squared: bool = False) -> Node:
-    """sklearn.metrics.pairwise.euclidean_distances: f32 where both are, though computed in f64."""
+    """sklearn.metrics.pairwise.euclidean_distances, [N, M]: computed in f64, then f32 if x and points are float32."""
     distances = t.maximum(t.cast(squared_expanded(x, points), common_float(x, points)), 0.0)
     return distances if squared else t.sqrt(distances)
 
 
 def cosine_distances(x: Node, points: Array) -> Node:
-    """sklearn.metrics.pairwise.cosine_distances: 1 - the product of the rows over their lengths, in 0 … 2."""
+    """sklearn.metrics.pairwise.cosine_distances, [N, M]: 1 - x·y / (|x| |y|), clipped to 0 … 2."""
     kind = common_float(x, points)
     normalize = Normalize("l2")
     with np.errstate(all="ignore"):
@@ -81,8 +84,8 @@ def cosine_distances(x: Node, points: Array) -> Node:
 
 
 def nan_euclidean_distances(x: Node, points: Array, missing: Node | None = None, missing_points: Array | None = None) -> Node:
-    """sklearn.metrics.pairwise.nan_euclidean_distances: over the features that both have, scaled up to all; NaN where they share
-    none. `missing` says where values are missing (by default, where they are NaN)."""
+    """sklearn.metrics.pairwise.nan_euclidean_distances, [N, M]: over the features that both rows have, scaled up to all features; NaN if
+    they share none. `missing` (bool[N, F]) and `missing_points` (bool[M, F]) mark missing values; by default, NaN is missing."""
     kind = common_float(x, points)
     dtype = NUMPY_DTYPES[kind]
     x, points = t.cast(x, kind), np.asarray(points, dtype)
@@ -101,7 +104,8 @@ def nan_euclidean_distances(x: Node, points: Array, missing: Node | None = None,
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by one name, with its parameters: p and weights of minkowski, the variances of seuclidean."""
+    """A metric under its one name here, with its parameters: `p` and `weights` of minkowski, the variances of seuclidean (as `weights`).
+    `alias` is the name that the estimator has for it."""
 
     name: str
     p: float = 2.0
@@ -109,11 +113,11 @@ class Metric:
     alias: str = ""
 
     def term(self, dtype: np.dtype[Any], points: Array) -> Distances:
-        """The direct sum in place of the distance that ranks the same."""
+        """The operator that computes the reduced distances to `points` by direct sums."""
         return Distances(np.asarray(points, dtype), TERMS[self.name], self.p, self.weights)
 
     def distance(self, reduced: Node, count: int, by_sum: bool = True) -> Node:
-        """The distance from what stands for it; `count` features."""
+        """The distance, computed from a reduced distance over `count` features. `by_sum` False: Euclidean distances are not reduced."""
         match self.name:
             case "euclidean" | "seuclidean" if by_sum:
                 return t.sqrt(reduced)
@@ -124,7 +128,7 @@ class Metric:
         return reduced
 
     def reduced(self, distance: float, count: int, single: bool = False) -> float:
-        """What stands for a distance; `single`: computed in float32."""
+        """The reduced distance of a distance, over `count` features. `single`: computed in float32."""
         kind = np.float32 if single else np.float64
         value = kind(distance)
         match self.name:
@@ -138,7 +142,8 @@ class Metric:
 
 
 def metric_of(name: Any, params: dict[str, Any] | None) -> Metric:
-    """The metric of a name and its parameters (DistanceMetric.get_metric). Raises Refusal."""
+    """The metric with a name and parameters, as in DistanceMetric.get_metric. Raises Refusal for functions, for unknown names and for
+    parameters that it has no meaning for."""
     advice = f"Use one of {SUPPORTED}."
     if not isinstance(name, str):
         raise Refusal(f"its metric is {name!r}, a function.", advice)
@@ -167,44 +172,53 @@ def metric_of(name: Any, params: dict[str, Any] | None) -> Metric:
 
 @dataclass(frozen=True)
 class Search:
-    """The training points as a fitted neighbours estimator looks at them, for one input.
+    """The search of a fitted neighbours estimator over its training points, for one input x[N, F].
 
-    reduced[N, W] stands for the distance to each of W columns: training points, in the order in which they are pushed, or in
-    the leaves of a tree, padded with points that are never near; `points` [W + 1] are their numbers, and last that of an
-    empty place, whose distance is `empty`. `order` [N, leaves] are the leaves in the order of the search, of `block` columns each.
+    It has W columns. A column is a training point, in the order in which the source pushes them into its heap. For a tree, the columns
+    are its leaves, `block` columns each; shorter leaves are padded with points that are never near.
     """
 
     metric: Metric
     features: int
+    """The number of features, F."""
     reduced: Node
+    """The reduced distance of each row to each column, [N, W]."""
     points: Array
+    """The number of the training point of each column, i64[W + 1]; the last one is for an empty place (see `empty`)."""
     empty: float
+    """The reduced distance that an empty place stands for. Places are empty if fewer than k points have a finite distance."""
     order: Node | None = None
+    """The leaves of a tree in the order in which the source searches them, i64[N, leaves]. None: columns are searched in order."""
     block: int = 0
+    """How many columns a leaf has; 0 without `order`."""
     by_sum: bool = True
+    """Whether `reduced` holds reduced distances; otherwise it holds distances."""
     single: bool = False
+    """Whether the source computes in float32."""
     ties: Literal["column", "heap", "heaps"] = "column"
-    """In what order the source lists equally near points; "column" where numpy's partition does it as the CPU has it."""
+    """The order in which the source lists equally near points (see ops.nearest.Smallest). "column": by column, used where the source
+    calls numpy's partition, whose order depends on the CPU."""
     keys: Node | None = field(default=None)
-    """What decides, where it is not `reduced`: NaN and infinite distances count as the largest."""
+    """The numbers that decide which points are nearest, [N, W], if they are not `reduced`: NaN and infinite distances count as the
+    largest finite number."""
     direct: tuple[Node, Array] | None = None
-    """x and points in f64, where `reduced` is x² - 2xy + y². That is exact enough to choose by, but of equal points it leaves
-    1e-16 x² or 0, as the order of the sums has it, and 1 / distance says 1e8 or infinity. The source's sums (a dot and a product by one
-    library) agree for fewer than 32 features. So the distances that are returned are sums of squared differences."""
+    """(x, points) in f64, if `reduced` is x² - 2xy + y². The nearest points are chosen by that, but returned distances are direct sums of
+    squared differences. Reason: for equal points x² - 2xy + y² gives 1e-16 x² or 0, depending on the order of its sums, and 1 / distance
+    then gives 1e8 or infinity. The source always finds 0 for fewer than 32 features, because one library computes all its sums."""
 
     def nearest(self, k: int, listed: bool = False) -> Node:
-        """The columns of the k nearest points, by distance: i64[N, k]. `listed`: equally near ones in the source's order, if there
-        is one; else by column."""
+        """The columns of the k nearest points, i64[N, k], the nearest first. `listed`: equally near points stand in the source's order,
+        if it has a fixed one; otherwise they stand by column."""
         keys = self.reduced if self.keys is None else self.keys
         ties = self.ties if listed and k <= INSERTION else "column"
         return Smallest(k, ties=ties)(keys) if self.order is None else Smallest(k, self.block, ties)(keys, self.order)
 
     def look_up(self, table: Array, columns: Node) -> Node:
-        """table[training point] for columns of `reduced`."""
+        """table[p] for the training point p of each of `columns` (i64[N, k])."""
         return t.take(np.asarray(table)[self.points], columns, axis=0)
 
     def distances(self, columns: Node) -> Node:
-        """The distances to points by their columns: float[N, k]."""
+        """The distances to the points of `columns` (i64[N, k]), float[N, k]."""
         width = self.reduced.type.columns
         if self.direct is None:
             found = t.take_along(self.reduced, t.minimum(columns, width - 1))
@@ -215,9 +229,11 @@ class Search:
         return self.metric.distance(t.where(t.equal(columns, width), self.empty, found), self.features, self.by_sum)
 
     def within(self, radius: float) -> Node:
-        """Whether a point is within a radius, at most: bool[N, W]. Where rounding is as large as the radius, x² - 2xy + y² says of equal
-        points that they are apart: within 1e-9 of 300 points of 2 to 8 features the source, whose sums agree, finds all of them, these
-        sums lost 19 to 107, and direct ones none (of more features the source loses some)."""
+        """Whether each point is at a distance ≤ radius, bool[N, W].
+
+        If the radius is as small as rounding errors, direct sums decide instead of x² - 2xy + y², which finds equal points apart. Measured:
+        300 points of 2 to 8 features, each searched within 1e-9. The source finds all of them, x² - 2xy + y² lost 19 to 107, and direct
+        sums lost none. (For more features the source loses some too.)"""
         limit = self.metric.reduced(radius, self.features, self.single) if self.by_sum else radius
         if self.direct is not None:
             largest = float((self.direct[1] ** 2).sum(1).max(initial=0))
@@ -226,6 +242,7 @@ class Search:
         return t.less_equal(self.reduced, limit)
 
     def all_distances(self) -> Node:
+        """The distances to the points of all columns, float[N, W]."""
         reduced = self.reduced if self.direct is None else self._direct_sums()
         return self.metric.distance(reduced, self.features, self.by_sum)
 
@@ -236,14 +253,15 @@ class Search:
 
 
 def search(m: Any, x: Node, ordered: bool = True) -> Search:
-    """How a fitted NeighborsBase estimator searches. `ordered`: in the order of its tree, as the nearest need it."""
+    """The search of a fitted NeighborsBase estimator. `ordered`: in the order of its tree, on which the choice among equally near points
+    depends; a search by radius does not need it. Raises Refusal for metrics and data that do not convert."""
     if m.metric == "precomputed":
         raise Refusal("its metric is precomputed: it takes distances in place of features.", f"Use one of {SUPPORTED}.")
     data = m._fit_X
     if hasattr(data, "toarray"):
         raise Refusal("it was fitted on a sparse matrix.", "Fit it on a dense array: X.toarray().")
     if may_be_sparse(x):
-        sparse_matrices_differ()  # trees reject them, and so do some metrics
+        sparse_matrices_differ()  # trees and some metrics reject sparse matrices
     data = np.asarray(data)
     metric = metric_of(m.effective_metric_, m.effective_metric_params_)
     if m._fit_method in ("kd_tree", "ball_tree"):
@@ -253,7 +271,7 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
     if kind == x.type.dtype and metric.alias in REDUCTIONS:
         if metric.alias in ("euclidean", "sqeuclidean"):
             squares = squared_expanded(x, data)
-            squares = t.where(t.less(0.0, squares), squares, 0.0)  # NaN becomes 0 there
+            squares = t.where(t.less(0.0, squares), squares, 0.0)  # the source's max(·, 0) turns NaN into 0 too
             return Search(metric, data.shape[1], squares, count, LARGEST, ties="heaps", direct=_wide(x, data))
         reduced = metric.term(data.dtype, data)(x)
         return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32", ties="heaps")
@@ -271,8 +289,8 @@ def _wide(x: Node, points: Array) -> tuple[Node, Array]:
 
 
 def _pairwise(metric: Metric, x: Node, data: Array, count: Array) -> Search:
-    """By pairwise_distances and argpartition."""
-    squared = metric.name == "euclidean"  # under another name the source takes roots first, which changes nothing
+    """The search by pairwise_distances and argpartition."""
+    squared = metric.name == "euclidean"  # under an alias such as l2 the source ranks the roots: the same ranks
     direct = _wide(x, data) if squared else None
     if squared:
         distances = euclidean_distances(x, data, squared)
@@ -289,7 +307,7 @@ def _pairwise(metric: Metric, x: Node, data: Array, count: Array) -> Search:
 
 
 def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = True) -> Search:
-    """By a KDTree or BallTree: down to the leaves, the nearer child first (BinaryTree._query_single_depthfirst)."""
+    """The search in a KDTree (`kd`) or BallTree: down to the leaves, the nearer child first (BinaryTree._query_single_depthfirst)."""
     if metric.name not in TERMS:
         raise Refusal(f"its tree has the metric {metric.name}.", f"Use one of {SUPPORTED}.")
     data, numbers, nodes, bounds = (np.asarray(array) for array in tree.get_arrays())
@@ -307,22 +325,21 @@ def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = Tr
     order = None if leaves == 1 else _leaf_order(x, kd, metric, nodes, bounds)
     reduced = metric.term(data.dtype, padded)(x)
     if metric.name == "hamming" and not inside.all():
-        reduced = t.where(
-            t.constant(inside.reshape(1, -1)), reduced, np.inf
-        )  # of the others, infinite points are infinitely far
+        # The padding points are infinite, which the other metrics find infinitely far.
+        reduced = t.where(t.constant(inside.reshape(1, -1)), reduced, np.inf)
     return Search(metric, data.shape[1], reduced, points, np.inf, order, 0 if order is None else block, ties="heap")
 
 
 def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) -> Node:
-    """i64[N, leaves]: the leaves of a complete binary tree in the order of a search that goes to the nearer child first, the
-    left one where both are as near."""
+    """The leaves of a complete binary tree in the order of a search, i64[N, leaves]: the nearer child first, the left one if both are as
+    near."""
     if kd:
-        # Each difference is a node of its own, so that no compiler need keep [N, nodes, F] of them to read them twice.
+        # The differences are written out twice, as nodes of their own: a node that is read twice would be kept in memory, [N, nodes, F].
         wide = t.reshape(x, N, 1, x.type.columns)
         below, above = bounds[0][None, 1:], bounds[1][None, 1:]
         one, other = (t.maximum(difference, 0.0) for difference in (t.sub(below, wide), t.sub(wide, above)))
         if metric.name == "euclidean":
-            # One of the two is 0, and so is the other product.
+            # At most one of `one` and `other` is above 0, so at most one product is not 0.
             outside = t.add(t.mul(t.sub(below, wide), one), t.mul(t.sub(wide, above), other))
         elif metric.name == "minkowski":
             outside = t.power(t.add(one, other), metric.p)
@@ -338,7 +355,7 @@ def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) 
             least = t.power(least, metric.p)
     pairs = len(nodes) // 2
     left, right = (t.take(least, np.arange(side, 2 * pairs, 2), axis=1) for side in (0, 1))
-    right_first = t.cast(t.less(right, left), "i64")  # of every inner node
+    right_first = t.cast(t.less(right, left), "i64")  # for every inner node, whether the right child is nearer
     levels = (pairs + 1).bit_length() - 1
     turn = np.arange(pairs + 1)
     at: Node | Array = np.zeros((1, 1), np.int64)

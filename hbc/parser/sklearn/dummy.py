@@ -1,4 +1,4 @@
-"""sklearn.dummy: predictions that do not depend on the input."""
+"""Converters for sklearn.dummy: predictions that do not depend on the input."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from hbc.parser.sklearn.members import columns_of, constant_rows
 
 @converts("sklearn.dummy.DummyRegressor", frame=True)
 def dummy_regressor(m: Any, x: Node | Frame) -> Result:
-    """y = constant_"""
+    """`predict` gives `constant_` for every row, f64[N] or f64[N, K]."""
     rows = constant_rows(x, np.asarray(m.constant_)[0])
     return {"predict": t.reshape(rows, N) if m.n_outputs_ == 1 else rows}
 
 
 @converts("sklearn.dummy.DummyClassifier", frame=True)
 def dummy_classifier(m: Any, x: Node | Frame) -> Result:
-    """The most frequent class or the constant one, with the frequencies of the training set or a probability of 1."""
+    """`predict` gives the most frequent class or the constant one. `predict_proba` gives the frequencies of the training set (strategy
+    "prior"), or 1 for that class. Raises Refusal for strategies that predict at random."""
     if m._strategy in ("stratified", "uniform"):
         raise Refusal(f"with strategy={m._strategy!r} it predicts at random.", "Use the strategy 'prior' or 'most_frequent'.")
     several = m.n_outputs_ > 1

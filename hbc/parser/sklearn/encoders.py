@@ -1,7 +1,7 @@
-"""OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
+"""Converters for OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
 
-Columns of numbers that compare in the same dtype are encoded together. A column of strings is categorized by itself, on the
-host; what follows is numbers.
+Columns of numbers that are compared in the same dtype are encoded together. Strings become integer codes column by column, on the host;
+everything after that computes with numbers.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ from hbc.parser.sklearn.common import checked
 
 @dataclass(frozen=True)
 class Categories:
-    """The categories of one column. `values` are its numbers, ascending (int64 or float), or its strings; `places` are their
-    positions in the source's `categories_`; `nan` and `none` are those of NaN and None, or -1. The source holds `size` of them."""
+    """The categories of one column. A place is a position in the source's `categories_`."""
 
     values: Array
+    """The categories without NaN and None: numbers (int64 or float, ascending) or strings."""
     places: Array
+    """The place of each of `values`, i64."""
     nan: int
+    """The place of NaN, or -1."""
     none: int
+    """The place of None, or -1."""
     size: int
+    """The number of places: of all categories, with NaN and None."""
 
     @property
     def strings(self) -> bool:
@@ -56,7 +60,8 @@ class Categories:
 
 
 def read_categories(categories: Array, name: str) -> Categories:
-    """From an array of any dtype; `name` is the column's, for a refusal."""
+    """The categories of one column, from the source's array of any dtype. Raises Refusal for categories that hbc cannot compare as the
+    source does; `name` is the name of the column in its message."""
     items = categories.tolist()
     nan = next((i for i, item in enumerate(items) if item != item), -1)
     none = next((i for i, item in enumerate(items) if item is None), -1)
@@ -70,7 +75,7 @@ def read_categories(categories: Array, name: str) -> Categories:
     if not all(isinstance(item, numbers.Real) for item in known):
         kinds = ", ".join(sorted({type(item).__name__ for item in known}))
         raise Refusal(f"{name} has categories of the types {kinds}.", "Fit it on columns of strings only, or of numbers only.")
-    if none >= 0:  # as a number None is NaN, which the source tells apart
+    if none >= 0:  # hbc would read None as NaN, but the source tells them apart
         raise Refusal(f"{name} has None among numbers.", "Fit it on a float column, with NaN for what is missing.")
     values = np.array(known)
     values = values.astype(np.int64 if values.dtype.kind in "biu" else np.float64 if values.dtype.kind == "O" else values.dtype)
@@ -82,10 +87,12 @@ def read_categories(categories: Array, name: str) -> Categories:
 
 @dataclass(frozen=True)
 class Group:
-    """Columns that are encoded together: their numbers in the estimator's input, the matrix of them, and its dtype."""
+    """Columns that are encoded together."""
 
     columns: tuple[int, ...]
+    """Their numbers in the estimator's input."""
     x: Node
+    """The matrix of these columns, [N, len(columns)], in the dtype in which they are compared."""
 
     @property
     def strings(self) -> bool:
@@ -93,7 +100,8 @@ class Group:
 
 
 class Encoder:
-    """What the two encoders share: the columns in groups, checked for unknown categories where the source rejects them."""
+    """The input of OneHotEncoder, OrdinalEncoder or TargetEncoder in groups of columns (`groups`), and the categories of each column.
+    If the source rejects unknown categories or warns of them, the groups are checked for them."""
 
     def __init__(self, m: Any, x: Node | Frame) -> None:
         self.m = m
@@ -140,7 +148,7 @@ class Encoder:
         return known_values(public_name(type(self.m)), x, categories, names, become)
 
     def _warning(self) -> str:
-        """What unknown categories are encoded as, where OneHotEncoder warns of them."""
+        """The words of OneHotEncoder's warning for the code of unknown categories; "" if it does not warn."""
         drops = getattr(self.m, "drop", None) is not None
         match getattr(self.m, "handle_unknown", ""):
             case "warn":
@@ -152,14 +160,15 @@ class Encoder:
         return ""
 
     def infrequent(self, i: int) -> Array | None:
-        """The source's map from places to codes where rare categories share the last code; None where there is none."""
+        """The code of each place of column i, if rare categories share the last code; None if they do not. (The source's
+        `_default_to_infrequent_mappings`.)"""
         mappings = self.m._default_to_infrequent_mappings if self.m._infrequent_enabled else None
         mapping: Array | None = None if mappings is None else mappings[i]
         return mapping
 
     def encode(self, group: Group, table: Callable[[int], tuple[Array, Any]], dtype: DType) -> Node:
-        """A code of `dtype` for every value. table(i) gives the codes of a column's categories by their places, and the code of the
-        unknown."""
+        """The codes of all values of a group, [N, len(group.columns)] of `dtype`. `table(i)` gives two things for column i: the code of
+        each place, and the code of unknown values."""
         kind = NUMPY_DTYPES[dtype]
         if group.strings:
             coded = [self._encode_strings(group, j, *table(i), kind) for j, i in enumerate(group.columns)]
@@ -186,7 +195,7 @@ class Encoder:
 
     def _encode_strings(self, group: Group, j: int, by_place: Array, unknown: Any, dtype: np.dtype[Any]) -> Node:
         c = self.categories[group.columns[j]]
-        # Index of a string in `values`, then NaN, None and the unknown.
+        # One code for each string of `values`, then those of NaN, of None and of unknown strings.
         tail = [by_place[c.nan] if c.nan >= 0 else unknown, by_place[c.none] if c.none >= 0 else unknown, unknown]
         codes = np.concatenate([by_place[c.places].astype(dtype), np.array(tail).astype(dtype)])
         size = len(c.values)
@@ -195,19 +204,22 @@ class Encoder:
 
 
 def _known_as_float(x: Node, categories: list[Categories]) -> Node:
-    """Integers in float32, which trees test, where all that are known are exact there."""
+    """x as float32 if it holds integers and float32 represents every category exactly (|category| <= 2^24); otherwise x. Trees behind the
+    encoder test floats, so that its codes can move into their thresholds."""
     wide = any(np.abs(c.values.astype(np.float64)).max(initial=0) > 1 << 24 for c in categories)
     return x if x.type.is_float or wide else t.cast(x, "f32")
 
 
 def _loses_bool(c: Categories) -> bool:
-    """Whether the source fails at unknown values among bool: it puts the first category in their place, which becomes True there."""
+    """Whether the source fails for unknown values in a column of bool. It replaces them by the first category, which becomes True in an
+    array of bool. It fails if that category is neither 0 nor 1, and 1 is no category."""
     first = c.values[c.places == 0]
     return len(first) > 0 and first[0] not in (0, 1) and 1 not in c.values
 
 
 def known_values(owner: str, x: Node, categories: list[Categories], names: list[str], become: str = "") -> Node:
-    """x, where the source rejects a value that is not among the categories of its column; with `become`, warns of it."""
+    """x. A call is rejected for a value that is not among the categories of its column. With `become` it warns instead, and `become` says
+    what such values are encoded as. `owner` and `names` name the class and the columns in the message."""
     rows = [c.values for c in categories]
     dtype = np.result_type(*rows) if categories[0].strings else NUMPY_DTYPES[x.type.dtype]
     values = np.zeros((len(rows), max(map(len, rows))), dtype)
@@ -228,6 +240,7 @@ def known_values(owner: str, x: Node, categories: list[Categories], names: list[
 
 
 def output_dtype(dtype: Any) -> DType:
+    """hbc's name of a numpy dtype. Raises Refusal for dtypes that an encoder's output cannot have here, strings among them."""
     try:
         name = dtype_name(dtype)
     except TypeError:
@@ -239,7 +252,8 @@ def output_dtype(dtype: Any) -> DType:
 
 @converts("sklearn.preprocessing.OneHotEncoder", frame=True)
 def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
-    """Every output column is (the column it looks at, the code that is 1 there). The source's output is sparse by default."""
+    """Each output column compares one input column with one code (or directly with one category): 1 where they are equal, else 0. The
+    result is dense here; the source returns a sparse matrix by default."""
     dtype = output_dtype(m.dtype)
     encoder = Encoder(m, x)
     codes, unknown = zip(*(_one_hot_codes(encoder, i) for i in range(len(encoder.categories))), strict=True)
@@ -247,7 +261,7 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
     blocks, features = [], []
     for group in encoder.groups:
         direct = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
-        # A category of NaN has no integer to compare with: its column stays 0.
+        # In a column of integers nothing equals the category NaN, so it needs a code: its output column stays 0.
         direct = direct and (group.x.type.is_float or all(encoder.categories[i].nan < 0 for i in group.columns))
         source: list[int] = []
         value: list[Any] = []
@@ -263,14 +277,14 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
 
 
 def _value(categories: Categories, place: int) -> Any:
-    """The number at a place of `categories_`."""
+    """The number that stands at a place of `categories_`."""
     if place == categories.nan:
         return np.nan
     return categories.values[np.flatnonzero(categories.places == place)[0]]
 
 
 def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
-    """The code of each category of a column, and of the unknown: -1 is a row of zeros (`_map_infrequent_categories`)."""
+    """(the code of each place of column i, the code of unknown values). The code -1 gives a row of zeros (`_map_infrequent_categories`)."""
     mapping = encoder.infrequent(i)
     if mapping is None:
         return np.arange(encoder.categories[i].size), -1
@@ -279,7 +293,8 @@ def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
 
 
 def _in_order(blocks: list[Node], features: list[int]) -> Node:
-    """The blocks side by side, their columns in the order of the features they come from."""
+    """The blocks as one matrix, with its columns in the order of the input features. `features`: the input feature of each column of the
+    blocks."""
     y = t.concat(blocks)
     order = np.argsort(features, kind="stable")
     return y if np.array_equal(order, np.arange(len(order))) else SelectColumns(order)(y)
@@ -297,7 +312,7 @@ def ordinal_encoder(m: Any, x: Node | Frame) -> Result:
         by_place = by_place.astype(NUMPY_DTYPES[dtype])
         missing = m._missing_indices.get(i)
         if missing is not None:
-            # The mapping of rare categories leaves the missing one out, which is the last.
+            # The missing category is the last one, and the mapping of rare categories leaves it out.
             by_place = np.append(by_place[:missing], np.array([m.encoded_missing_value]).astype(by_place.dtype))
         return by_place, unknown
 
@@ -307,11 +322,12 @@ def ordinal_encoder(m: Any, x: Node | Frame) -> Result:
 
 @converts("sklearn.preprocessing.TargetEncoder", frame=True)
 def target_encoder(m: Any, x: Node | Frame) -> Result:
-    """The mean target of each category, smoothed; of the unknown, the mean of all. One column a feature, or one a feature and class."""
+    """Each category becomes its smoothed mean target, an unknown one the mean target of all rows. There is one column for each feature,
+    or for each feature and class if there are several classes."""
     encoder = Encoder(m, x)
     classes = len(m.classes_) if m.target_type_ == "multiclass" else 1
     means = np.broadcast_to(np.asarray(m.target_mean_, np.float64), classes)
-    # The rows of one table are the categories of all features, and then the unknown.
+    # For several classes one table serves all features. It has a row for each category of each feature, then one for unknown values.
     sizes = [categories.size for categories in encoder.categories]
     starts = np.cumsum([0, *sizes])
     values = [np.stack(m.encodings_[i * classes : (i + 1) * classes], axis=1) for i in range(len(sizes))]
@@ -343,7 +359,8 @@ def _floats(m: Any) -> WithoutRows:
 
 @converts(LABEL_ENCODER)
 def label_encoder(m: Any, x: Node) -> Result:
-    """`column_or_1d(y, dtype=classes_.dtype)`: numbers become the classes' dtype (truncated to integers) before they are looked up."""
+    """`transform` gives the position of each label in `classes_`, i64[N]. Unknown labels are rejected. The source first converts numbers to
+    the dtype of the classes (`column_or_1d(y, dtype=classes_.dtype)`), so that floats are truncated if the classes are integers."""
     categories = read_categories(np.asarray(m.classes_), "the labels")
     if categories.strings != (x.type.dtype == "str"):
         if not categories.strings:
@@ -367,9 +384,10 @@ def label_encoder(m: Any, x: Node) -> Result:
 
 @converts(LABEL_BINARIZER)
 def label_binarizer(m: Any, x: Node) -> Result:
-    """pos_label in the column of the label's class, else neg_label; of two classes the last column alone, of one no pos_label.
+    """`transform` gives pos_label in the column of the label's class, and neg_label elsewhere. For two classes there is only the last
+    column, and for a single class there is one column of neg_label.
 
-    Of up to two classes, the source's result has another shape where other labels come: those are rejected.
+    For up to two classes unknown labels are rejected, because the source's result would have another shape.
     """
     if m.y_type_.startswith("multilabel"):
         raise Refusal("it was fitted on an indicator matrix, which it gives back.", "Leave it out, or fit it on labels.")
@@ -389,7 +407,7 @@ def label_binarizer(m: Any, x: Node) -> Result:
         values = categories.values.astype(NUMPY_DTYPES[common])
         if categories.size <= 2:
             x = known_values(LABEL_BINARIZER, x, [replace(categories, values=values)], ["y"])
-        elif x.type.is_float:  # numbers that are not whole are no labels
+        elif x.type.is_float:  # the source rejects numbers that are not whole, which are no labels
             x = checked(m, t.where(t.equal(t.floor(x), x), x, np.nan))
         hits = t.equal(x, values)
     hits = hits if categories.size > 2 else _last_column(hits, categories.size == 2)
@@ -397,7 +415,7 @@ def label_binarizer(m: Any, x: Node) -> Result:
 
 
 def _no_none(x: Node) -> Node:
-    """A column of strings, where the source fails at None and NaN among them."""
+    """x, a column of strings. A call is rejected for None and NaN, where the source fails."""
     return CheckValues(
         LABEL_BINARIZER,
         allow_nan=True,
