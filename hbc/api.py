@@ -50,6 +50,7 @@ from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.strategy import worth_measuring
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
+from hbc.process import cpus
 from hbc.runtime import artifact, tuning
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
@@ -160,7 +161,7 @@ def tune(
     data = _data(usual, max(counts)) if X is None else X
     candidates, left_out = builder.candidates(graph, counts)
     schedules = [{"block": block} for block in getattr(builder.compiler, "blocks", ())]
-    if builder.options.threads is None and builder.device == "cpu" and tuning.cpus() > 1:
+    if builder.options.threads is None and builder.device == "cpu" and cpus() > 1:
         schedules.append({"threads": 1})
     found = tuning.search(
         lambda choice: _rebuilt(usual, replace(builder, choice=choice)),

@@ -46,9 +46,10 @@ def test_nothing_is_shown_without_it(
         monkeypatch.setenv("HBC_DEBUG", level)
         hbc.convert(forest, "numpy")
     assert capfd.readouterr() == ("", "")
-    monkeypatch.setenv("HBC_DEBUG", "yes")
-    with pytest.raises(ValueError, match=r"HBC_DEBUG='yes': expected 0 \(nothing\), 1"):
-        hbc.convert(forest, "numpy")
+    for level in ("yes", "5", "9", "44", "-1", "٣"):
+        monkeypatch.setenv("HBC_DEBUG", level)
+        with pytest.raises(ValueError, match=rf"HBC_DEBUG='{level}': expected 0 \(nothing\), 1"):
+            hbc.convert(forest, "numpy")
 
 
 def test_passes_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,14 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 MAY_IMPORT = {
     "errors": set(),
+    "process": set(),
     "ir": {"errors"},
     "ops": {"errors", "ir"},
     "parser": {"errors", "ir", "ops"},
-    "optimizer": {"errors", "ir", "ops", "compiler.base"},
-    "compiler": {"errors", "ir", "ops"},
-    "runtime": {"errors", "ir", "compiler.base"},
-    "api": {"errors", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime"},
+    "optimizer": {"errors", "process", "ir", "ops", "compiler.base"},
+    "compiler": {"errors", "process", "ir", "ops"},
+    "runtime": {"errors", "process", "ir", "compiler.base"},
+    "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime"},
     "cli": {"errors", "api", "parser.files"},
     "__init__": {"errors", "api", "parser.registry", "runtime.model"},
 }

@@ -20,6 +20,7 @@ from hbc.optimizer.prune import PruneTrees
 from hbc.optimizer.select import PushSelection
 from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
+from hbc.process import CHOICES, GRAPHS, PASSES, debug_level
 
 Pass = Callable[[Graph], Graph]
 
@@ -63,7 +64,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         Lower(compiler, options.device),
         FoldConstants(),  # last: lowering makes constants out of parameters
     )
-    debug, without = _debug_level(), _without(passes)
+    debug, without = debug_level(), _without(passes)
     records = []
     graph.verify()
     for step in passes:
@@ -84,15 +85,6 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     return Optimized(graph, tuple(records))
 
 
-def _debug_level() -> int:
-    text = os.environ.get("HBC_DEBUG", "") or "0"
-    if not text.isdecimal():
-        raise ValueError(
-            f"HBC_DEBUG={text!r}: expected 0 (nothing), 1 (passes), 2 (choices), 3 (graphs) or 4 (generated source)"
-        )
-    return int(text)
-
-
 def _without(passes: tuple[Pass, ...]) -> set[str]:
     """The names in HBC_WITHOUT."""
     names = {name.strip() for name in os.environ.get("HBC_WITHOUT", "").split(",") if name.strip()}
@@ -103,11 +95,11 @@ def _without(passes: tuple[Pass, ...]) -> set[str]:
 
 
 def _trace(debug: int, record: PassRecord, graph: Graph) -> None:
-    if debug >= 1:
+    if debug >= PASSES:
         change = "changed" if record.changed else "-"
         print(f"hbc: pass {record.name:<16} {record.seconds * 1e3:8.2f} ms  {change}", file=sys.stderr)
-    if debug >= 2:
+    if debug >= CHOICES:
         for note in record.notes:
             print(f"hbc:   {note}", file=sys.stderr)
-    if debug >= 3 and record.changed:
+    if debug >= GRAPHS and record.changed:
         print(graph, file=sys.stderr)

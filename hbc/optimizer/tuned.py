@@ -31,6 +31,7 @@ from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import TreeEnsemble
+from hbc.process import cpus
 
 VERSION = 2  # of these files, and of what the strategies' names mean
 
@@ -114,9 +115,8 @@ def this_machine() -> str:
         text = ""
     facts = [(re.search(rf"^{name}\s*:\s*(.*)$", text, re.M) or ["", ""])[1] for name in ("model name", "cpu family", "model")]
     flags = (re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M) or ["", ""])[1]
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     able = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:8]
-    return f"{platform.machine()} {' '.join(facts) or platform.processor()}, {able}, {cpus} CPUs"
+    return f"{platform.machine()} {' '.join(facts) or platform.processor()}, {able}, {cpus()} CPUs"
 
 
 def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[str, ...]) -> Tuned | None:

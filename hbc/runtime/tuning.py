@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +33,6 @@ BATCHES = 1000
 Call = Callable[[Any], Any]
 Clock = Callable[[], float]
 C = TypeVar("C")
-
-
-def cpus() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def clock_of(device: str, threads: int | None) -> Clock:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
 import threading
-import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
+from hbc.process import cpus, renew_after_fork
 
 # Opsets whose operators these emitters were tested with, and the IR version that came with each, newest first.
 VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
@@ -83,10 +82,6 @@ def _session_options() -> ort.SessionOptions:
     return options
 
 
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True)
 class _Session:
     """One method: the positions and names of its inputs, the names of its outputs, and how many rows at a time suit the cache."""
@@ -116,10 +111,10 @@ class OnnxExecutable:
         self.graph = graph
         self.options = options
         self._providers = providers(options.device)
-        self._threads = options.threads or _available_cores()
+        self._threads = options.threads or cpus()
         self._inherited: list[Any] = []
         self._begin()
-        _EXECUTABLES.add(self)
+        renew_after_fork(self)
 
     def _begin(self) -> None:
         self._sessions: dict[str, _Session] = {}
@@ -219,15 +214,3 @@ def export(graph: Graph, path: str) -> None:
         file.write(content)
 
     write_atomically(path, write)
-
-
-_EXECUTABLES: weakref.WeakSet[OnnxExecutable] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for executable in list(_EXECUTABLES):
-        executable.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

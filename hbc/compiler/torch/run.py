@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hbc.compiler.base import Direct
+from hbc.compiler.memory import writable
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.compiler.torch.trace import export
@@ -38,21 +38,6 @@ MOST_DIRECT = 256
 """Rows of a call that is tested by the shorter way."""
 CUDA_BLOCK_BYTES = 1 << 29
 """On a GPU blocks only bound the memory."""
-
-
-class _Writable:
-    """A read-only array's memory as if it could be written to: PyTorch knows no read-only tensors and warns. Nothing in a
-    Program writes to its inputs."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array  # keeps the memory
-        interface = array.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-
-
-def tensor_of(array: Array) -> Tensor:
-    """A tensor on the array's own memory."""
-    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
 
 
 @functools.cache
@@ -106,7 +91,7 @@ class TorchExecutable:
     widths: dict[str, int] = field(default_factory=dict)
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        tensors = [tensor_of(array) for array in arrays]
+        tensors = [torch.from_numpy(writable(array)) for array in arrays]  # a Program never writes to its inputs
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:

@@ -12,8 +12,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import writable
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import as_tensor, writable
+from hbc.compiler.tvm.executable import as_tensor
 from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr, larger, number, product
 from hbc.compiler.tvm.mathematics import FORMATS
 from hbc.compiler.tvm.targets import Machine

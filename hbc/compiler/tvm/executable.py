@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import tvm
 import tvm_ffi
 
 from hbc.compiler.base import CompileOptions, Direct
+from hbc.compiler.memory import writable
 from hbc.compiler.tvm.cache import compiled
 from hbc.compiler.tvm.codegen import Kernel, build
 from hbc.compiler.tvm.plan import elements, make_plan
@@ -30,6 +30,7 @@ from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tree import TreeEnsemble
+from hbc.process import SOURCE, cpus, show
 
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
@@ -71,7 +72,7 @@ class TvmExecutable:
 
     @cached_property
     def threads(self) -> int:
-        return self.options.threads or available_cpus()
+        return self.options.threads or cpus()
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         ready = self._methods.get(method) or self._prepare(method)
@@ -229,10 +230,9 @@ class TvmExecutable:
         return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
 
     def _show(self, kernel: Kernel, module: Any) -> None:
-        if os.environ.get("HBC_DEBUG") == "4":
-            print(kernel.function.script(), file=sys.stderr)
-            if self.machine.cuda:
-                print(cuda_source(module), file=sys.stderr)
+        show(SOURCE, kernel.function.script)
+        if self.machine.cuda:
+            show(SOURCE, lambda: cuda_source(module))
 
     def export(self, path: str) -> None:
         """A shared library with one function a method, `method(inputs…, tables…, outputs…, first row, end row)`."""
@@ -261,31 +261,8 @@ def cuda_source(module: Any) -> str:
     return "\n".join(part.inspect_source() for part in module.imports)
 
 
-def available_cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
-
-
 def gpu_number(device: str) -> int:
     return int(device.partition(":")[2] or 0)
-
-
-class _Memory:
-    """An array's memory under another flag: what numpy's array interface says is all that is passed on."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
-
-
-def writable(array: Array) -> Array:
-    """The same memory without the read-only flag, which DLPack refuses (the kernels only read their inputs); a copy of memory
-    that is not aligned to its elements."""
-    if not array.flags.aligned:
-        return np.array(array)
-    return array if array.flags.writeable else np.asarray(_Memory(array))
 
 
 def as_tensor(array: Any) -> Any:

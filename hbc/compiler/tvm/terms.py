@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from hbc.compiler.memory import writable
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import as_tensor, writable
+from hbc.compiler.tvm.executable import as_tensor
 from hbc.compiler.tvm.targets import Machine
 from hbc.compiler.tvm.term_loops import BLANK, WORD, item_sums, term_counts, term_table
 from hbc.ir.graph import Node

@@ -11,8 +11,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import writable
 from hbc.compiler.tvm.cache import compiled
-from hbc.compiler.tvm.executable import as_tensor, writable
+from hbc.compiler.tvm.executable import as_tensor
 from hbc.compiler.tvm.expressions import Dialect, Expr, number
 from hbc.compiler.tvm.mathematics import FORMATS, function
 from hbc.compiler.tvm.powers import Statements
