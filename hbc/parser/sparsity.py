@@ -72,6 +72,8 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
         return True
     if getattr(m, "dense_output", False):
         return False
+    if name.startswith("sklearn.feature_selection.") and not m.get_support().any():
+        return False  # numpy.empty((rows, 0)), whatever it is given
     return sparse and (library != "sklearn" or rest.startswith(KEEPING))
 
 

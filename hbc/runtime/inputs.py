@@ -142,7 +142,7 @@ class Intake:
                 expected="a frame, since the model picks its columns by name",
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
-        returned = bool(self.spec.own_dtype) or any(map(self._returned, self.spec.stacked))
+        returned = bool(self.spec.own_dtype) or self._returned(range(len(self.spec.objects_stay)))
         if returned and isinstance(X, (list, tuple)) and self.spec.dtype_by_column:
             advice = "scikit-learn makes Python objects of it, which come out again: numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)

@@ -13,10 +13,12 @@ from hbc.parser.sklearn.common import checked
 
 
 def _selected(m: Any, x: Node) -> Node:
-    """The columns in their order, dtype kept; NaN and inf are accepted where the selector's tags say so."""
-    objects_stay_objects(x)
+    """The columns in their order, dtype kept, which counts also where none is left and others stand beside; NaN and inf are accepted
+    where the selector's tags say so."""
+    kept = np.flatnonzero(m.get_support())
+    objects_stay_objects(x, given_back=not len(kept))
     missing = bool(m.__sklearn_tags__().input_tags.allow_nan)
-    return SelectColumns(np.flatnonzero(m.get_support()))(checked(m, x, allow_nan=missing, allow_inf=missing))
+    return SelectColumns(kept)(checked(m, x, allow_nan=missing, allow_inf=missing))
 
 
 @converts(
