@@ -107,7 +107,7 @@ def test_libraries_behind_names_are_homes_too() -> None:
     from hbc.parser.files import READERS
 
     assert all(backend.module.startswith("hbc.compiler.") for backend in BACKENDS.values())
-    modules = [*READERS.values(), *(name for names in registry.MODULES.values() for name in names)]
+    modules = [*READERS.values(), *registry.MODULES.values()]
     assert all(name.startswith("hbc.parser.") for name in modules)
     for name in set(READERS.values()):
         assert callable(importlib.import_module(name).read_file)

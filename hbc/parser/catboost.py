@@ -27,17 +27,9 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, staged
 from hbc.parser.catboost_categories import Categories
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.front_door import digits_are_categories, frames_must_be_of, read_by
 from hbc.parser.once import read_once
-from hbc.parser.registry import (
-    Described,
-    Result,
-    converts,
-    describes,
-    digits_are_categories,
-    frames_must_be_of,
-    public_name,
-    read_by,
-)
+from hbc.parser.registry import Described, Result, converts, describes, public_name
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")

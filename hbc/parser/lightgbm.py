@@ -22,20 +22,10 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
+from hbc.parser.front_door import integers_of_frames_are_f64, read_by, sparse_matrices_must_be_floats
+from hbc.parser.labels import labels
 from hbc.parser.once import read_once
-from hbc.parser.registry import (
-    Described,
-    Result,
-    WithoutRows,
-    converts,
-    describes,
-    integers_of_frames_are_f64,
-    public_name,
-    read_by,
-    returns_without_rows,
-    sparse_matrices_must_be_floats,
-)
-from hbc.parser.sklearn.common import labels
+from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 
 WINDOW = float(np.float32(1e-35))
 """LightGBM's kZeroThreshold. LightGBM replaces every x with |x| <= WINDOW by 0 before any tree sees it (src/c_api.cpp,

@@ -24,6 +24,7 @@ from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, u
 from hbc.parser.once import reading
 from hbc.parser.set_output import computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
+from hbc.parser.walk import convert, require_convertible, walk
 
 NARROW = 32
 """Bits of the integers that numpy's common dtype with float32 is float64 for."""
@@ -97,8 +98,8 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
         count = len(sample.kinds)
         names = sample.names
     if count is None:
-        with registry.walk():
-            registry.require_convertible(model)
+        with walk():
+            require_convertible(model)
         raise InvalidInputError(
             found=f"{name}, which does not know how many columns it takes",
             expected="a model that does, or a sample of its input",
@@ -150,8 +151,8 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         current: Kinds = tuple("unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds))
         inputs, value = source_frame(spec, current)
         try:
-            with registry.walk() as context:
-                outputs = registry.convert(model, value)
+            with walk() as context:
+                outputs = convert(model, value)
         except StringsNeeded as needed:
             strings |= set(needed.columns)
             # An encoder may have one category alone, and drop it: its column is checked all the same.

@@ -10,7 +10,8 @@ from hbc.ir.graph import Input, Node
 from hbc.ops.checks import Check
 from hbc.ops.tensor import Concat
 from hbc.parser.frame import Frame
-from hbc.parser.registry import maker, public_name
+from hbc.parser.front_door import maker
+from hbc.parser.registry import public_name
 
 KEEPING = (
     *("preprocessing.", "feature_selection.", "impute.", "feature_extraction."),

@@ -26,18 +26,9 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
+from hbc.parser.front_door import absent_values_are_missing, read_by
 from hbc.parser.once import read_once
-from hbc.parser.registry import (
-    Described,
-    Result,
-    WithoutRows,
-    absent_values_are_missing,
-    converts,
-    describes,
-    public_name,
-    read_by,
-    returns_without_rows,
-)
+from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 from hbc.parser.sparsity import is_sparse
 
 LOGIT = ("reg:logistic", "binary:logistic")

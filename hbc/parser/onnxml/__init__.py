@@ -12,9 +12,10 @@ from typing import Any
 
 from hbc.ir.graph import Node
 from hbc.parser.frame import Frame, as_frame
+from hbc.parser.front_door import columns_by_name
 from hbc.parser.onnxml import linear, ml, svm, tensor, trees
 from hbc.parser.onnxml.graph import Source, outputs_as_methods
-from hbc.parser.registry import Described, Result, attributes, columns_by_name, converts, describes
+from hbc.parser.registry import Described, Result, attributes, converts, describes
 
 __all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "trees"]
 

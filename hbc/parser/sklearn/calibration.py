@@ -13,11 +13,13 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckAgreed
 from hbc.ops.linear import Softmax
 from hbc.parser.frame import Frame, Refusal
-from hbc.parser.registry import Outputs, Result, children, converts, public_name
-from hbc.parser.sklearn.common import as_float, checked, labels
+from hbc.parser.labels import labels
+from hbc.parser.registry import Outputs, Result, converts, public_name
 from hbc.parser.sklearn.linear import float_type, logistic, normalized
-from hbc.parser.sklearn.members import as_columns, constant_rows, convert_members, response, response_method, total
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods
+from hbc.parser.sklearn.shared.common import as_float, checked
+from hbc.parser.sklearn.shared.members import as_columns, constant_rows, convert_members, response, response_method, total
+from hbc.parser.walk import children
 
 CALIBRATED = "sklearn.calibration.CalibratedClassifierCV"
 THRESHOLDS = ("sklearn.model_selection.FixedThresholdClassifier", "sklearn.model_selection.TunedThresholdClassifierCV")

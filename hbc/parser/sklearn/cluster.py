@@ -10,10 +10,12 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import ANY_INTEGER, Result, computed_in_own_dtype, converts
-from hbc.parser.sklearn.common import as_float, checked, labels, rejected
-from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
-from hbc.parser.sklearn.kernels import dense
+from hbc.parser.front_door import ANY_INTEGER, computed_in_own_dtype
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import as_float, checked, rejected
+from hbc.parser.sklearn.shared.distances import euclidean_distances, squared_expanded
+from hbc.parser.sklearn.shared.kernels import dense
 
 
 def nearest_centre(x: Node, centres: Array, norms: Array | None = None) -> Node:

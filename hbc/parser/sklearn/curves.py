@@ -15,17 +15,10 @@ from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.features import Function
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import (
-    ONE_DIMENSIONAL,
-    Described,
-    Result,
-    converts,
-    describes,
-    public_name,
-    sparse_matrices_differ,
-)
-from hbc.parser.sklearn.common import checked, own_float, own_number
+from hbc.parser.front_door import sparse_matrices_differ
+from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
 from hbc.parser.sklearn.preprocessing import standard_scaler
+from hbc.parser.sklearn.shared.common import checked, own_float, own_number
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 

@@ -11,10 +11,11 @@ from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.features import Standardize
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, computed_of_dense_only, converts
-from hbc.parser.sklearn.common import checked, float_of, narrow_as_parameters, own_float, promote
+from hbc.parser.front_door import computed_of_dense_only
+from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, float_type
 from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
+from hbc.parser.sklearn.shared.common import checked, float_of, narrow_as_parameters, own_float, promote
 
 
 def _product(x: Node, weights: Array) -> Node:

@@ -10,8 +10,8 @@ from hbc.ir.graph import Node
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import checked
-from hbc.parser.sklearn.distances import metric_of, tree_search
+from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.distances import metric_of, tree_search
 
 REFUSED = {
     "gaussian": "far from all points its logarithm is off by the source's rounding (by 60 of 600 at four standard deviations).",

@@ -10,9 +10,9 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal
+from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import labels
-from hbc.parser.sklearn.members import columns_of, constant_rows
+from hbc.parser.sklearn.shared.members import columns_of, constant_rows
 
 
 @converts("sklearn.dummy.DummyRegressor", frame=True)

@@ -21,22 +21,24 @@ from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.features import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
+from hbc.parser.front_door import (
+    computed_in_own_dtype,
+    floats_are_no_strings,
+    none_is_not_nan,
+    numbers_must_be_objects,
+    objects_stay_objects,
+)
 from hbc.parser.registry import (
     ONE_DIMENSIONAL,
     Described,
     Result,
     WithoutRows,
-    computed_in_own_dtype,
     converts,
     describes,
-    floats_are_no_strings,
-    none_is_not_nan,
-    numbers_must_be_objects,
-    objects_stay_objects,
     public_name,
     returns_without_rows,
 )
-from hbc.parser.sklearn.common import checked
+from hbc.parser.sklearn.shared.common import checked
 
 
 @dataclass(frozen=True)

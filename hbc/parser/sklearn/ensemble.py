@@ -17,9 +17,11 @@ from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join
 from hbc.parser.boosting import leaves, staged
 from hbc.parser.frame import Refusal, select_columns
-from hbc.parser.registry import Result, child, converts, public_name
-from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
+from hbc.parser.walk import child
 
 TREES = {
     f"sklearn.tree.{name}"

@@ -14,8 +14,8 @@ from hbc.ops.factors import Topics
 from hbc.ops.nonnegative import CoordinateDescent, MultiplicativeUpdates
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts, public_name
-from hbc.parser.sklearn.common import checked, float_of, rejected
 from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
+from hbc.parser.sklearn.shared.common import checked, float_of, rejected
 
 
 def _penalties(m: Any, width: int) -> tuple[float, float]:

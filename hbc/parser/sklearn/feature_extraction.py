@@ -13,8 +13,8 @@ from hbc.ops.tensor import Cast
 from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, HoldsLabels, Weigh, pack
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
-from hbc.parser.sklearn.common import as_float, checked, float_of
 from hbc.parser.sklearn.encoders import output_dtype
+from hbc.parser.sklearn.shared.common import as_float, checked, float_of
 
 COUNT, TFIDF, HASHING = (
     f"sklearn.feature_extraction.text.{name}" for name in ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")

@@ -8,8 +8,10 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ops.columns import SelectColumns
-from hbc.parser.registry import Outputs, Result, child, converts, objects_stay_objects
-from hbc.parser.sklearn.common import checked
+from hbc.parser.front_door import objects_stay_objects
+from hbc.parser.registry import Outputs, Result, converts
+from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.walk import child
 
 
 def _selected(m: Any, x: Node) -> Node:

@@ -18,12 +18,10 @@ from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.ops.features import Function
 from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
-from hbc.parser.registry import (
+from hbc.parser.front_door import (
     ANY_INTEGER,
     NO_INTEGER,
-    Result,
     computed_in_own_dtype,
-    converts,
     frames_must_be_of,
     given_to_a_function,
     in_dtype_of,
@@ -31,7 +29,8 @@ from hbc.parser.registry import (
     integers_are_signed,
     sparse_matrices_differ,
 )
-from hbc.parser.sklearn.common import checked, hstack
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import checked, hstack
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 Rule = Callable[..., Node]

@@ -12,9 +12,11 @@ from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, child, converts, public_name
-from hbc.parser.sklearn.common import checked, labels, promote
-from hbc.parser.sklearn.kernels import dense, named, pairwise_kernel, self_kernel, whole_power
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.shared.common import checked, promote
+from hbc.parser.sklearn.shared.kernels import dense, named, pairwise_kernel, self_kernel, whole_power
+from hbc.parser.walk import child
 
 KERNELS = "sklearn.gaussian_process.kernels."
 ADVICE = "Compose it of scikit-learn's own kernels."

@@ -15,9 +15,12 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.boosting import leaves, staged
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.registry import Result, child, columns_by_name, converts, public_name, transform_child
-from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.front_door import columns_by_name
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
+from hbc.parser.walk import child, transform_child
 
 # --- losses ----------------------------------------------------------------------------------------------------------
 

@@ -14,21 +14,18 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.features import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.registry import (
-    Result,
+from hbc.parser.front_door import (
     as_numbers,
-    child,
     computed_in_own_dtype,
-    converts,
     in_dtype_of,
     integers_are_signed,
     none_is_not_nan,
     objects_stay_objects,
-    public_name,
     strings_must_be_objects,
-    transform_child,
 )
-from hbc.parser.sklearn.common import as_float, checked, own_float, rejected, without_missing
+from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.sklearn.shared.common import as_float, checked, own_float, rejected, without_missing
+from hbc.parser.walk import child, transform_child
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, computed_in_own_dtype, converts, public_name, sparse_matrices_differ
-from hbc.parser.sklearn.common import as_float, checked, float_of, labels, promote
-from hbc.parser.sklearn.distances import search
-from hbc.parser.sklearn.kernels import named, pairwise_kernel
+from hbc.parser.front_door import computed_in_own_dtype, sparse_matrices_differ
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.linear import affine
+from hbc.parser.sklearn.shared.common import as_float, checked, float_of, promote
+from hbc.parser.sklearn.shared.distances import search
+from hbc.parser.sklearn.shared.kernels import named, pairwise_kernel
 from hbc.parser.sparsity import may_be_sparse
 
 

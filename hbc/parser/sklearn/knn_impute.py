@@ -13,9 +13,9 @@ from hbc.ops.features import Impute
 from hbc.ops.nearest import Smallest
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import checked, own_float
-from hbc.parser.sklearn.distances import nan_euclidean_distances
 from hbc.parser.sklearn.impute import Missing
+from hbc.parser.sklearn.shared.common import checked, own_float
+from hbc.parser.sklearn.shared.distances import nan_euclidean_distances
 
 
 @converts("sklearn.impute.KNNImputer")

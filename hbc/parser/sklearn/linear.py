@@ -11,8 +11,10 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.parser.frame import Frame, Refusal
-from hbc.parser.registry import Result, child, converts
-from hbc.parser.sklearn.common import as_float, checked, labels, narrow_as_parameters
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import as_float, checked, narrow_as_parameters
+from hbc.parser.walk import child
 
 
 def float_type(*types: Any) -> DType:

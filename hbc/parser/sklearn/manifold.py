@@ -13,9 +13,9 @@ from hbc.ops import tensor as t
 from hbc.ops.factors import Barycentre
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import checked, own_number
 from hbc.parser.sklearn.kernel_methods import projected
 from hbc.parser.sklearn.neighbors import nearest_of
+from hbc.parser.sklearn.shared.common import checked, own_number
 
 
 def _near(m: Any, x: Node) -> Node:

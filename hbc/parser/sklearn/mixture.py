@@ -12,10 +12,12 @@ from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax, log_sum_exp
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, computed_in_own_dtype, converts
-from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.distances import euclidean_distances, squared_expanded
+from hbc.parser.front_door import computed_in_own_dtype
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, coefficients, float_type, logistic
+from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.distances import euclidean_distances, squared_expanded
 
 
 def _product(x: Node, weights: Array) -> Node:

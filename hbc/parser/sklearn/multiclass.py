@@ -11,9 +11,11 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, select_columns
-from hbc.parser.registry import Outputs, Result, children, converts, public_name
-from hbc.parser.sklearn.common import as_float, checked, labels
-from hbc.parser.sklearn.members import (
+from hbc.parser.labels import labels
+from hbc.parser.registry import Outputs, Result, converts, public_name
+from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
+from hbc.parser.sklearn.shared.common import as_float, checked
+from hbc.parser.sklearn.shared.members import (
     column,
     columns_of,
     constant_rows,
@@ -23,7 +25,7 @@ from hbc.parser.sklearn.members import (
     positive_score,
     value,
 )
-from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
+from hbc.parser.walk import children
 
 ONE_VS_REST = "sklearn.multiclass.OneVsRestClassifier"
 OUTPUT_CODE = "sklearn.multiclass.OutputCodeClassifier"

@@ -10,10 +10,11 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal
-from hbc.parser.registry import Result, children, converts
-from hbc.parser.sklearn.common import checked
-from hbc.parser.sklearn.members import as_columns, columns_of, convert_members, flat, response, value
+from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to
+from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.members import as_columns, columns_of, convert_members, flat, response, value
+from hbc.parser.walk import children
 
 MULTI_OUTPUT = ("sklearn.multioutput.MultiOutputClassifier", "sklearn.multioutput.MultiOutputRegressor")
 

@@ -12,9 +12,10 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.nearest import Present, Scatter
 from hbc.parser.frame import Refusal
+from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
-from hbc.parser.sklearn.common import checked, labels, promote
-from hbc.parser.sklearn.distances import REDUCTIONS, Search, search
+from hbc.parser.sklearn.shared.common import checked, promote
+from hbc.parser.sklearn.shared.distances import REDUCTIONS, Search, search
 
 ADVICE = "Use weights='uniform' or 'distance'."
 

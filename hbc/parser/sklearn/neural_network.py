@@ -11,9 +11,10 @@ from hbc.ir.graph import Node
 from hbc.ops import tensor as t
 from hbc.ops.linear import Logistic, Softmax
 from hbc.parser.frame import Refusal
+from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.common import as_float, checked, labels
 from hbc.parser.sklearn.linear import affine
+from hbc.parser.sklearn.shared.common import as_float, checked
 
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {
     "identity": lambda x: x,

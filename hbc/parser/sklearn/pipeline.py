@@ -15,36 +15,36 @@ from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
+from hbc.parser.front_door import (
+    NO_INTEGER,
+    columns_by_name,
+    columns_in_order,
+    frames_must_be_of,
+    given_as_pandas,
+    given_as_polars,
+    given_to_a_function,
+    sparse_matrices_differ,
+    stacked_as_given,
+)
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
-    NO_INTEGER,
     WITHOUT_ROWS,
     Described,
     Outputs,
     Result,
     WithoutRows,
-    child,
-    columns_by_name,
-    columns_in_order,
     converts,
     describes,
-    frames_must_be_of,
-    given_as_pandas,
-    given_as_polars,
-    given_to_a_function,
     items_of,
-    note_unconvertible,
     public_name,
     returns_without_rows,
-    sparse_matrices_differ,
-    stacked_as_given,
     takes_items,
-    transformed_child,
 )
 from hbc.parser.set_output import hands_on, keeps_parts_apart
-from hbc.parser.sklearn.common import hstack, without_missing
+from hbc.parser.sklearn.shared.common import hstack, without_missing
 from hbc.parser.sparsity import gives_sparse, is_sparse, may_be_sparse
+from hbc.parser.walk import child, note_unconvertible, transformed_child
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",

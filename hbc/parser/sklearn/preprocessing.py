@@ -13,16 +13,15 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import (
+from hbc.parser.front_door import (
     ANY_INTEGER,
-    Result,
     computed_in_own_dtype,
-    converts,
     in_dtype_of,
     sparse_matrices_differ,
     sparse_values_round_otherwise,
 )
-from hbc.parser.sklearn.common import checked, float_of, own_float, own_number
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import checked, float_of, own_float, own_number
 from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
 
 FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))

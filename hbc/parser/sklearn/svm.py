@@ -12,9 +12,11 @@ from hbc.ops import tensor as t
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import Result, converts, sparse_matrices_differ
-from hbc.parser.sklearn.common import checked, labels
-from hbc.parser.sklearn.kernels import dense, flat, named, whole_power
+from hbc.parser.front_door import sparse_matrices_differ
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.kernels import dense, flat, named, whole_power
 from hbc.parser.sparsity import may_be_sparse
 
 LEAST_PROBABILITY = 1e-7  # of one class against another (svm_predict_probability)

@@ -15,9 +15,9 @@ from hbc.ops.curves import Interpolate
 from hbc.ops.features import Affine, Standardize
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, converts, public_name
-from hbc.parser.sklearn.common import as_float, checked
-from hbc.parser.sklearn.members import as_columns, convert_members, value
 from hbc.parser.sklearn.pipeline import gives_input_to, is_identity
+from hbc.parser.sklearn.shared.common import as_float, checked
+from hbc.parser.sklearn.shared.members import as_columns, convert_members, value
 
 TRANSFORMED = "sklearn.compose.TransformedTargetRegressor"
 Inverse = Callable[[Any, Node], Node]

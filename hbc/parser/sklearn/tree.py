@@ -13,8 +13,10 @@ from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import leaves, rounded_down
-from hbc.parser.registry import Result, converts, missing_values_cannot_be_sparse
-from hbc.parser.sklearn.common import checked, labels
+from hbc.parser.front_door import missing_values_cannot_be_sparse
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
+from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))

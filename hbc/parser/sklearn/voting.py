@@ -12,10 +12,12 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, as_matrix
-from hbc.parser.registry import Result, children, converts, note_unconvertible
-from hbc.parser.sklearn.common import hstack, labels
-from hbc.parser.sklearn.members import as_columns, columns_of, convert_members, flat, in_common, total, value
+from hbc.parser.labels import labels
+from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods, taken_in_order
+from hbc.parser.sklearn.shared.common import hstack
+from hbc.parser.sklearn.shared.members import as_columns, columns_of, convert_members, flat, in_common, total, value
+from hbc.parser.walk import children, note_unconvertible
 
 VOTING = ("sklearn.ensemble.VotingClassifier", "sklearn.ensemble.VotingRegressor")
 STACKING = ("sklearn.ensemble.StackingClassifier", "sklearn.ensemble.StackingRegressor")

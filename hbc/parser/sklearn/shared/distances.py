@@ -23,7 +23,7 @@ from hbc.ops import tensor as t
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import sparse_matrices_differ
+from hbc.parser.front_door import sparse_matrices_differ
 from hbc.parser.sparsity import may_be_sparse
 
 LARGEST = float(np.finfo(np.float64).max)

@@ -1,4 +1,4 @@
-"""What scikit-learn's converters share: its input validation, its dtype rules, and class labels."""
+"""What scikit-learn's converters share: its input validation and its dtype rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import (
+from hbc.parser.front_door import (
     ANY_INTEGER,
     computed_in_own_dtype,
     in_native_order,
     narrow_integers_give_f32,
-    public_name,
     read_from_frames,
 )
+from hbc.parser.registry import public_name
 
 
 def checked(
@@ -98,23 +98,6 @@ def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
     common = np.result_type(NUMPY_DTYPES[x.type.dtype], *(p.dtype for p in parameters))
     dtype: DType = dtype_name(common if common.kind == "f" else np.float64)
     return t.cast(x, dtype), [np.asarray(p, NUMPY_DTYPES[dtype]) for p in parameters]
-
-
-def labels(classes: Array, index: Node) -> Node:
-    """classes[index]: class labels, of numbers or strings, for i64[N] indices."""
-    if classes.dtype.kind == "O":
-        values = classes.tolist()
-        classes = np.asarray(values)
-        kinds = sorted({"str" if isinstance(value, str) else type(value).__name__ for value in values})
-        if len(kinds) > 1 or classes.dtype.kind not in "Uifb":
-            raise Refusal(f"its class labels are Python objects of type {' and '.join(kinds)}.", "Use strings or numbers.")
-    if classes.dtype.kind not in "Uiufb":  # bytes, which some classifiers take, have no tensor type
-        raise Refusal(f"its class labels are of the dtype {classes.dtype}.", "Use strings or numbers.")
-    if classes.dtype.kind == "u" and classes.dtype.itemsize >= 4:
-        classes = classes.astype(np.int64)
-    if classes.dtype == np.float16:
-        classes = classes.astype(np.float32)
-    return t.take(classes, index, axis=0)
 
 
 def hstack(blocks: list[Node]) -> Node:

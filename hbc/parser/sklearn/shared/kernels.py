@@ -13,8 +13,9 @@ from hbc.ops.checks import CheckLeast
 from hbc.ops.features import Normalize
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.registry import ANY_INTEGER, computed_in_own_dtype, public_name, sparse_matrices_differ
-from hbc.parser.sklearn.distances import common_float, euclidean_distances
+from hbc.parser.front_door import ANY_INTEGER, computed_in_own_dtype, sparse_matrices_differ
+from hbc.parser.registry import public_name
+from hbc.parser.sklearn.shared.distances import common_float, euclidean_distances
 from hbc.parser.sparsity import may_be_sparse
 
 PARAMETERS = {

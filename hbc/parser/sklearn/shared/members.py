@@ -12,8 +12,9 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, as_frame
-from hbc.parser.registry import Outputs, children, public_name
+from hbc.parser.registry import Outputs, public_name
 from hbc.parser.sklearn.pipeline import given_to_all
+from hbc.parser.walk import children
 
 
 def convert_members(members: Sequence[Any], x: Node | Frame, place: str = "estimators_") -> list[Outputs]:

@@ -1,0 +1,1 @@
+"""What several converters of scikit-learn's estimators share. No converter is registered here."""

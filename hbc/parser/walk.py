@@ -1,0 +1,198 @@
+"""The walk through a model: every estimator in it is given to its converter, and every one that is refused is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.ir.graph import Input, Node
+from hbc.ir.types import DTypeError, N
+from hbc.parser import registry
+from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.front_door import Notes, as_numbers, noting
+from hbc.parser.registry import Outputs, load_converters, public_name
+from hbc.parser.unsupported import reason_against
+
+
+@dataclass
+class _Walk:
+    """Where a walk stands, and every refusal so far."""
+
+    notes: Notes
+    culprits: list[Culprit] = field(default_factory=list)
+    frames: dict[tuple[Node, ...], Frame] = field(default_factory=dict)
+
+
+_walk: ContextVar[_Walk] = ContextVar("hbc_parser_walk")
+
+
+@contextmanager
+def walk() -> Iterator[Notes]:
+    """Around the conversion of a whole model: gives the notes of its converters. Where an estimator is refused, the walk goes on, and one
+    UnsupportedOperatorError with every culprit is raised at the end."""
+    with noting() as notes:
+        state = _Walk(notes)
+        token = _walk.set(state)
+        try:
+            yield notes
+            if state.culprits:
+                raise UnsupportedOperatorError(culprits=state.culprits)
+        except UnsupportedOperatorError as error:
+            culprits = dict.fromkeys([*state.culprits, *error.culprits])
+            raise UnsupportedOperatorError(culprits=list(culprits)) from error.__cause__
+        finally:
+            _walk.reset(token)
+
+
+def convert(model: Any, x: Node | Frame) -> Outputs:
+    """All methods of one estimator. Raises UnsupportedOperatorError or NotFittedError."""
+    state = _walk.get()
+    path = ".".join(state.notes.path)
+    name = public_name(type(model))
+    load_converters(name)
+    require_convertible(model)
+    entry = registry.CONVERTERS[name]
+    try:
+        result = entry.function(model, x if entry.frame else as_numbers(x))
+    except Refusal as refusal:
+        culprit = Culprit(name, path, refusal.reason, refusal.advice)
+        raise UnsupportedOperatorError(culprits=[culprit]) from refusal
+    except DTypeError as error:
+        reason = f"what it is given, or has learned, is of another dtype: {error}."
+        culprit = Culprit(name, path, reason, "Fit it on float32 or float64.")
+        raise UnsupportedOperatorError(culprits=[culprit]) from error
+    if isinstance(result, Frame):
+        blocks = result.blocks()
+        state.frames[blocks] = result
+        result = {"transform": blocks}
+    outputs = result if isinstance(result, Mapping) else {"transform": result}
+    values = {method: node if isinstance(node, tuple) else (node,) for method, node in outputs.items()}
+    for method, nodes in values.items():
+        if not str(method).isidentifier() or str(method).startswith("_") or not all(isinstance(node, Node) for node in nodes):
+            kinds = ", ".join(type(node).__name__ for node in nodes)
+            raise TypeError(
+                f"the converter of {name} at {path} returned {kinds} for {method!r}, expected a Node (hbc.ops.tensor makes them), "
+                "or a dict from public method names to Nodes."
+            )
+    return values
+
+
+def require_convertible(model: Any) -> None:
+    """Raise UnsupportedOperatorError or NotFittedError for what is known to fail before any input is."""
+    name, path = public_name(type(model)), ".".join(_walk.get().notes.path)
+    if name not in registry.CONVERTERS:
+        raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
+    if not _is_fitted(model):
+        raise NotFittedError(operator=name, path=path)
+
+
+def child(model: Any, x: Node | Frame, place: str) -> Outputs:
+    """The methods of an estimator inside another; `place` is its path from there, like `steps[0] 'scaler'`.
+
+    A child that is refused is noted, and a stand-in with its output shapes is returned, so that one error can name every culprit.
+    """
+    state = _walk.get()
+    state.notes.path.append(place)
+    try:
+        return convert(model, x)
+    except UnsupportedOperatorError as error:
+        state.culprits.extend(error.culprits)
+        return _stand_in(model)
+    finally:
+        state.notes.path.pop()
+
+
+def children(members: Iterable[tuple[Any, Node | Frame, str]]) -> list[Outputs]:
+    """`child` of several estimators. Where any is refused, all of them are looked at before the error is raised, so that nobody
+    computes with stand-ins."""
+    state = _walk.get()
+    before = len(state.culprits)
+    outputs = [child(*member) for member in members]
+    if len(state.culprits) > before:
+        raise UnsupportedOperatorError(culprits=state.culprits[before:])
+    return outputs
+
+
+@contextmanager
+def note_unconvertible(model: Any, place: str) -> Iterator[None]:
+    """Inside, the path leads to an estimator that cannot be converted, since its input is not known; a class without a
+    converter is noted as a culprit."""
+    state = _walk.get()
+    state.notes.path.append(place)
+    name = public_name(type(model))
+    load_converters(name)
+    if name not in registry.CONVERTERS:
+        state.culprits.append(_unknown(type(model), name, ".".join(state.notes.path)))
+    try:
+        yield
+    finally:
+        state.notes.path.pop()
+
+
+def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
+    """The `transform` of an estimator inside another."""
+    return as_matrix(transformed_child(model, x, place))
+
+
+def transformed_child(model: Any, x: Node | Frame, place: str) -> Node | Frame:
+    """The same; a Frame, where it has columns of several dtypes."""
+    nodes = child(model, x, place)["transform"]
+    frame = _walk.get().frames.get(nodes)
+    if frame is not None:
+        return frame
+    (node,) = nodes
+    given = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
+    if node not in given:  # which others have made
+        _walk.get().notes.makers.setdefault(node, (model, x))
+    return node
+
+
+def _stand_in(model: Any) -> Outputs:
+    """Values of the right shapes for an estimator that was refused; they never reach a graph, since the refusal is raised."""
+
+    def value(name: str, *shape: int) -> tuple[Node, ...]:
+        return (Input(f"refused_{name}", "f64", (N, *shape))(),)
+
+    classes = np.size(getattr(model, "classes_", (0, 1)))
+    outputs: Outputs = {
+        "predict": value("predict"),
+        "predict_proba": value("predict_proba", classes),
+        "decision_function": value("decision_function"),
+    }
+    try:
+        width = len(model.get_feature_names_out())
+    except Exception:
+        width = None
+    if not width and hasattr(model, "transform"):
+        # Nothing behind it can be looked at: what is known so far is raised now.
+        raise UnsupportedOperatorError(culprits=_walk.get().culprits)
+    if width:
+        outputs["transform"] = value("transform", width)
+    return outputs
+
+
+def _unknown(cls: type, name: str, path: str) -> Culprit:
+    parents = [public_name(base) for base in cls.__mro__[1:] if public_name(base) in registry.CONVERTERS]
+    reason = reason_against(cls, name) or "no converter is registered for this class."
+    if parents:
+        reason = f"no converter is registered for this subclass of {parents[0]}, which may compute something else."
+    return Culprit(name, path, reason, f'Register one with @hbc.converts("{name}"), or replace it by a supported estimator.')
+
+
+def _is_fitted(model: Any) -> bool:
+    """sklearn.utils.validation.check_is_fitted, for whatever has scikit-learn's interface; anything else counts as fitted."""
+    if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
+        return not isinstance(model, type)
+    if hasattr(model, "__sklearn_tags__") and not model.__sklearn_tags__().requires_fit:
+        return True
+    if hasattr(model, "__sklearn_is_fitted__"):
+        return bool(model.__sklearn_is_fitted__())
+    if public_name(type(model)) in registry.FITTED_BY_MEMBER and _is_fitted(model.estimator):
+        return True
+    return any(name.endswith("_") and not name.startswith("__") for name in vars(model))
