@@ -1,4 +1,4 @@
-"""Ensembles of any estimator: Bagging and AdaBoost of sklearn.ensemble; and RandomTreesEmbedding."""
+"""Converters for the ensembles of sklearn.ensemble that take any estimator, Bagging and AdaBoost, and for RandomTreesEmbedding."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TREES = {
 
 
 def _only_trees(estimators: Sequence[Any]) -> bool:
-    """Whether all are plain trees, which then become one ensemble; anything else is converted one by one."""
+    """Whether all estimators are single decision trees. They then become one TreeEnsemble; others are converted one by one."""
     return all(public_name(type(estimator)) in TREES for estimator in estimators)
 
 
 def _sum(nodes: Sequence[Node]) -> Node:
-    """The sum in order. Raises Refusal where the members do not fit, as numpy would when it is called."""
+    """The sum of the nodes, in their order. Raises Refusal if their types differ; numpy would raise at the call."""
     if len({node.type for node in nodes}) > 1:
         kinds = " and ".join(sorted({str(node.type) for node in nodes}))
         raise Refusal(f"its estimators return {kinds}, which do not add up.")
@@ -43,13 +43,13 @@ def _sum(nodes: Sequence[Node]) -> Node:
 
 
 def _zero(x: Node, dtype: DType = "f64") -> Node:
-    """A column of zeros [N, 1], whatever x is."""
+    """A column of zeros, [N, 1], with as many rows as x."""
     first = t.take(x, np.array([0]), axis=1)
     return t.cast(t.less(first, first), dtype)
 
 
 def _members(m: Any, x: Node) -> list[dict[str, tuple[Node, ...]]]:
-    """Every estimator of a Bagging on its own columns."""
+    """The methods of each estimator of a Bagging, converted on the columns that it was fitted on."""
     pairs = zip(m.estimators_, m.estimators_features_, strict=True)
     return [
         child(e, select_columns(x, [int(f) for f in features]), f"estimators_[{i}]") for i, (e, features) in enumerate(pairs)
@@ -57,7 +57,8 @@ def _members(m: Any, x: Node) -> list[dict[str, tuple[Node, ...]]]:
 
 
 def _bagged_trees(m: Any, x: Node, values: list[Array]) -> Node:
-    """Σ over trees of these values of their nodes. Only columns that some tree was given are looked at, and checked."""
+    """The sum over the trees of the values of the leaves reached, f64[N, K]. `values`: for each tree the values of its nodes, f64[M, K].
+    Only the columns that some tree was fitted on are read and checked."""
     used = np.unique(np.concatenate(m.estimators_features_))
     first = m.estimators_[0]
     x = single(first, select_columns(x, [int(i) for i in used]), allow_nan=accepts_nan(first))
@@ -78,7 +79,7 @@ def bagging_classifier(m: Any, x: Node) -> Result:
         for estimator in m.estimators_:
             tree = estimator.tree_
             values.append(np.zeros((tree.node_count, classes)))
-            # The members are fitted on class numbers, and may not have seen every class.
+            # The members are fitted on class numbers 0, 1, …, and may not have seen every class.
             values[-1][:, estimator.classes_.astype(int)] = tree.value[:, 0, : estimator.n_classes_]
         proba = _bagged_trees(m, x, values)
     else:
@@ -93,19 +94,20 @@ def bagging_classifier(m: Any, x: Node) -> Result:
     proba = t.div(proba, count)
     outputs["predict"] = labels(m.classes_, t.argmax(proba, 1))
     outputs["predict_proba"] = proba
-    # Of trees the source adds exponentials of the members' logarithms; it is the same number.
+    # For trees the source adds the exponentials of the members' logarithms, which gives the same number.
     outputs.setdefault("predict_log_proba", t.log(proba))
     return outputs
 
 
 def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes: int) -> Node:
-    """f64[N, classes]: a member's probabilities at the classes it knows, or its vote."""
+    """The probabilities of one member, f64[N, classes], with 0 for classes that it does not know. A member without probabilities gives
+    1 for the class that it predicts."""
     if "predict_proba" not in outputs:
         vote = t.reshape(t.cast(outputs["predict"][0], "i64"), N, 1)
         return t.cast(t.equal(vote, np.arange(classes)[None]), "f64")
     proba = t.cast(outputs["predict_proba"][0], "f64")
     known = np.asarray(estimator.classes_).astype(int)
-    if len(known) == classes != proba.type.columns:  # HistGradientBoostingClassifier, of one class
+    if len(known) == classes != proba.type.columns:  # HistGradientBoostingClassifier fitted on one class
         raise Refusal(
             f"an estimator in it gives {proba.type.columns} probabilities of {classes} classes: the source fails too."
         )
@@ -113,13 +115,13 @@ def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes:
 
 
 def _member_log_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes: int) -> Node:
-    """f64[N, classes]: the logarithms of a member's probabilities, -inf at the classes it has not seen."""
+    """The logarithms of a member's probabilities, f64[N, classes], with -inf for classes that it has not seen."""
     logs = t.cast(outputs["predict_log_proba"][0], "f64")
     return _at_classes(logs, np.asarray(estimator.classes_).astype(int), classes, t.add(_zero(logs), -np.inf))
 
 
 def _at_classes(values: Node, known: Array, classes: int, absent: Node) -> Node:
-    """[N, classes]: the columns of values at the known classes, `absent` at the others."""
+    """values (one column for each of the `known` classes) as [N, classes], with the column `absent` for the other classes."""
     if len(known) == classes:
         return values
     place = np.full(classes, len(known))
@@ -128,10 +130,10 @@ def _at_classes(values: Node, known: Array, classes: int, absent: Node) -> Node:
 
 
 def _log_add_exp(a: Node, b: Node) -> Node:
-    """ln(eᵃ + eᵇ) as numpy.logaddexp: probabilities too small for a float64 keep their logarithms."""
+    """ln(eᵃ + eᵇ), as numpy.logaddexp computes it: eᵃ itself may be too small for a float64."""
     larger, smaller = t.maximum(a, b), t.minimum(a, b)
     equal = t.equal(a, b)
-    apart = t.where(equal, 0.0, t.sub(smaller, larger))  # infinities less themselves would be NaN
+    apart = t.where(equal, 0.0, t.sub(smaller, larger))  # inf - inf would be NaN
     return t.add(larger, t.where(equal, float(np.log(2.0)), t.log1p(t.exp(apart))))
 
 
@@ -181,7 +183,7 @@ def adaboost_classifier(m: Any, x: Node) -> Result:
 
 
 def _boosted_classes(m: Any, votes: Node) -> dict[str, Node]:
-    """An AdaBoostClassifier's methods from the weighted mean of its votes, f64[N, …, classes]."""
+    """The methods of an AdaBoostClassifier, computed from the weighted mean of its votes, f64[N, …, classes]."""
     axis, classes = len(votes.type.shape) - 1, int(m.n_classes_)
     if classes == 2:
         before, after = (t.take(votes, np.array([k]), axis=axis) for k in (0, 1))
@@ -196,12 +198,13 @@ def _boosted_classes(m: Any, votes: Node) -> dict[str, Node]:
 
 
 def _votes(m: Any, predicted: Array, weight: float) -> Array:
-    """What an estimator adds to every class, for each label it may predict: f64[labels, classes]."""
+    """The votes of an estimator with `weight`, f64[labels, classes]: row i holds what it adds to each class if it predicts predicted[i]."""
     return np.where(predicted[:, None] == m.classes_[None], weight, -1 / (m.n_classes_ - 1) * weight)
 
 
 def _class_index(predicted: Node) -> tuple[Array, Node]:
-    """A classifier's labels and the index into them, from its `predict`: converters look labels up in a table."""
+    """(the labels of a classifier, the index into them i64[N]), taken apart from the node of its `predict`, which looks labels up in a
+    table. Raises Refusal if `predict` was built in another way."""
     if isinstance(predicted.op, t.Take) and isinstance(predicted.inputs[0].op, Constant):
         return predicted.inputs[0].op.value, predicted.inputs[1]
     raise Refusal("the labels of its estimators cannot be traced back to their classes.", "Use trees or linear models in it.")
@@ -228,7 +231,7 @@ def adaboost_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.ensemble.RandomTreesEmbedding")
 def random_trees_embedding(m: Any, x: Node) -> Result:
-    """One column for every leaf of every tree: 1 where a row ends there."""
+    """`transform` has a column for each leaf of each tree: 1 if the row reaches that leaf, else 0."""
     x = single(m, x, allow_nan=accepts_nan(m.estimators_[0]))
     trees = [read_tree(e.tree_, np.zeros((e.tree_.node_count, 1))) for e in m.estimators_]
     applied = leaves(join(trees, np.zeros(1)), x)

@@ -1,4 +1,4 @@
-"""sklearn.decomposition: rows as mixtures of components or topics, found by iterating."""
+"""Converters for NMF, MiniBatchNMF and LatentDirichletAllocation: rows as mixtures of components or topics, found by iteration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from hbc.parser.sklearn.shared.common import checked, float_of, rejected
 
 
 def _penalties(m: Any, width: int) -> tuple[float, float]:
-    """Those of y: l1, l2 (_BaseNMF._compute_regularization)."""
+    """(l1, l2): the penalties on the weights that `transform` finds, for `width` features (_BaseNMF._compute_regularization)."""
     return width * m.alpha_W * m.l1_ratio, width * m.alpha_W * (1.0 - m.l1_ratio)
 
 
 @converts("sklearn.decomposition.NMF")
 def nmf(m: Any, x: Node) -> Result:
-    """The weights of the components that make up each row, at least 0. All rows of a call decide together when it is enough."""
+    """`transform` gives the weights of the components in each row, [N, K], all ≥ 0. All rows of a call together decide when the iteration
+    stops, as in the source."""
     x = float_of(checked(m, x))
     h = np.asarray(m.components_)
     if not h.any():
@@ -35,7 +36,7 @@ def nmf(m: Any, x: Node) -> Result:
             rejected(m, x, f"its components are {h.dtype}, and the source takes no other dtype: use astype"),
             dtype_name(h.dtype),
         )
-    # Where the divergence has a logarithm or a quotient of x, the source rejects a 0 too.
+    # For beta_loss ≤ 0 the divergence has a logarithm or a quotient of x, and the source rejects 0 as well as negative numbers.
     x = CheckLeast(public_name(type(m)), exclusive=m._beta_loss <= 0)(x)
     l1, l2 = _penalties(m, h.shape[1])
     if m.solver == "mu":
@@ -47,6 +48,7 @@ def nmf(m: Any, x: Node) -> Result:
 
 
 def _order(m: Any) -> int:
+    """The seed for the order of the components, or -1 if they keep theirs. Raises Refusal if the order is random at every call."""
     if not m.shuffle:
         return -1
     if not isinstance(m.random_state, (int, np.integer)):
@@ -60,7 +62,8 @@ def _order(m: Any) -> int:
 
 @converts("sklearn.decomposition.MiniBatchNMF")
 def mini_batch_nmf(m: Any, x: Node) -> Result:
-    """As NMF with solver="mu", but for what stops it: a small change of the weights. Negative numbers are not rejected."""
+    """`transform` as of NMF with solver="mu", with two differences: it stops at a small change of the weights, and it does not reject
+    negative numbers."""
     x = float_of(checked(m, x))
     h: Array = np.asarray(m.components_)
     l1, l2 = _penalties(m, h.shape[1])
@@ -69,7 +72,7 @@ def mini_batch_nmf(m: Any, x: Node) -> Result:
 
 @converts("sklearn.decomposition.LatentDirichletAllocation")
 def latent_dirichlet_allocation(m: Any, x: Node) -> Result:
-    """The shares of the topics in each document, computed in the dtype of the components."""
+    """`transform` gives the shares of the topics in each document, [N, K], in the dtype of the components."""
     words = np.asarray(m.exp_dirichlet_component_)
     kind = dtype_name(words.dtype)
     x = t.cast(checked(m, x, limit=FLOAT32_LIMIT if kind == "f32" else float("inf")), kind)

@@ -1,5 +1,5 @@
-"""sklearn.feature_extraction, and MultiLabelBinarizer: text, dicts and sets as matrices. Most of the source's results
-are sparse: see hbc.ir.rows."""
+"""Converters for sklearn.feature_extraction and MultiLabelBinarizer, which make matrices of text, dicts and sets. Most results of the
+source are sparse: see hbc.ir.rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def _mappings(m: Any) -> str:
 
 
 def _column(m: Any, x: Node | Frame, objects: bool) -> Node:
-    """The one column of objects that the source iterates over, as str[N] (or str[N, 1] from a ColumnTransformer)."""
+    """The column that the source iterates over, str[N], or str[N, 1] from a ColumnTransformer. `objects`: it holds dicts or lists instead
+    of documents. Raises Refusal for other columns, and StringsNeeded if the model's input was taken for numbers."""
     frame = x if isinstance(x, Frame) else None
     if frame is not None and objects:
         raise Refusal("it is given columns, where it takes a dict or a list for every row.", "Put it first in the pipeline.")
@@ -63,7 +64,7 @@ def _column(m: Any, x: Node | Frame, objects: bool) -> Node:
 
 
 def _terms(m: Any, x: Node | Frame) -> Node:
-    """The terms of every document (`build_analyzer`)."""
+    """The terms of each document, as the source's `build_analyzer` finds them. Raises Refusal for options that hold Python functions."""
     for option in ("preprocessor", "tokenizer", "analyzer", "strip_accents"):
         if callable(getattr(m, option)):
             function = getattr(getattr(m, option), "__name__", "a function")
@@ -88,11 +89,12 @@ def _stop_words(words: Any) -> list[str]:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
         return sorted(ENGLISH_STOP_WORDS)
-    return sorted(word for word in words or () if isinstance(word, str))  # what is no string is never found
+    return sorted(word for word in words or () if isinstance(word, str))  # no term of a document equals anything but a string
 
 
 def _vocabulary(vocabulary: Any) -> tuple[Any, Any, Any]:
-    """Its strings in the order of their columns, and these; a term that is no string is never found."""
+    """The terms of a vocabulary {term: column}, packed in the order of their columns, and these columns, i64. Terms that are not strings
+    are left out: no document contains them."""
     places = sorted((int(column), term) for term, column in vocabulary.items() if isinstance(term, str))
     return *pack(term for _, term in places), np.array([column for column, _ in places], np.int64)
 
@@ -119,7 +121,7 @@ def tfidf_transformer(m: Any, x: Node) -> Result:
 
 
 def _weighted(m: Any, x: Node) -> Node:
-    """TfidfTransformer.transform; it looks for NaN and ±inf when it has the weights, too (`normalize`)."""
+    """TfidfTransformer.transform of the counts x. Like the source's `normalize`, it checks for NaN and ±inf once more after weighting."""
     x = float_of(checked(m, x))
     source = x.inputs[0] if isinstance(x.op, Cast) else x
     if not gives_rows(x) and all(place is not None for place in untouched(source)):
@@ -175,7 +177,8 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
 
 @converts(SETS, frame=True)
 def multi_label_binarizer(m: Any, x: Node | Frame) -> Result:
-    """Labels are compared as the keys of a dict are: 1, 1.0 and True are the same."""
+    """`transform` has a column for each label: 1 if the row's set holds it. Labels are compared like the keys of a dict, so that 1, 1.0
+    and True are the same."""
     texts: dict[str, int] = {}
     integers: dict[int, int] = {}
     floats: dict[float, int] = {}

@@ -1,4 +1,4 @@
-"""sklearn.feature_selection: every selector keeps the columns of `get_support`; RFE and RFECV also predict with what is left."""
+"""Converters for sklearn.feature_selection. Each selector keeps the columns of `get_support`; RFE and RFECV also predict from them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hbc.parser.walk import child
 
 
 def _selected(m: Any, x: Node) -> Node:
-    """The columns in their order, dtype kept, which counts also where none is left and others stand beside; NaN and inf are accepted
-    where the selector's tags say so."""
+    """The selected columns, in their order. They keep their dtype, also if none is left: the dtype then still counts beside other columns.
+    NaN and inf are accepted if the selector's tags say so."""
     kept = np.flatnonzero(m.get_support())
     objects_stay_objects(x, given_back=not len(kept))
     missing = bool(m.__sklearn_tags__().input_tags.allow_nan)

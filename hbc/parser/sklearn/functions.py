@@ -1,7 +1,7 @@
-"""FunctionTransformer: its function is called once with a value that notes what is done to it.
+"""The converter for FunctionTransformer. It traces the function: it calls it with a stand-in for the array that records each operation.
 
-What numpy would compute for the dtype of x is asked of numpy itself (`ufunc.resolve_dtypes`). What a function must not do is what
-cannot be noted: look at numbers, at the count of rows, or at its input's class.
+numpy itself says in which dtype it computes an operation for the dtype of x (`ufunc.resolve_dtypes`). A function cannot be traced if it
+looks at single numbers or at the number of rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _sign(x: Node) -> Node:
 
 
 def _skipping(op: Rule) -> Rule:
-    """fmax and fmin: the other number where one is NaN."""
+    """The rule of fmax and fmin: op(a, b), or the other number if one is NaN."""
 
     def rule(a: Node, b: Node) -> Node:
         if not a.type.is_float:
@@ -92,17 +92,19 @@ def _power(x: Node, exponent: Node) -> Node:
     if not 1 <= number <= 64:
         raise Refusal(f"its function raises integers to the power of {number}.", "Cast to float before.")
     y = x
-    for bit in bin(number)[3:]:  # integers wrap alike in every order
+    for bit in bin(number)[3:]:  # the order of products does not matter: integers overflow to the same number in any order
         y = t.mul(y, y)
         y = t.mul(y, x) if bit == "1" else y
     return y
 
 
-EXACT_INTEGERS = 2.0**53 - 1  # the largest magnitude that no float64 of another integer has
+EXACT_INTEGERS = 2.0**53 - 1
+"""The largest integer whose float64 is not the float64 of another integer too."""
 
 
 def _of_floats(op: Rule) -> Rule:
-    """A remainder of integers, by way of float64."""
+    """The rule of a remainder: op of floats, and for integers op of them as float64. Such an input is checked to be exact there. Raises
+    Refusal for integers divided by anything but constants."""
 
     def rule(a: Node, b: Node) -> Node:
         if a.type.is_float:
@@ -117,7 +119,7 @@ def _of_floats(op: Rule) -> Rule:
 
 
 def _fmod(a: Node, b: Node) -> Node:
-    """The remainder with the sign of a, that of -0.0 too."""
+    """The remainder of a / b with the sign of a, also the sign of -0.0."""
     rest = t.mod(t.absolute(a), t.absolute(b))
     return t.where(t.less(a, 0.0), t.neg(rest), t.where(t.equal(a, 0.0), t.sub(a, rest), rest))
 
@@ -168,7 +170,7 @@ RULES: dict[np.ufunc, Rule] = {
         for name in ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "tanh", "sin", "cos")
     },
 }
-"""What each ufunc is, of operands in the dtype that numpy computes in."""
+"""ufunc → the function that makes its Node. Operands have been cast to the dtype in which numpy computes."""
 
 ONLY_FLOATS = {np.divide, np.reciprocal}
 ONLY_BOOLS = {np.logical_and, np.logical_or, np.logical_not, np.bitwise_and, np.bitwise_or, np.invert}
@@ -186,26 +188,29 @@ EXACT = {
     np.fmin,
     np.sign,
 }
-"""The same numbers in every dtype of integers that holds its operands and, but for remainders, of floats."""
+"""The ufuncs that give the same numbers in each integer dtype that holds the operands, and also in each float dtype (except for
+remainders)."""
 REDUCTIONS: dict[str, Rule] = {"sum": t.sum_, "max": t.max_, "min": t.min_}
 
 
 class _Rows:
-    """The number of rows: nothing may depend on it."""
+    """Stands for the number of rows in a shape. It has no operations, since nothing may depend on it."""
 
 
 class _NoAttribute(Refusal, AttributeError):
-    """What an array has and its stand-in has not; `hasattr` and `getattr` with a default see it as missing."""
+    """Refuses an attribute that arrays have but Traced does not. As an AttributeError, it makes `hasattr` False and `getattr` give its
+    default."""
 
 
 class Traced:
-    """Stands for an array x[N, F] or x[N], and notes what is done to it as a Node."""
+    """Stands for an array x[N, F] or x[N] and records each operation on it as a Node. Raises Refusal for operations that no Node can
+    express."""
 
     def __init__(self, node: Node, log: Log) -> None:
         self.node = node
         self.log = log
 
-    # Functions that ask whether they are given an array are told so.
+    # isinstance(x, np.ndarray) is True, for functions that ask.
     __class__ = property(lambda self: np.ndarray)  # type: ignore[assignment]
 
     @property
@@ -284,7 +289,7 @@ class Traced:
 
     def __pow__(self, exponent: Any) -> Any:
         self.log.operators = True
-        # numpy's shortcuts for a single number
+        # numpy computes these powers by other ufuncs, if the exponent is a single number.
         shortcut = (
             {1: np.positive, 2: np.square, 0.5: np.sqrt, -1: np.reciprocal}.get(exponent) if np.ndim(exponent) == 0 else None
         )
@@ -327,21 +332,25 @@ for _name, _ufunc in _unary.items():
 
 
 class Log:
-    """What a function did: whether it `mixes` columns; whether it `rounds`, so that float16 would give something else; the least
-    width (`bits`) of integers for which it would do the same, and whether they must be `signed`; whether it calls functions of numpy
-    with `numbers` beside its input, of which numpy makes float64 and int64 where that is a frame of pandas; and whether it has
-    `operators`, which compute in other dtypes where that is a frame of polars."""
+    """What a traced function did, as far as its result depends on the dtype and the class of its input."""
 
     def __init__(self) -> None:
         self.numbers = False
+        """It called numpy's functions with Python numbers beside its input. For a frame of pandas these become float64 and int64."""
         self.operators = False
+        """It used operators such as `+`. For a frame of polars these compute in other dtypes."""
         self.mixes = False
+        """It combined columns, or selected some."""
         self.rounds = False
+        """Its result is rounded, so that float16 would give other numbers."""
         self.bits = 0
+        """The least width of integers for which it would give the same numbers; 0: any."""
         self.signed = False
+        """These integers must be signed."""
 
     def compute(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Traced:
-        """A ufunc in the dtypes that numpy computes in; Python numbers take those of the arrays."""
+        """ufunc(*inputs) in the dtypes in which numpy computes it; Python numbers take the dtype of the arrays. Raises Refusal if it has no
+        rule for these dtypes, or if the dimensions differ."""
         kinds = [_kind(value) for value in inputs]
         *loop, result = ufunc.resolve_dtypes((*kinds, None))
         if any(kind.kind not in "fiub" or kind == np.float16 for kind in (*loop, result)):
@@ -362,7 +371,8 @@ class Log:
         return Traced(RULES[ufunc](*operands), self)
 
     def _note_dtypes(self, ufunc: np.ufunc, inputs: tuple[Any, ...], result: np.dtype[Any]) -> None:
-        """Note for which dtypes the function would do the same, by what numpy makes of them beside numbers of Python, and of numpy."""
+        """Updates `rounds`, `bits` and `signed` for one ufunc: which input dtypes would give the same numbers depends on how numpy promotes
+        them beside the other inputs, which are Python numbers or typed numbers of numpy."""
         others = [value for value in inputs if not isinstance(value, Traced)]
         typed = any(type(value) not in (int, float, bool) for value in others)
         narrowed = any(isinstance(value, float) and np.float16(value) != value for value in others)
@@ -371,7 +381,7 @@ class Log:
             return
         if result.kind in "iu":
             whole = [value for value in others if type(value) is int]
-            fits = 64 if ufunc not in EXACT or typed else _bits(whole)  # narrower ones overflow
+            fits = 64 if ufunc not in EXACT or typed else _bits(whole)  # narrower integers overflow
             self.bits, self.signed = max(self.bits, fits), self.signed or min(whole, default=0) < 0
         elif result.kind == "f" and (len(inputs) == 1 or typed):
             self.bits = max(self.bits, 32)  # numpy computes int8 in float16, int16 in float32
@@ -383,6 +393,7 @@ class Log:
             self.bits = max(self.bits, 8)
 
     def operand(self, value: Any, kind: np.dtype[Any], rank: int) -> Node:
+        """An input of an operation of `rank` dimensions as a Node of dtype `kind`. Raises Refusal for an array with several rows."""
         if isinstance(value, Traced):
             return t.cast(value.node, dtype_name(kind))
         array = np.asarray(value)
@@ -393,12 +404,12 @@ class Log:
 
 
 def _bits(numbers: list[int]) -> int:
-    """The least width of signed integers that hold these (8 for none, which bool has not)."""
+    """The least width, 8, 16, 32 or 64, of signed integers that hold these numbers; 8 if there are none, since bool is too narrow."""
     return next((bits for bits in (8, 16, 32) if all(-(1 << (bits - 1)) <= number < 1 << (bits - 1) for number in numbers)), 64)
 
 
 def _kind(value: Any) -> Any:
-    """What numpy's promotion looks at: a dtype, or the type of a Python number."""
+    """What ufunc.resolve_dtypes takes for a value: its dtype, or the type of a Python number."""
     if isinstance(value, Traced):
         return value.dtype
     return type(value) if type(value) in (int, float, bool) else np.asarray(value).dtype
@@ -461,8 +472,8 @@ FUNCTIONS: dict[Any, Any] = {
 
 
 def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | None = None) -> tuple[Node, Log]:
-    """function(x, **arguments) of an array of x's dtype, as a Node. Raises Refusal for what cannot be noted, and for a function that
-    does something else when it is called again."""
+    """(function(x, **arguments) as a Node, the Log of what it did). Raises Refusal if the function cannot be traced, or if a second call
+    gives something else than the first."""
     results = []
     for _ in range(2):
         log = Log()
@@ -482,6 +493,7 @@ def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | 
 
 
 def _same(a: Node, b: Node) -> bool:
+    """Whether two nodes compute the same: equal operators of equal inputs."""
     return a is b or (a.op == b.op and len(a.inputs) == len(b.inputs) and all(map(_same, a.inputs, b.inputs)))
 
 
@@ -489,7 +501,7 @@ OF_SPARSE = (
     *(np.absolute, np.negative, np.sqrt, np.expm1, np.log1p, np.rint, np.deg2rad, np.rad2deg),
     *(np.sin, np.tan, np.tanh, np.sinh, np.arctan, np.arcsinh),
 )
-"""The functions of numpy that are computed element by element of scipy's matrices, too (tried out: it rejects others)."""
+"""numpy's functions that scipy's sparse matrices compute element by element as well. Found by trying: scipy rejects the others."""
 
 
 @converts("sklearn.preprocessing.FunctionTransformer", frame=True)
@@ -502,9 +514,9 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         if is_sparse(x):
             raise Refusal("its function is given a sparse matrix.", "Use sparse_output=False before it.")
         if may_be_sparse(as_matrix(x)):
-            sparse_matrices_differ()  # where x · x (numpy.square too) is a product of matrices
+            sparse_matrices_differ()  # x * x (and numpy.square) of a sparse matrix is a matrix product
     if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
-        # Of a frame, numpy computes each column in its own dtype.
+        # numpy computes each column of a frame in its own dtype.
         parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]
         if any(log.mixes for _, log in parts):
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
@@ -521,7 +533,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
     except Refusal:
         if x.type.dtype != "i64" or None in untouched(x):
             raise
-        # A function of floats only: integers are rejected when they come.
+        # The function converts for floats only, so a call with integers is rejected.
         y, log = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
         widest = NO_INTEGER
     _own_dtype(x, y, log)
@@ -531,7 +543,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
 
 
 def _no_integers(x: Node) -> Node:
-    """x, where whatever integers there are is rejected."""
+    """x, an input of integers that is rejected at every call."""
     width = x.type.columns
     none = np.zeros(width, bool)
     return CheckValues(
@@ -550,14 +562,14 @@ def _no_integers(x: Node) -> Node:
 
 
 def _note_frame(x: Frame, bits: int, log: Log) -> None:
-    """Note what a frame must be for the function to do the same as of an array."""
+    """Notes what a frame must be like for the function to compute the same from it as from an array."""
     given_to_a_function(x, bits, log.numbers)
     if log.operators:
         frames_must_be_of(x, "pandas")
 
 
 def _own_dtype(x: Node | Frame, y: Node, log: Log) -> None:
-    """Note what x must be for the function to do the same, and whether y has its dtype."""
+    """Notes for which dtypes of x the function computes the same, and whether y has the dtype of x."""
     if log.bits or log.rounds:
         computed_in_own_dtype(x, max(log.bits, ANY_INTEGER))
     if log.signed:

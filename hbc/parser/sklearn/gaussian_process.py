@@ -1,4 +1,4 @@
-"""sklearn.gaussian_process: predictions from kernels between x and the training rows."""
+"""Converters for sklearn.gaussian_process: predictions from kernels between x and the training rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ADVICE = "Compose it of scikit-learn's own kernels."
 BINARY = "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace"
 
 Value = Node | float
-"""A kernel's matrix [N, M], or the number that all of it is."""
+"""The matrix of a kernel, [N, M], or one number if all its elements are equal."""
 
 
 def _combined(op: type[t.Binary], a: Value, b: Value) -> Value:
-    """a op b; numbers are float64, as scikit-learn's arrays of them are."""
+    """a op b in their common dtype. A number counts as float64, because scikit-learn makes a float64 array of it."""
     if not isinstance(a, Node) and not isinstance(b, Node):
         return float(op().evaluate(np.asarray(a, np.float64), np.asarray(b, np.float64)))
     first, second = (value if isinstance(value, Node) else t.constant(np.float64(value)) for value in (a, b))
@@ -36,6 +36,7 @@ def _combined(op: type[t.Binary], a: Value, b: Value) -> Value:
 
 
 def _raised(value: Value, exponent: Any) -> Value:
+    """value ** exponent, where a numpy float64 as the exponent makes it float64."""
     if isinstance(value, Node):
         wide = isinstance(exponent, np.float64)
         return whole_power(t.cast(value, "f64") if wide else value, exponent)
@@ -44,12 +45,13 @@ def _raised(value: Value, exponent: Any) -> Value:
 
 
 def _shift(value: Node, number: Any) -> Node:
-    """value + number: a number of numpy's makes it float64, Python's takes its dtype."""
+    """value + number. A numpy float64 makes it float64; a Python number takes the dtype of value."""
     return t.add(t.cast(value, "f64") if isinstance(number, np.float64) else value, float(number))
 
 
 def _squared(x: Node, points: Array, length_scale: Any = None) -> Node:
-    """Σ (x / l - points / l)², f64 (scipy.spatial.distance.cdist, "sqeuclidean")."""
+    """Σ_f (x_f / l_f - points_f / l_f)², f64[N, M], as scipy.spatial.distance.cdist computes "sqeuclidean". `length_scale` (l): one number,
+    or one for each feature. Raises Refusal for other shapes."""
     x, points = t.cast(x, "f64"), points.astype(np.float64)
     if length_scale is not None:
         scale = np.squeeze(length_scale).astype(np.float64)
@@ -60,6 +62,7 @@ def _squared(x: Node, points: Array, length_scale: Any = None) -> Node:
 
 
 def _matern(distances: Node, nu: float) -> Node:
+    """The Matern kernel of scaled distances, in closed form for ν = 0.5, 1.5, 2.5 and infinity (kernels.Matern)."""
     if nu == 0.5:
         return t.exp(t.neg(distances))
     if nu in (1.5, 2.5):
@@ -74,13 +77,15 @@ def _matern(distances: Node, nu: float) -> Node:
 
 
 STEP, DEGREE, FARTHEST = 0.25, 10, 800.0
+"""Of the interpolation in `_bessel`: the length of its intervals, the degree of its polynomials, and the largest z."""
 
 
 def _bessel(distances: Node, nu: float) -> Node:
-    """2^(1-ν) / Γ(ν) · z^ν · K_ν(z), z = √(2ν) · distance, where K_ν is the modified Bessel function of the second kind.
+    """2^(1-ν) / Γ(ν) · z^ν · K_ν(z) with z = √(2ν) · distance, where K_ν is the modified Bessel function of the second kind.
 
-    Its logarithm, plus z, is a smooth function g of u = ln z: it is interpolated by polynomials on intervals of u that are
-    STEP long, to about 1e-14 (measured for ν from 0.1 to 17). Distances of 0 count as epsilon, as in the source.
+    The logarithm of this, plus z, is a smooth function g of u = ln z. It is interpolated by polynomials of DEGREE on intervals of u of
+    length STEP, to about 1e-14 (measured for ν from 0.1 to 17). Distances of 0 count as epsilon, as in the source. Raises Refusal for a ν
+    so large that the source overflows.
     """
     from scipy.special import kve
 
@@ -104,12 +109,12 @@ def _bessel(distances: Node, nu: float) -> Node:
     total = t.take(table[DEGREE], index, 0)
     for k in reversed(range(DEGREE)):
         total = t.add(t.mul(total, at), t.take(table[k], index, 0))
-    # Where z^ν overflows, the source multiplies infinity by 0.
+    # If z^ν overflows, the source multiplies infinity by 0, which is NaN.
     return t.where(t.less(z, float(np.finfo(np.float64).max ** (1 / max(nu, 1.0)))), t.exp(t.sub(total, z)), np.nan)
 
 
 def _kernel(m: Any, k: Any, x: Node, points: Array) -> Value:
-    """k(x, points)"""
+    """k(x, points): the kernel between every row and every point. Raises Refusal for kernels that are not scikit-learn's."""
     name = public_name(type(k))
     match name.removeprefix(KERNELS):
         case "Sum":
@@ -120,7 +125,7 @@ def _kernel(m: Any, k: Any, x: Node, points: Array) -> Value:
             return _raised(_kernel(m, k.kernel, x, points), k.exponent)
         case "ConstantKernel":
             return float(k.constant_value)
-        case "WhiteKernel":  # the noise of one row with another, even if they are equal
+        case "WhiteKernel":  # no noise between two rows, even if they are equal
             return 0.0
         case "RBF":
             return t.exp(t.mul(_squared(x, points, k.length_scale), -0.5))
@@ -142,7 +147,7 @@ def _kernel(m: Any, k: Any, x: Node, points: Array) -> Value:
 
 
 def _diagonal(k: Any, x: Node) -> Value:
-    """k(x, x) of every row: [N, 1]"""
+    """k(x, x) for every row with itself: [N, 1], or one number."""
     match public_name(type(k)).removeprefix(KERNELS):
         case "Sum":
             return _combined(t.Add, _diagonal(k.k1, x), _diagonal(k.k2, x))
@@ -164,17 +169,17 @@ def _diagonal(k: Any, x: Node) -> Value:
 
 
 def _of_rows(x: Node, value: Value, columns: int) -> Node:
-    """A kernel as a matrix, where it may be one number."""
+    """A kernel as a matrix [N, columns], also if it is one number."""
     if isinstance(value, Node):
         return value
     first = t.take(x, np.array([0]), axis=1)
-    never = t.less(first, first)  # it has rows
+    never = t.less(first, first)  # False for every row: it gives the matrix its number of rows
     return t.where(never, t.constant(np.nan), t.constant(np.full((1, columns), value)))
 
 
 @converts("sklearn.gaussian_process.GaussianProcessRegressor")
 def gaussian_process_regressor(m: Any, x: Node) -> Result:
-    """The posterior's mean: std · (k(x, X_train_) · alpha_) + mean"""
+    """`predict` gives the mean of the posterior: std · (k(x, X_train_) · alpha_) + mean."""
     x = checked(m, x)
     points = dense(m.X_train_)
     kernel, (alpha,) = promote(_of_rows(x, _kernel(m, m.kernel_, x, points), len(points)), np.asarray(m.alpha_))
@@ -186,7 +191,7 @@ def gaussian_process_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.gaussian_process.GaussianProcessClassifier")
 def gaussian_process_classifier(m: Any, x: Node) -> Result:
-    """Its one binary classifier, or those of OneVsRestClassifier or OneVsOneClassifier (which has no probabilities)."""
+    """The methods of its one binary classifier, of its OneVsRestClassifier, or of its OneVsOneClassifier (which has no probabilities)."""
     outputs = child(m.base_estimator_, checked(m, x), "base_estimator_")
     has = ["predict"] if m.n_classes_ > 2 and m.multi_class == "one_vs_one" else ["predict", "predict_proba"]
     return {method: outputs[method] for method in has}
@@ -194,19 +199,19 @@ def gaussian_process_classifier(m: Any, x: Node) -> Result:
 
 LAMBDAS = np.array([0.41, 0.4, 0.37, 0.44, 0.39])
 COEFS = np.array([-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654])
-"""sklearn.gaussian_process._gpc: the logistic function as a sum of error functions."""
+"""The logistic function as a sum of error functions: their scales (LAMBDAS) and weights (COEFS), from sklearn.gaussian_process._gpc."""
 
 
 @converts(BINARY)
 def binary_gaussian_process(m: Any, x: Node) -> Result:
-    """Algorithm 3.2 of Rasmussen and Williams. f[N] = k(x, X_train_) · (y_train_ - π) decides; the probability integrates a
-    logistic function over the normal distribution of f."""
+    """`predict` and `predict_proba` by Algorithm 3.2 of Rasmussen and Williams. The sign of f[N] = k(x, X_train_) · (y_train_ - π) decides.
+    The probability is the integral of a logistic function over the normal distribution of f."""
     points = dense(m.X_train_)
     kernel = t.cast(_of_rows(x, _kernel(m, m.kernel_, x, points), len(points)), "f64")
     mean = t.matmul(kernel, np.asarray(m.y_train_ - m.pi_, np.float64).reshape(-1, 1))
     # v = L⁻¹ · W^½ · kᵀ; L is well conditioned, since L · Lᵀ = I + W^½ · K · W^½.
     weights = np.linalg.solve(m.L_, np.diag(m.W_sr_)).T
-    v = t.matmul(checked(m, kernel), weights)  # scipy.linalg.solve rejects what has overflowed
+    v = t.matmul(checked(m, kernel), weights)  # the source's scipy.linalg.solve rejects NaN and infinite numbers
     prior = _diagonal(m.kernel_, x)
     variance = _combined(t.Sub, prior, t.sum_(t.mul(v, v), 1, keepdims=True))
     assert isinstance(variance, Node)
@@ -224,7 +229,8 @@ def binary_gaussian_process(m: Any, x: Node) -> Result:
 
 # --- the error function ----------------------------------------------------------------------------------------------
 
-# Rational approximations of erf and erfc on four intervals, good to an ulp (FreeBSD's s_erf.c, Sun Microsystems 1993).
+# Rational approximations of erf and erfc on four intervals, exact to one ulp (FreeBSD's s_erf.c, Sun Microsystems 1993).
+# Each has the coefficients of a numerator and a denominator, by rising power.
 NEAR = (
     (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02, -5.77027029648944159157e-03,
      -2.37630166566501626084e-05),
@@ -249,11 +255,11 @@ FAR = (
     (1.0, 3.03380607434824582924e01, 3.25792512996573918826e02, 1.53672958608443695994e03, 3.19985821950859553908e03,
      2.55305040643316442583e03, 4.74528541206955367215e02, -2.24409524465858183362e01),
 )  # fmt: skip
-OF_ONE = 8.45062911510467529297e-01  # erf(1) as the second interval has it
+OF_ONE = 8.45062911510467529297e-01  # erf(1), rounded as the second interval needs it
 
 
 def _ratio(x: Node, coefficients: tuple[tuple[float, ...], tuple[float, ...]]) -> Node:
-    """p(x) / q(x), coefficients by rising power."""
+    """p(x) / q(x), two polynomials with coefficients by rising power."""
     values = []
     for polynomial in coefficients:
         total: Node | None = None
@@ -265,7 +271,7 @@ def _ratio(x: Node, coefficients: tuple[tuple[float, ...], tuple[float, ...]]) -
 
 
 def erf(x: Node) -> Node:
-    """2/√π ∫₀ˣ e^(-s²) ds, f64; NaN of NaN (scipy.special.erf)."""
+    """The error function 2/√π ∫₀ˣ e^(-s²) ds, f64; NaN for NaN (scipy.special.erf)."""
     size = t.absolute(x)
     square = t.mul(x, x)
     near = t.add(size, t.mul(size, _ratio(t.minimum(square, 1.0), NEAR)))

@@ -1,4 +1,7 @@
-"""GradientBoosting and HistGradientBoosting of sklearn.ensemble."""
+"""Converters for GradientBoosting and HistGradientBoosting of sklearn.ensemble.
+
+Raw predictions are the sums of leaves, before the inverse of the loss's link turns them into predictions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ INVERSE: dict[str, Callable[[Node], Node]] = {
     "HalfLogitLink": lambda raw: t.sigmoid(t.mul(raw, 2.0)),
     "MultinomialLogit": lambda raw: Softmax()(raw),
 }
-"""From raw predictions to predictions (sklearn._loss.link)."""
+"""The inverse of each link: predictions from raw predictions (sklearn._loss.link)."""
 
 
 def _logit(p: Node) -> Node:
@@ -49,10 +52,11 @@ LINK: dict[str, Callable[[Node], Node]] = {
     "HalfLogitLink": lambda p: t.mul(_logit(p), 0.5),
     "MultinomialLogit": _multinomial_logit,
 }
-"""From an init estimator's predictions to raw predictions."""
+"""Each link: raw predictions from the predictions of the init estimator."""
 
 
 def _function(table: dict[str, Callable[[Node], Node]], m: Any) -> Callable[[Node], Node]:
+    """The entry of `table` for the link of m's loss. Raises Refusal for an unknown link."""
     name = type(m._loss.link).__name__
     if name not in table:
         raise Refusal(f"its loss {m.loss!r} has the link {name}, which is not one of {', '.join(table)}.")
@@ -60,14 +64,14 @@ def _function(table: dict[str, Callable[[Node], Node]], m: Any) -> Callable[[Nod
 
 
 def _probabilities(m: Any, raw: Node) -> Node:
-    """BaseLoss.predict_proba of raw predictions f64[N, …, 1] or f64[N, …, K]."""
+    """Probabilities f64[N, …, K] from raw predictions f64[N, …, K], or f64[N, …, 1] for two classes (BaseLoss.predict_proba)."""
     positive = _function(INVERSE, m)(raw)
     axis = len(raw.type.shape) - 1
     return t.concat([t.sub(1.0, positive), positive], axis) if raw.type.shape[-1] == 1 else positive
 
 
 def _squeezed(raw: Node) -> Node:
-    """Without the last axis, where it has one place."""
+    """raw without its last axis if that has length 1; otherwise raw itself."""
     return t.reshape(raw, *raw.type.shape[:-1]) if raw.type.shape[-1] == 1 else raw
 
 
@@ -75,7 +79,7 @@ def _squeezed(raw: Node) -> Node:
 
 
 def _boosted(m: Any) -> TreeEnsemble:
-    """The stages' trees without init, scaled by the learning rate as every stage adds them."""
+    """The trees of all stages, their values multiplied by the learning rate. Their base is the init prediction if it is constant."""
     rounds, outputs = m.estimators_.shape
     trees = [tree.tree_ for tree in m.estimators_.ravel()]
     read = [read_tree(tree, m.learning_rate * tree.value.reshape(tree.node_count, 1)) for tree in trees]
@@ -83,7 +87,7 @@ def _boosted(m: Any) -> TreeEnsemble:
 
 
 def _constant_init(m: Any, outputs: int) -> Array:
-    """What init adds to every row, where it is the same for all; otherwise 0, and `_init` is added."""
+    """The raw prediction of the init estimator, f64[outputs], if it is the same for every row. Otherwise 0, and `_init` is added."""
     name = public_name(type(m.init_))
     if name == "sklearn.dummy.DummyClassifier" and m.init_.strategy == "prior":
         prior = np.asarray(m.init_.class_prior_)[None]
@@ -103,7 +107,7 @@ def _has_constant_init(m: Any) -> bool:
 
 
 def _init(m: Any, x: Node, classifier: bool) -> Node:
-    """_init_raw_predictions: f64[N, K] from an estimator's predictions on the float32 matrix."""
+    """The raw predictions of the init estimator for each row, f64[N, K]. It is given the float32 matrix (_init_raw_predictions)."""
     outputs = child(m.init_, x, "init_")
     link = _function(LINK, m)
     if not classifier:
@@ -119,11 +123,14 @@ def _init(m: Any, x: Node, classifier: bool) -> Node:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Raw predictions f64[N, K], those after every stage f64[N, S, K], and the leaves f64[N, S, K] as `apply` gives them."""
+    """The outputs of a GradientBoosting model over S stages, before its loss's link."""
 
     last: Node
+    """Raw predictions after all stages, f64[N, K]."""
     staged: Node
+    """Raw predictions after each stage, f64[N, S, K]."""
     applied: Node
+    """The leaves reached, f64[N, S, K], as `apply` numbers them."""
 
 
 def _gradient_boosting(m: Any, x: Node, classifier: bool) -> _Raw:
@@ -131,7 +138,7 @@ def _gradient_boosting(m: Any, x: Node, classifier: bool) -> _Raw:
     ensemble = _boosted(m)
     raw = ensemble(single_x)
     init = None if _has_constant_init(m) else _init(m, single_x, classifier)
-    # Its predictions reject NaN, but `apply` asks the first tree, which accepts it.
+    # The predictions reject NaN. `apply` leaves the input check to the first tree, which may accept NaN.
     applied = leaves(ensemble, single(m, x, allow_nan=accepts_nan(m.estimators_[0, 0])))
     return _Raw(
         last=raw if init is None else t.add(init, raw),
@@ -142,7 +149,7 @@ def _gradient_boosting(m: Any, x: Node, classifier: bool) -> _Raw:
 
 @converts("sklearn.ensemble.GradientBoostingClassifier")
 def gradient_boosting_classifier(m: Any, x: Node) -> Result:
-    """(The source's staged_predict of a single row yields numbers for two classes; here they are arrays of one, as for other rows.)"""
+    """For two classes and a single row, the source's staged_predict yields numbers. Here it yields arrays of length 1, as for more rows."""
     raw = _gradient_boosting(m, x, classifier=True)
     decision, proba = _squeezed(raw.last), _probabilities(m, raw.last)
     return {
@@ -158,6 +165,7 @@ def gradient_boosting_classifier(m: Any, x: Node) -> Result:
 
 
 def _class_index(raw: Node) -> Node:
+    """The number of the predicted class from raw predictions f64[N, …, K], or f64[N, …, 1] for two classes: i64[N, …]."""
     if raw.type.shape[-1] == 1:
         return t.cast(t.less_equal(0.0, _squeezed(raw)), "i64")
     return t.argmax(raw, len(raw.type.shape) - 1)
@@ -174,8 +182,8 @@ def gradient_boosting_regressor(m: Any, x: Node) -> Result:
 
 
 def _histogram_raw(m: Any, x: Node | Frame) -> tuple[Node, Node]:
-    """_raw_predict: f64[N, K]; and what _staged_raw_predict yields, f64[N, S, K]. Every column is float64, categorical ones
-    encoded as 0, 1, … or NaN and placed first."""
+    """(raw predictions f64[N, K], raw predictions after each stage f64[N, S, K]): _raw_predict and _staged_raw_predict. The trees read a
+    float64 matrix: first the categorical columns, encoded as 0, 1, … or NaN, then the others."""
     x = _numbers(m, as_matrix(x)) if m.is_categorical_ is None else _encoded(m, as_frame(x))
     predictors = [predictor for stage in m._predictors for predictor in stage]
     planes = _Planes(m, x.type.columns)
@@ -188,7 +196,8 @@ def _histogram_raw(m: Any, x: Node | Frame) -> tuple[Node, Node]:
 
 
 def _encoded(m: Any, frame: Frame) -> Node:
-    """The fitted `_preprocessor`: an OrdinalEncoder for the categorical columns, the others as they are."""
+    """The output of the fitted `_preprocessor`, f64[N, F]: categorical columns encoded by an OrdinalEncoder, then the others as they
+    are."""
     if all(column.origin == i for i, column in enumerate(frame.columns)):
         columns_by_name()
     categorical, numerical = ([int(i) for i in np.flatnonzero(chosen)] for chosen in (m.is_categorical_, ~m.is_categorical_))
@@ -206,7 +215,8 @@ def _numbers(m: Any, x: Node) -> Node:
 
 
 class _Planes:
-    """The different (feature, set of categories) tests of a model, as columns behind x, and its trees that read them."""
+    """Reads the trees of a model, and collects their tests for sets of categories. Each different test becomes a plane: a column of 0 and
+    1 behind x, which the trees compare with 0.5."""
 
     def __init__(self, m: Any, columns: int) -> None:
         self.columns = columns
@@ -234,8 +244,8 @@ class _Planes:
         )
 
     def plane(self, feature: int, missing_left: bool, goes_left: Array) -> int:
-        """The column that is 0 where a row goes left. A category that is unknown goes where a missing one goes, so the set that is
-        tested is the one of the known categories that go the other way."""
+        """The number of the plane that is 0 where a row goes left. An unknown category goes to the side of missing values, so the plane
+        tests for the set of known categories that go to the other side."""
         other_way = np.setdiff1d(self.known[feature], goes_left) if missing_left else goes_left
         key = (feature, missing_left, tuple(map(int, other_way)))
         return self.columns + self.keys.setdefault(key, len(self.keys))
@@ -254,7 +264,7 @@ class _Planes:
 
 
 def _members(bitset: Array) -> Array:
-    """The numbers of the bits that are set in uint32[8]."""
+    """The positions of the bits that are set in bitset (uint32[8]), ascending."""
     return np.flatnonzero(np.unpackbits(np.ascontiguousarray(bitset, "<u4").view(np.uint8), bitorder="little"))
 
 

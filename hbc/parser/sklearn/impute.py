@@ -1,4 +1,4 @@
-"""sklearn.impute: SimpleImputer, IterativeImputer and MissingIndicator."""
+"""Converters for SimpleImputer, IterativeImputer and MissingIndicator of sklearn.impute."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hbc.parser.walk import child, transform_child
 
 @dataclass(frozen=True)
 class Missing:
-    """`missing_values`: NaN, None, pandas' NA (both of them), a number or a string."""
+    """An imputer's `missing_values`: NaN, None, pandas.NA (which stands for both of these), a number or a string."""
 
     value: Any
 
@@ -44,11 +44,12 @@ class Missing:
 
     @property
     def texts(self) -> bool:
-        """Whether only strings can be missing: the source rejects numbers."""
+        """Whether the input must be strings: for None or a string the source rejects numbers."""
         return self.value is None or isinstance(self.value, str)
 
     def mask(self, x: Node) -> Node:
-        """Whether each value is missing; bool (sklearn.utils._mask._get_mask)."""
+        """Whether each value of x[N, F] is missing, bool[N, F] (sklearn.utils._mask._get_mask). Raises Refusal if `value` does not fit the
+        dtype of x."""
         if x.type.dtype == "str":
             text = self.value if isinstance(self.value, str) else None
             return MissingText(self.nan or self.na, self.value is None or self.na, text)(x)
@@ -56,7 +57,7 @@ class Missing:
             return t.isnan(as_float(x))
         dtype = NUMPY_DTYPES[x.type.dtype]
         try:
-            common = np.result_type(dtype, self.value)  # a Python number is compared in x's dtype, a numpy one in the common
+            common = np.result_type(dtype, self.value)  # a Python number takes x's dtype, a numpy scalar may widen it
             value = np.array(self.value).astype(common)
         except (OverflowError, TypeError):
             raise Refusal(f"missing_values={self.value!r} does not fit {dtype}.", "Use a number of the data's dtype.") from None
@@ -64,7 +65,7 @@ class Missing:
 
 
 def _bits(fill: Array) -> int:
-    """The width of signed integers that hold what is filled in (bool is rejected by the source)."""
+    """The least width, 8, 16, 32 or 64, of signed integers that hold the numbers of `fill`. (The source rejects bool.)"""
     fits = [bits for bits in (8, 16, 32) if ((fill >= -(1 << (bits - 1))) & (fill < 1 << (bits - 1))).all()]
     return fits[0] if fits else 64
 
@@ -80,7 +81,7 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m.strategy not in ("most_frequent", "constant"):
         x = own_float(as_numbers(x))
     else:
-        computed_in_own_dtype(x, 8 if missing.nan else _bits(statistics[kept]))  # no integer is NaN: nothing is filled in
+        computed_in_own_dtype(x, 8 if missing.nan else _bits(statistics[kept]))  # integers are never NaN, so none is replaced
         objects_stay_objects(x, given_back=True)
         if missing.nan:
             none_is_not_nan(x)
@@ -109,7 +110,8 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
 
 
 def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, kept: Array) -> Node:
-    """An imputer that was fitted on an array of objects takes and gives objects; those of them that are all strings are converted."""
+    """The output of an imputer that was fitted on Python objects, strings [N, K]. Raises Refusal unless all its fill values are strings,
+    and for add_indicator, which would put numbers beside them."""
     fill = statistics[kept].tolist()
     others = [int(i) for i, item in zip(kept, fill, strict=True) if not isinstance(item, str)]
     if others:
@@ -129,10 +131,11 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
 
 @converts("sklearn.impute.IterativeImputer")
 def iterative_imputer(m: Any, x: Node) -> Result:
-    """What is missing is filled in simply, and then predicted column by column from the others, as often as in fitting.
+    """Missing values are first replaced by those of the initial imputer. Then each column is predicted from others, in the same rounds as
+    in fitting.
 
-    Every estimator predicts for all rows here, and its result is taken where the column is missing: it sees nothing but finite
-    numbers. Where all of a batch is missing, the source does not predict at all: such a batch is rejected.
+    Here every estimator predicts all rows, and the result is taken where the column was missing. This is safe: the estimators see only
+    finite numbers. A batch in which every value is missing is rejected, because the source does not predict it at all.
     """
     if m.sample_posterior:
         raise Refusal("sample_posterior=True draws random numbers.", "Fit it with sample_posterior=False.")
@@ -170,7 +173,7 @@ def iterative_imputer(m: Any, x: Node) -> Result:
 
 
 def _not_all(m: Any, mask: Node) -> Node:
-    """The mask, where a batch is rejected in which every value is missing."""
+    """The mask bool[N, F]. A batch in which every value is missing is rejected."""
     flags = CheckNotAll(
         public_name(type(m)),
         allow_nan=True,
@@ -198,7 +201,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
     error_on_new = m.features == "missing-only" and m.error_on_new
     masks, places = [], []
     for columns in filter(None, groups):
-        # Columns that are left out of the result are looked at too, since the source checks them.
+        # All columns are read, also those that are not part of the result, because the source checks them.
         y = frame.select(columns).matrix(strings=True)
         if y.type.dtype == "str":
             strings_must_be_objects()
@@ -220,7 +223,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
 
 
 def _none_new(m: Any, mask: Node, columns: list[int], wanted: set[int], frame: Frame) -> Node:
-    """The mask, where the source rejects a missing value in a column that had none when it was fitted."""
+    """The mask bool[N, len(columns)]. A missing value is rejected in a column that had none in fitting, as the source does."""
     flags = t.cast(mask, "i8")
     new = np.array([i not in wanted for i in columns])
     none = np.zeros(len(columns), bool)

@@ -1,4 +1,4 @@
-"""What works in a kernel's space: KernelRidge, KernelPCA, label propagation, and the approximations of sklearn.kernel_approximation."""
+"""Converters for kernel methods: KernelRidge, KernelPCA, label propagation, and the approximations of sklearn.kernel_approximation."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from hbc.parser.sparsity import may_be_sparse
 
 
 def _threaded(m: Any, kernel: Node, x: Node, points: Any) -> Node:
-    """With several jobs the kernel is stored in the dtype of its operands, which only the laplacian leaves."""
+    """The kernel, in the dtype in which the source stores it. With n_jobs other than 1 that is the dtype of x and points; this makes a
+    difference for the laplacian kernel only, which is float64 otherwise."""
     single = x.type.dtype == "f32" and points.dtype == np.float32
     return t.cast(kernel, "f32") if single and m.n_jobs not in (None, 1) else kernel
 
 
 def _times(x: Node, weights: Array) -> Node:
-    """numpy.dot in the common dtype."""
+    """x · weights, in their common dtype (numpy.dot)."""
     x, (weights,) = promote(x, weights)
     return t.matmul(x, weights)
 
 
 def _in_place(op: type[t.Binary], x: Node, parameter: Node | Array) -> Node:
-    """numpy's `x op= parameter`: computed in the common dtype, rounded to x's."""
+    """numpy's `x op= parameter`: computed in the common dtype, then rounded to x's dtype."""
     other = parameter if isinstance(parameter, Node) else t.constant(parameter)
     common = dtype_name(np.result_type(NUMPY_DTYPES[x.type.dtype], NUMPY_DTYPES[other.type.dtype]))
     return t.cast(op()(t.cast(x, common), t.cast(other, common)), x.type.dtype)
@@ -45,7 +46,7 @@ def _in_place(op: type[t.Binary], x: Node, parameter: Node | Array) -> Node:
 
 @converts("sklearn.kernel_ridge.KernelRidge")
 def kernel_ridge(m: Any, x: Node) -> Result:
-    """K(x, X_fit_) · dual_coef_"""
+    """`predict` gives K(x, X_fit_) · dual_coef_."""
     parameters = {"gamma": m.gamma, "degree": m.degree, "coef0": m.coef0}
     kernel = pairwise_kernel(m, checked(m, x), m.X_fit_, named(m.kernel), parameters)
     coef = np.asarray(m.dual_coef_)
@@ -54,7 +55,7 @@ def kernel_ridge(m: Any, x: Node) -> Result:
 
 
 def _centred(m: Any, kernel: Node) -> Node:
-    """K - K_fit_rows_ - the mean of the row + K_fit_all_"""
+    """K - K_fit_rows_ - (the mean of each row of K) + K_fit_all_, as KernelCenterer computes it."""
     rows, whole = np.asarray(m.K_fit_rows_), np.asarray(m.K_fit_all_)
     means = t.div(t.sum_(kernel, 1, keepdims=True), float(len(rows)))
     return _in_place(t.Add, _in_place(t.Sub, _in_place(t.Sub, kernel, rows), means), whole)
@@ -67,14 +68,15 @@ def kernel_centerer(m: Any, x: Node) -> Result:
 
 @converts("sklearn.decomposition.KernelPCA")
 def kernel_pca(m: Any, x: Node) -> Result:
-    """The centred K(x, X_fit_) times the eigenvectors over the roots of their eigenvalues; 0 where an eigenvalue is."""
+    """`transform` gives the centred K(x, X_fit_) times the eigenvectors, each divided by the root of its eigenvalue. Components with the
+    eigenvalue 0 give 0."""
     parameters = {"gamma": m.gamma_, "degree": m.degree, "coef0": m.coef0}
     x = checked(m, x)
     return projected(m, _threaded(m, pairwise_kernel(m, x, m.X_fit_, named(m.kernel), parameters), x, m.X_fit_))
 
 
 def projected(m: Any, kernel: Node) -> Node:
-    """What a KernelPCA makes of K(x, X_fit_)."""
+    """The output [N, K] of the KernelPCA m for the kernel K(x, X_fit_), [N, M]."""
     used = np.flatnonzero(m.eigenvalues_)
     vectors = np.zeros_like(m.eigenvectors_)
     vectors[:, used] = m.eigenvectors_[:, used] / np.sqrt(m.eigenvalues_[used])
@@ -83,15 +85,15 @@ def projected(m: Any, kernel: Node) -> Node:
 
 @converts("sklearn.semi_supervised.LabelPropagation", "sklearn.semi_supervised.LabelSpreading")
 def label_propagation(m: Any, x: Node) -> Result:
-    """The training rows' distributions over the classes, weighted by the kernel, or summed over the nearest; NaN where
-    all weights are 0."""
+    """`predict_proba` gives the normalized sum of the training rows' distributions over the classes, weighted by the kernel (rbf) or over
+    the nearest rows (knn). It is NaN if all weights are 0."""
     x, distributions = checked(m, x), np.asarray(m.label_distributions_)
     if m.kernel == "rbf":
         weights = pairwise_kernel(m, x, m.X_, "rbf", {"gamma": m.gamma})
         sums = _times(weights, distributions)
     elif m.kernel == "knn":
         if may_be_sparse(x):
-            sparse_matrices_differ()  # searched in another order, which decides between equally near points
+            sparse_matrices_differ()  # the source searches them in another order, which decides between equally near points
         found = search(m.nn_fit, x)
         sums = t.sum_(found.look_up(distributions, found.nearest(m.nn_fit.n_neighbors)), 1, ordered=True)
     else:
@@ -105,7 +107,7 @@ def label_propagation(m: Any, x: Node) -> Result:
 
 @converts("sklearn.kernel_approximation.Nystroem")
 def nystroem(m: Any, x: Node) -> Result:
-    """K(x, components_) · normalization_ᵀ"""
+    """`transform` gives K(x, components_) · normalization_ᵀ."""
     given = {name: getattr(m, name) for name in ("gamma", "degree", "coef0") if getattr(m, name) is not None}
     x = checked(m, x)
     kernel = pairwise_kernel(m, x, m.components_, named(m.kernel), {**(m.kernel_params or {}), **given})
@@ -113,7 +115,7 @@ def nystroem(m: Any, x: Node) -> Result:
 
 
 def _cosines(x: Node, weights: Array, offset: Array, factor: Any) -> Node:
-    """cos(x · weights + offset) · factor"""
+    """cos(x · weights + offset) · factor, rounded to the dtype of the cosine."""
     return _in_place(t.Mul, t.cos(affine(x, weights, offset)), np.asarray(factor))
 
 
@@ -124,7 +126,7 @@ def rbf_sampler(m: Any, x: Node) -> Result:
 
 @converts("sklearn.kernel_approximation.SkewedChi2Sampler")
 def skewed_chi2_sampler(m: Any, x: Node) -> Result:
-    """cos(ln(x + skewedness) · weights + offset) · √2 / √n_components"""
+    """`transform` gives cos(ln(x + skewedness) · weights + offset) · √2 / √n_components. Numbers ≤ -skewedness are rejected."""
     x = float_of(checked(m, x))
     x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True, least=-float(m.skewedness), exclusive=True)(x)
     shifted = t.log(_in_place(t.Add, x, np.asarray(m.skewedness, NUMPY_DTYPES[x.type.dtype])))
@@ -132,14 +134,15 @@ def skewed_chi2_sampler(m: Any, x: Node) -> Result:
 
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
-"""AdditiveChi2Sampler's sample_interval by sample_steps, where it is not given."""
+"""AdditiveChi2Sampler's default sample_interval, by sample_steps."""
 
 
 @converts("sklearn.kernel_approximation.AdditiveChi2Sampler")
 def additive_chi2_sampler(m: Any, x: Node) -> Result:
-    """√(x L), then for j = 1 … steps - 1 √(2 x L / cosh(π j L)) times cos(j L ln x), and times sin; 0 where x is.
+    """`transform` gives √(x L), then for each j = 1 … steps - 1 the number √(2 x L / cosh(π j L)) times cos(j L ln x) and times sin(j L
+    ln x); 0 for x = 0. L is the sample interval.
 
-    All is stored in the dtype of x: integers are truncated.
+    The result has the dtype of x, so for integers it is truncated.
     """
     if m.sample_interval is None and m.sample_steps not in INTERVALS:
         raise Refusal(f"it has sample_steps={m.sample_steps} without a sample_interval.", "Give it one.")
@@ -154,7 +157,7 @@ def additive_chi2_sampler(m: Any, x: Node) -> Result:
     def stored(value: Node) -> Node:
         return t.cast(t.where(nothing, 0.0, t.cast(value, "f64")), kept)
 
-    # The logarithm is in x's own dtype; what follows a division by a float64 (cosh) is float64.
+    # The logarithm is in x's own dtype. The division by cosh, a numpy float64, makes everything after it float64.
     logarithm = t.log(t.where(nothing, t.constant(1.0, "f32" if kept == "f32" else "f64"), as_float(x)))
     angle = t.mul(t.cast(logarithm, dtype), step)
     blocks = [stored(t.sqrt(t.mul(wide, step)))]
@@ -168,9 +171,10 @@ def additive_chi2_sampler(m: Any, x: Node) -> Result:
 
 @converts("sklearn.kernel_approximation.PolynomialCountSketch")
 def polynomial_count_sketch(m: Any, x: Node) -> Result:
-    """The circular convolution of `degree` count sketches of √gamma · x (with √coef0 as a column more): the product of their
-    Fourier transforms, which are linear in x, transformed back. Always float64. (Where a product overflows, NaN: the source
-    has an infinity among them.)"""
+    """`transform` gives the circular convolution of `degree` count sketches of √gamma · x (with √coef0 as one more column), f64[N, K].
+
+    It is computed as the product of their Fourier transforms, which are linear in x, transformed back. If a product overflows, all of the
+    row is NaN here; the source has an infinity among them."""
     size, degree = m.n_components, m.degree
     features = m.indexHash_.shape[1]
     scale = np.full(features, np.sqrt(float(m.gamma)))

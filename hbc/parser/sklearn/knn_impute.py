@@ -1,4 +1,4 @@
-"""sklearn.impute.KNNImputer."""
+"""The converter for sklearn.impute.KNNImputer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hbc.parser.sklearn.shared.distances import nan_euclidean_distances
 
 @converts("sklearn.impute.KNNImputer")
 def knn_imputer(m: Any, x: Node) -> Result:
-    """A missing value becomes the (weighted) mean of the k nearest training rows that have the column; its mean, where x has
-    no column in common with any of them."""
+    """A missing value becomes the (weighted) mean over the k nearest training rows that have this column. If the row shares no column with
+    any of them, it becomes the mean of the column."""
     if m.metric != "nan_euclidean":
         raise Refusal(f"its metric is {m.metric!r}, a function.", "Use metric='nan_euclidean'.")
     if m.weights not in ("uniform", "distance"):
@@ -30,19 +30,20 @@ def knn_imputer(m: Any, x: Node) -> Result:
     x = checked(m, own_float(x), allow_nan=missing.nan)
     mask = missing.mask(x)
     if missing.nan:
-        x = _without_nan(x, 0.0)  # so that whatever reads the result knows that there is none
+        x = _without_nan(x, 0.0)  # later operators can then see that the result has no NaN
     data, absent = np.asarray(m._fit_X), np.asarray(m._mask_fit_X)
     valid = np.asarray(m._valid_mask)
-    # The columns that stay empty have no values here, and no part in the distances.
+    # Columns that were empty in fitting have no values in `data`, and take no part in the distances.
     distances = nan_euclidean_distances(x, data, mask, absent)
     top = float(np.finfo(NUMPY_DTYPES[distances.type.dtype]).max)
-    keys = _without_nan(t.minimum(distances, top), np.inf)  # NaN, nothing in common, is never near; infinite is
+    # A distance of NaN means nothing in common: never near. An infinite distance counts as the largest finite one.
+    keys = _without_nan(t.minimum(distances, top), np.inf)
     distances = _without_nan(distances, np.inf)
     columns = []
     for column in np.flatnonzero(valid) if not m.keep_empty_features else range(len(valid)):
         own = t.take(x, np.array([column]), axis=1)
         if valid[column]:
-            # Places where nobody stands have weight 0, and some number.
+            # Absent values get weight 0, so that any number can stand for them.
             values = np.where(absent[:, column], data.dtype.type(0), data[:, column])
             value = _imputed(m, keys, distances, values, absent[:, column])
             own = t.where(t.take(mask, np.array([column]), axis=1), t.cast(value, x.type.dtype), own)
@@ -56,11 +57,13 @@ def knn_imputer(m: Any, x: Node) -> Result:
 
 
 def _without_nan(x: Node, fill: float) -> Node:
+    """x with `fill` in place of NaN."""
     return Impute(np.full(x.type.columns, fill, NUMPY_DTYPES[x.type.dtype]))(x)
 
 
 def _imputed(m: Any, keys: Node, distances: Node, values: Array, absent: Array) -> Node:
-    """[N, 1]: the mean of one column over the nearest rows that have it."""
+    """The (weighted) mean of one column over the nearest training rows that have it, f64[N, 1]. `values` and `absent` are the column's
+    training values and whether each is missing."""
     donors = int((~absent).sum())
     k = min(m.n_neighbors, donors)
     kind = distances.type.dtype

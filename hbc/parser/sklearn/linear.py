@@ -1,4 +1,4 @@
-"""sklearn.linear_model and the linear machines of sklearn.svm."""
+"""Converters for sklearn.linear_model and the linear estimators of sklearn.svm."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from hbc.parser.walk import child
 
 
 def float_type(*types: Any) -> DType:
-    """The float dtype in which numpy computes with these: numpy.result_type, float64 for integers alone."""
+    """The float dtype in which numpy computes with these dtypes: numpy.result_type of them, or f64 if all are integers."""
     common = np.result_type(*types)
     return dtype_name(common) if common.kind == "f" else "f64"
 
 
 def affine(x: Node, weights: Array, intercept: Any) -> Node:
-    """x[N, F] · weights[F, K] + intercept, the product in its own dtype, as numpy computes it. A Python number as the intercept
-    takes the product's dtype, anything of numpy's may widen it (NEP 50)."""
+    """x[N, F] · weights[F, K] + intercept, [N, K], in numpy's dtypes: the product in the common dtype of x and weights, then the sum. An
+    intercept that is a Python number takes the dtype of the product; a numpy scalar or array may widen it (NEP 50). Raises Refusal for
+    an intercept of another shape."""
     narrow_as_parameters(x, weights.dtype)
     common = float_type(NUMPY_DTYPES[x.type.dtype], weights.dtype)
     dtype = NUMPY_DTYPES[common]
@@ -42,12 +43,12 @@ def affine(x: Node, weights: Array, intercept: Any) -> Node:
 
 
 def logistic(x: Node) -> Node:
-    """1 / (1 + e^-x)"""
+    """1 / (1 + e^-x), element by element."""
     return Logistic()(x)
 
 
 def coefficients(m: Any) -> Array:
-    """coef_, dense (`sparsify()` makes it sparse)."""
+    """m.coef_ as an array; `sparsify()` makes it a sparse matrix."""
     coef = m.coef_
     return np.asarray(coef.toarray() if hasattr(coef, "toarray") else coef)
 
@@ -56,7 +57,7 @@ def coefficients(m: Any) -> Array:
 
 
 def _prediction(m: Any, x: Node) -> Node:
-    """x · coef_ᵀ + intercept_: [N] where coef_ is a vector, else [N, K]."""
+    """x · coef_ᵀ + intercept_: [N] if coef_ is a vector, otherwise [N, K]."""
     coef = coefficients(m)
     y = affine(x, np.atleast_2d(coef).T, m.intercept_)
     return t.reshape(y, "N") if coef.ndim == 1 else y
@@ -96,13 +97,13 @@ def _prediction(m: Any, x: Node) -> Node:
     "sklearn.svm.LinearSVR",
 )
 def linear_regressor(m: Any, x: Node) -> Result:
-    """LinearModel.predict; none of these classes changes it."""
+    """`predict` as LinearModel computes it. None of these classes overrides it."""
     return {"predict": _prediction(m, checked(m, x))}
 
 
 @converts(*(f"sklearn.linear_model.{name}" for name in ("PoissonRegressor", "GammaRegressor", "TweedieRegressor")))
 def generalized_linear_regressor(m: Any, x: Node) -> Result:
-    """The inverse of the link, of the linear prediction; integers become float64 before."""
+    """`predict` gives the inverse of the link of the linear prediction. Integers become float64 first."""
     raw = _prediction(m, as_float(checked(m, x)))
     link = type(m._base_loss.link).__name__
     if link == "IdentityLink":
@@ -114,7 +115,7 @@ def generalized_linear_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.linear_model.RANSACRegressor", frame=True)
 def ransac_regressor(m: Any, x: Node | Frame) -> Result:
-    """The estimator that was fitted on the inliers."""
+    """`predict` of the estimator that was fitted on the inliers."""
     return {"predict": child(m.estimator_, x, "estimator_")["predict"]}
 
 
@@ -122,12 +123,12 @@ def ransac_regressor(m: Any, x: Node | Frame) -> Result:
 
 
 def _scores(m: Any, x: Node) -> Node:
-    """LinearClassifierMixin.decision_function as a matrix [N, K]; K is 1 for two classes."""
+    """LinearClassifierMixin.decision_function as a matrix [N, K], with K = 1 for two classes."""
     return affine(checked(m, x), np.atleast_2d(coefficients(m)).T, m.intercept_)
 
 
 def _decided(m: Any, scores: Node) -> dict[str, Node]:
-    """`decision_function` and `predict` of linear classifiers; two classes are told apart by `score > 0`."""
+    """`decision_function` and `predict` from scores[N, K]. For two classes (K = 1) the second one is predicted if score > 0."""
     if scores.type.columns == 1:
         flat = t.reshape(scores, "N")
         return {"decision_function": flat, "predict": labels(m.classes_, t.cast(t.less(0.0, flat), "i64"))}
@@ -139,14 +140,14 @@ def _with_log(proba: Node) -> dict[str, Node]:
 
 
 def normalized(proba: Node) -> Node:
-    """Every row divided by its sum; equal shares where all of it is 0."""
+    """Every row of proba[N, K] divided by its sum, or 1 / K everywhere if the sum is 0."""
     total = t.sum_(proba, 1, keepdims=True)
     share = np.full((1, 1), 1 / proba.type.columns, NUMPY_DTYPES[proba.type.dtype])
     return t.where(t.equal(total, 0.0), share, t.div(proba, total))
 
 
 def _one_vs_rest_proba(scores: Node) -> Node:
-    """LinearClassifierMixin._predict_proba_lr"""
+    """Probabilities from scores by a logistic function for each class, then normalized (LinearClassifierMixin._predict_proba_lr)."""
     proba = logistic(scores)
     if proba.type.columns == 1:
         return t.concat([t.sub(1.0, proba), proba])
@@ -154,8 +155,8 @@ def _one_vs_rest_proba(scores: Node) -> Node:
 
 
 def _multinomial(m: Any) -> bool:
-    """Whether predict_proba is a softmax. scikit-learn before 1.8 has the parameter `multi_class`; later ones decide by the
-    number of classes alone, whatever an old model says."""
+    """Whether `predict_proba` is a softmax. scikit-learn before 1.8 has the parameter `multi_class` for it. Later versions decide by the
+    number of classes alone, and ignore this parameter of an old model."""
     classes = len(m.classes_)
     strategy = m.get_params(deep=False).get("multi_class")
     if strategy is None:
@@ -206,7 +207,7 @@ def sgd_classifier(m: Any, x: Node) -> Result:
 
 
 def _modified_huber_proba(scores: Node) -> Node:
-    """(clip(score, -1, 1) + 1) / 2; for two classes in float64, whatever the score's dtype."""
+    """(clip(score, -1, 1) + 1) / 2, normalized for several classes. For two classes it is float64, whatever the dtype of the score."""
     clipped = t.minimum(t.maximum(scores, -1.0), 1.0)
     if scores.type.columns > 1:
         return normalized(t.div(t.add(clipped, 1.0), 2.0))
@@ -216,7 +217,7 @@ def _modified_huber_proba(scores: Node) -> Node:
 
 @converts("sklearn.linear_model.SGDOneClassSVM")
 def sgd_one_class_svm(m: Any, x: Node) -> Result:
-    """decision = x · coef_ - offset_; an inlier (1) where it is ≥ 0, else -1, int32."""
+    """`decision_function` gives x · coef_ - offset_. `predict` gives 1 (an inlier) if that is ≥ 0, else -1, as int32."""
     offset = np.asarray(m.offset_)
     flat = t.reshape(affine(checked(m, x), np.atleast_2d(coefficients(m)).T, -offset), "N")
     inlier = t.cast(t.less_equal(0.0, flat), "i32")

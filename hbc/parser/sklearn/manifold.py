@@ -1,4 +1,4 @@
-"""sklearn.manifold: the embeddings that place new points."""
+"""Converters for Isomap and LocallyLinearEmbedding, the embeddings of sklearn.manifold that can transform new points."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from hbc.parser.sklearn.shared.common import checked, own_number
 
 
 def _near(m: Any, x: Node) -> Node:
-    """x, checked to be no further away than distances can be squared."""
+    """x. A call is rejected for numbers so large that the square of a distance could overflow."""
     kind = np.float32 if x.type.dtype == "f32" else np.float64
     return checked(m, x, limit=float(np.sqrt(np.finfo(kind).max / m.n_features_in_)) / 4)
 
 
 FARTHEST, FARTHEST_F32 = 1e7, 1e3
-"""Of Isomap's rows from the training points, in the largest distance between these. The centering takes off the square of how far a
-row is, of whose last bits 1e7 times as many are left (1e3 of float32): 1e-9 and 1e-4 of the result. At 1e18 all of it is rounding."""
+"""The largest distance of a row from the training points that Isomap accepts, for float64 and float32; in units of the largest distance
+between training points. Reason: the kernel is centred by subtracting about the square of this distance. That cancels 1e7 times the size
+of the result (1e3 for float32), so that rounding errors are 1e-9 of the result (1e-4). At 1e18 only rounding errors would be left."""
 
 
 @converts("sklearn.manifold.Isomap")
 def isomap(m: Any, x: Node) -> Result:
-    """kernel_pca_ of -g² / 2, where g[n, j] = the least of the distances to row n's nearest training points plus theirs to point j along
-    the graph of neighbours."""
+    """`transform` gives kernel_pca_ applied to -g² / 2. g[n, j] is the length of the shortest way from row n to training point j: to one of
+    the row's nearest training points, and from there along the graph of neighbours. Raises Refusal for neighbours within a radius."""
     if m.n_neighbors is None:
         raise Refusal("its neighbours are those within a radius.", "Use n_neighbors.")
     x = _near(m, x)
@@ -51,22 +52,24 @@ def isomap(m: Any, x: Node) -> Result:
 
 
 LEAST_RIDGE = 1e-6
-"""Of LocallyLinearEmbedding's reg. The weights of two ways to solve differ by 1e-16 / reg: by 1e-13 at the default of 1e-3."""
+"""The least `reg` of LocallyLinearEmbedding that converts. Two ways to solve for the weights differ by 1e-16 / reg; at the default reg of
+1e-3 that is 1e-13."""
 
 
 @converts("sklearn.manifold.LocallyLinearEmbedding")
 def locally_linear_embedding(m: Any, x: Node) -> Result:
-    """The mean of the nearest training points' places, by the weights with which these points make up the row."""
+    """`transform` gives a weighted mean of the embedded positions of the nearest training points. Their weights are those with which these
+    points best reproduce the row. Raises Refusal if `reg` is below LEAST_RIDGE."""
     if m.reg < LEAST_RIDGE:
         raise Refusal(
             f"its reg is {m.reg:g}: the weights of a row solve equations so near to singular that they hang on the order of rounding.",
             f"Fit it with a reg of at least {LEAST_RIDGE:g} (1e-3 is the default).",
         )
-    x = _near(m, x)  # the source solves for no infinite distances
+    x = _near(m, x)  # the source cannot solve for weights with infinite distances
     _, places = nearest_of(m.nbrs_, x, m.n_neighbors)
     points, embedding = np.asarray(m.nbrs_._fit_X, np.float64), np.asarray(m.embedding_)
     x = own_number(x)
-    kind = x.type.dtype  # in which the source stores the weights
+    kind = x.type.dtype  # the source stores the weights in x's dtype
     differences = t.sub(t.take(points, places, axis=0), t.reshape(t.cast(x, "f64"), N, 1, points.shape[1]))
     weights = t.cast(t.cast(Barycentre(float(m.reg))(differences), kind), "f64")
     placed = t.mul(t.take(embedding, places, axis=0), t.reshape(weights, N, m.n_neighbors, 1))

@@ -1,4 +1,4 @@
-"""sklearn.mixture, sklearn.discriminant_analysis and sklearn.covariance: normal distributions and what follows from them."""
+"""Converters for estimators based on normal distributions: sklearn.mixture, discriminant_analysis, covariance, and NearestCentroid."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from hbc.parser.sklearn.shared.distances import euclidean_distances, squared_exp
 
 
 def _product(x: Node, weights: Array) -> Node:
-    """x · weights in numpy's common dtype."""
+    """x · weights, in numpy's common dtype."""
     dtype = float_type(NUMPY_DTYPES[x.type.dtype], weights.dtype)
     return t.matmul(t.cast(x, dtype), weights.astype(NUMPY_DTYPES[dtype]))
 
 
 def _with(combine: Any, x: Node, array: Array) -> Node:
-    """An elementwise operation with an array, in numpy's common dtype."""
+    """combine(x, array), an elementwise operation in numpy's common dtype."""
     dtype = float_type(NUMPY_DTYPES[x.type.dtype], array.dtype)
     made: Node = combine(t.cast(x, dtype), array.astype(NUMPY_DTYPES[dtype]))
     return made
 
 
 def _gaussian(m: Any, x: Node) -> Node:
-    """[N, K]: ln of the density of each component (_estimate_log_gaussian_prob)."""
+    """The logarithm of the density of each component at each row, [N, K] (_estimate_log_gaussian_prob)."""
     from sklearn.mixture._gaussian_mixture import _compute_log_det_cholesky
 
     means, chol = np.asarray(m.means_), np.asarray(m.precisions_cholesky_)
     count, width = means.shape
     kind = m.covariance_type
-    computed_in_own_dtype(x, 64)  # X² and the array of the results have the dtype of X: int8 overflows
+    computed_in_own_dtype(x, 64)  # the source computes X² and stores results in the dtype of X, so that int8 overflows
     if x.type.dtype not in ("f32", "f64", "i64"):
         raise Refusal(f"it squares {NUMPY_DTYPES[x.type.dtype]} in that dtype.", "Make floats of them before it.")
     determinant = np.asarray(_compute_log_det_cholesky(chol, kind, width))
@@ -50,7 +50,7 @@ def _gaussian(m: Any, x: Node) -> Node:
         offset = np.concatenate([mean @ matrix for mean, matrix in zip(means, each, strict=True)])
         y = _with(t.sub, _product(x, flat), offset)
         squares = t.sum_(t.reshape(t.mul(y, y), "N", count, width), 2)
-        # The source collects these numbers in an array of X's dtype: integers cut their fractions off.
+        # The source stores these numbers in an array of X's dtype. For integers that cuts off their fractions.
         squares = t.cast(squares, x.type.dtype)
         squares = squares if squares.type.is_float else t.cast(squares, "f64")
     elif kind == "diag":
@@ -72,6 +72,7 @@ def _sum(a: Node, b: Node) -> Node:
 
 
 def _mixture(m: Any, log_prob: Node) -> Result:
+    """The methods of a mixture, from the logarithm of the density of each component, [N, K]."""
     weighted = _with(t.add, log_prob, np.asarray(m._estimate_log_weights()))
     norm = log_sum_exp(weighted)
     return {
@@ -120,14 +121,15 @@ def linear_discriminant_analysis(m: Any, x: Node) -> Result:
         "predict_log_proba": t.log(t.where(t.equal(proba, 0.0), least, proba)),
     }
     if m.solver == "lsqr":
-        return outputs  # the source has the method, and it raises NotImplementedError
+        return outputs  # the source's `transform` raises NotImplementedError for this solver
     centred = _with(t.sub, x, np.asarray(m.xbar_)) if m.solver == "svd" else x
-    # The components beyond are not computed: they would be cut off.
+    # The source computes all components and then drops those behind the first `_max_components`.
     return {**outputs, "transform": _product(centred, np.asarray(m.scalings_)[:, : m._max_components])}
 
 
 def discriminant(m: Any, scores: Node) -> dict[str, Node]:
-    """DiscriminantAnalysisPredictionMixin, of scores [N, C]."""
+    """The methods of a classifier from its log-posteriors scores[N, C], up to a constant for each row
+    (DiscriminantAnalysisPredictionMixin)."""
     shifted = t.sub(scores, t.max_(scores, 1, keepdims=True))
     log_proba = t.sub(shifted, t.log(t.sum_(t.exp(shifted), 1, keepdims=True)))
     decision = scores
@@ -144,7 +146,7 @@ def discriminant(m: Any, scores: Node) -> dict[str, Node]:
 
 @converts("sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis")
 def quadratic_discriminant_analysis(m: Any, x: Node) -> Result:
-    """score[n, c] = -½ (Σ ((x - mean) · R S^-½)² + Σ ln S) + ln prior"""
+    """score[n, c] = -½ (Σ ((x - mean) · R S^-½)² + Σ ln S) + ln prior, with the rotation R and the scaling S of each class."""
     x = checked(m, x)
     norms = []
     for rotation, scaling, mean in zip(m.rotations_, m.scalings_, m.means_, strict=True):
@@ -157,8 +159,8 @@ def quadratic_discriminant_analysis(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.NearestCentroid")
 def nearest_centroid(m: Any, x: Node) -> Result:
-    """The class of the nearest centroid; with unequal priors, and for all methods but predict, of the largest
-    -|(x - centroid) / deviation|² + 2 ln prior."""
+    """`predict` gives the class of the nearest centroid. With unequal priors, and in all other methods, the score of a class is
+    -|(x - centroid) / deviation|² + 2 ln prior instead."""
     x = checked(m, x)
     centroids = np.asarray(m.centroids_)
     deviation = np.asarray(m.within_class_std_dev_, np.float64)
@@ -187,7 +189,8 @@ def nearest_centroid(m: Any, x: Node) -> Result:
 
 
 def _mahalanobis(m: Any, x: Node) -> Node:
-    """[N]: (x - location)ᵀ · precision · (x - location), the root taken and squared as the source does."""
+    """The squared Mahalanobis distance of each row, f64[N]: (x - location)ᵀ · precision · (x - location). As in the source, its root is
+    taken and squared again."""
     centred = t.sub(t.cast(checked(m, x), "f64"), np.asarray(m.location_, np.float64)[None])
     product = t.matmul(centred, np.asarray(m.get_precision(), np.float64))
     root = t.sqrt(t.sum_(t.mul(product, centred), 1))
@@ -214,7 +217,7 @@ def covariance(m: Any, x: Node) -> Result:
 
 @converts("sklearn.covariance.EllipticEnvelope")
 def elliptic_envelope(m: Any, x: Node) -> Result:
-    """An inlier (1) where -mahalanobis - offset ≥ 0, else -1."""
+    """`predict` gives 1 (an inlier) if -mahalanobis - offset ≥ 0, else -1."""
     squares = _mahalanobis(m, x)
     score = t.neg(squares)
     decision = t.sub(score, float(m.offset_))

@@ -1,4 +1,4 @@
-"""sklearn.multiclass: one estimator a class, a pair of classes, or a bit of a code."""
+"""Converters for sklearn.multiclass: one estimator for each class, for each pair of classes, or for each bit of a code."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _estimators(m: Any) -> Sequence[Any]:
 
 
 def _is_constant(m: Any) -> bool:
-    """Whether it stands for an estimator that would have seen one class alone."""
+    """Whether m is a _ConstantPredictor, which stands for an estimator that would have been fitted on a single class."""
     return public_name(type(m)) == CONSTANT
 
 
 def _members(m: Any, x: Node | Frame) -> list[Outputs]:
-    """Every estimator's methods; those of _ConstantPredictor are written down here, since nobody else can have one."""
+    """The outputs of every estimator by method. _ConstantPredictor is converted here, since it occurs in these classes only."""
     if any(map(_is_constant, m.estimators_)):
         taken_in_order(x)
     real = [e for e in m.estimators_ if not _is_constant(e)]
@@ -62,17 +62,18 @@ def _constant(m: Any, x: Node | Frame) -> Outputs:
 
 
 def _scores(m: Any, members: Sequence[Outputs]) -> list[Node]:
+    """The score of the positive class of every estimator, [N] each."""
     return [positive_score(e, member) for e, member in zip(m.estimators_, members, strict=True)]
 
 
 def _threshold(m: Any) -> float:
-    """sklearn.multiclass._threshold_for_binary_predict"""
+    """The score above which the positive class is predicted (sklearn.multiclass._threshold_for_binary_predict)."""
     return 0.0 if hasattr(m, "decision_function") and is_classifier(m) else 0.5
 
 
 @converts(ONE_VS_REST, frame=True)
 def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
-    """The class with the highest score, or every label whose score is above the threshold."""
+    """`predict` gives the class with the highest score or, for multilabel targets, every label whose score is above the threshold."""
     members = _members(m, x)
     scores = as_float(columns_of(_scores(m, members)))
     kind = m.label_binarizer_.y_type_
@@ -105,7 +106,8 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
 
 @converts("sklearn.multiclass.OneVsOneClassifier")
 def one_vs_one_classifier(m: Any, x: Node) -> Result:
-    """decision[n, c] = votes for c + s / (3(|s| + 1)), s = Σ of the confidences for c (sklearn.utils.multiclass)."""
+    """decision[n, c] = votes for c + s / (3(|s| + 1)), where s is the sum of the confidences for c
+    (sklearn.utils.multiclass._ovr_decision_function)."""
     x = checked(m, x, allow_nan=True, allow_inf=True)
     kernels = m.pairwise_indices_
     chosen = [x if kernels is None else select_columns(x, [int(i) for i in kernels[k]]) for k in range(len(m.estimators_))]
@@ -113,14 +115,14 @@ def one_vs_one_classifier(m: Any, x: Node) -> Result:
     predicted = columns_of([flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)])
     confidences = t.cast(columns_of(_scores(m, members)), "f64")
     pairs = predicted.type.columns
-    # Column k of these speaks for the first class of pair k, column pairs + k for the second.
+    # In `votes` and `signed`, column k is for the first class of pair k, and column pairs + k for its second class.
     votes = t.cast(t.concat([t.equal(predicted, 0), t.equal(predicted, 1)]), "f64")
     signed = t.concat([t.neg(confidences), confidences])
     classes = len(m.classes_)
     first, second = np.triu_indices(classes, 1)
     decisions = []
     for c in range(classes):
-        # In the order of the pairs, as the source adds: exact ties decide a class.
+        # The source adds in the order of the pairs. The order matters: exact ties between sums decide about a class.
         speaking = np.array([k if first[k] == c else pairs + k for k in range(pairs) if c in (first[k], second[k])])
         s = t.sum_(t.take(signed, speaking, axis=1), 1, keepdims=True, ordered=True)
         count = t.sum_(t.take(votes, speaking, axis=1), 1, keepdims=True)
@@ -135,7 +137,7 @@ def one_vs_one_classifier(m: Any, x: Node) -> Result:
 
 @converts(OUTPUT_CODE, frame=True)
 def output_code_classifier(m: Any, x: Node | Frame) -> Result:
-    """The class whose code is next to the scores: the smallest max(|y|² - 2 y·c + |c|², 0), the first of equals."""
+    """`predict` gives the class whose code c is nearest to the scores y, by max(|y|² - 2 y·c + |c|², 0); the first of equally near ones."""
     code = np.asarray(m.code_book_, np.float64)
     scores = t.cast(columns_of(_scores(m, _members(m, x))), "f64")
     products = t.matmul(scores, -2.0 * code.T)

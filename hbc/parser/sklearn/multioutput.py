@@ -1,4 +1,4 @@
-"""sklearn.multioutput: an estimator for every target, side by side or in a chain."""
+"""Converters for sklearn.multioutput: an estimator for every target, independent or in a chain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _estimators(m: Any) -> Sequence[Any]:
 
 @converts(*MULTI_OUTPUT, frame=True)
 def multi_output(m: Any, x: Node | Frame) -> Result:
-    """The predictions as columns, the probabilities of every target as a list."""
+    """`predict` gives the predictions of all targets as columns, `predict_proba` a list of one matrix for each target."""
     members = convert_members(m.estimators_, x)
     pairs = list(zip(m.estimators_, members, strict=True))
     outputs: dict[str, Node | tuple[Node, ...]] = {
@@ -41,7 +41,8 @@ def multi_output(m: Any, x: Node | Frame) -> Result:
 
 @converts("sklearn.multioutput.ClassifierChain", "sklearn.multioutput.RegressorChain")
 def chain(m: Any, x: Node) -> Result:
-    """Estimator k is given x and what the estimators before it said, in float64; the outputs stand in the order of the targets."""
+    """Estimator k is given x and, behind it, the outputs of the estimators before it, in float64. The columns of the results are in the
+    order of the targets. Raises Refusal if an estimator has no single number for every row to hand on."""
     features = t.cast(checked(m, x), "f64")
     said = getattr(m, "chain_method_", "predict")
     methods = [method for method in ("predict", "predict_proba", "decision_function") if hasattr(m, method)]
@@ -58,7 +59,7 @@ def chain(m: Any, x: Node) -> Result:
     order = np.argsort(np.asarray(m.order_))
     result = {}
     for method, nodes in found.items():
-        if all(node is not None for node in nodes):  # where one is missing, the source's method fails
+        if all(node is not None for node in nodes):  # the source's method fails if one is missing
             result[method] = columns_of([nodes[k] for k in order])
     if "predict_proba" in result and hasattr(m, "predict_log_proba"):
         result["predict_log_proba"] = t.log(result["predict_proba"])
@@ -66,12 +67,13 @@ def chain(m: Any, x: Node) -> Result:
 
 
 def _number(node: Node) -> Node | None:
-    """The float64 that the source writes into its array, if there is one for every row."""
+    """The node as f64[N], as the source writes it into an array. None if it is strings, or has several numbers for a row."""
     if node.type.dtype == "str" or (len(node.type.shape) > 1 and node.type.columns > 1):
         return None
     return t.cast(flat(node), "f64")
 
 
 def _link(m: Any, outputs: Any, method: str) -> Node | None:
+    """The response that an estimator hands on to the next one, f64[N]; None if there is none."""
     node = response(m, outputs, method)
     return None if node is None else _number(node)

@@ -1,4 +1,4 @@
-"""sklearn.naive_bayes."""
+"""Converters for sklearn.naive_bayes. `joint` is always the joint log likelihood of row and class, [N, C]."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hbc.parser.sklearn.shared.common import checked, promote
 
 
 def _outputs(m: Any, joint: Node) -> Result:
-    """The methods of _BaseNB, of the joint log likelihoods [N, C]."""
+    """The methods of _BaseNB, computed from the joint log likelihoods [N, C]."""
     log_proba = LogSoftmax()(joint)
     return {
         "predict": labels(m.classes_, t.argmax(joint, 1)),
@@ -31,7 +31,7 @@ def _outputs(m: Any, joint: Node) -> Result:
 
 @converts("sklearn.naive_bayes.GaussianNB")
 def gaussian_nb(m: Any, x: Node) -> Result:
-    """joint[n, c] = ln prior[c] - ½ Σ_f ln 2π var[c, f] - ½ Σ_f (x[n, f] - theta[c, f])² / var[c, f]"""
+    """joint[n, c] = ln prior[c] - ½ Σ_f ln 2π var[c, f] - ½ Σ_f (x[n, f] - theta[c, f])² / var[c, f]."""
     x, (theta, variance) = promote(checked(m, x), m.theta_, m.var_)
     difference = t.sub(t.reshape(x, "N", 1, x.type.columns), theta[None])
     squares = t.sum_(t.div(t.mul(difference, difference), variance[None]), axis=2)
@@ -45,20 +45,20 @@ def gaussian_nb(m: Any, x: Node) -> Result:
 
 @converts("sklearn.naive_bayes.MultinomialNB")
 def multinomial_nb(m: Any, x: Node) -> Result:
-    """joint = x · feature_log_probᵀ + class_log_prior; negative x is not rejected when predicting."""
+    """joint = x · feature_log_probᵀ + class_log_prior. Like the source, it accepts negative x in prediction."""
     return _outputs(m, affine(checked(m, x), m.feature_log_prob_.T, m.class_log_prior_))
 
 
 @converts("sklearn.naive_bayes.ComplementNB")
 def complement_nb(m: Any, x: Node) -> Result:
-    """joint = x · feature_log_probᵀ; the prior counts only where there is one class."""
+    """joint = x · feature_log_probᵀ. The prior is added only if there is a single class."""
     prior: Any = m.class_log_prior_ if len(m.classes_) == 1 else 0.0
     return _outputs(m, affine(checked(m, x), m.feature_log_prob_.T, prior))
 
 
 @converts("sklearn.naive_bayes.CategoricalNB")
 def categorical_nb(m: Any, x: Node) -> Result:
-    """joint[n, c] = class_log_prior[c] + Σ_f feature_log_prob[f][c, int(x[n, f])]; numbers that are no category are rejected."""
+    """joint[n, c] = class_log_prior[c] + Σ_f feature_log_prob[f][c, int(x[n, f])]. Numbers that are not a category are rejected."""
     sizes = np.array([table.shape[1] for table in m.feature_log_prob_])
     width = max(sizes)
     codes = CheckValues(
@@ -69,7 +69,7 @@ def categorical_nb(m: Any, x: Node) -> Result:
         none=np.zeros(len(sizes), bool),
         columns=tuple(f"column {i}" for i in range(len(sizes))),
     )(t.cast(checked(m, x), "i64"))
-    # One table of all features' categories, [F * width, C]: a row's log likelihoods are looked up in it and added.
+    # One table for the categories of all features, [F * width, C]. The log likelihoods of a row are looked up in it and added.
     tables = np.stack([np.pad(table.T, ((0, width - table.shape[1]), (0, 0))) for table in m.feature_log_prob_])
     joint = t.constant(m.class_log_prior_[None])
     found = t.take(tables.reshape(-1, tables.shape[2]), t.add(codes, np.arange(len(sizes)) * width), axis=0)
@@ -78,10 +78,11 @@ def categorical_nb(m: Any, x: Node) -> Result:
 
 @converts("sklearn.naive_bayes.BernoulliNB")
 def bernoulli_nb(m: Any, x: Node) -> Result:
-    """joint = b · (ln p - ln(1 - p))ᵀ + class_log_prior + Σ_f ln(1 - p), b = [x > binarize], or x itself without it."""
+    """joint = b · (ln p - ln(1 - p))ᵀ + class_log_prior + Σ_f ln(1 - p), with b = 1 where x > binarize, else 0; b = x if binarize is
+    None."""
     x = checked(m, x)
     if m.binarize is not None:
-        # A Python threshold is rounded to a float32 x's dtype before it is compared; a numpy one widens x.
+        # For a float32 x, a threshold that is a Python number is rounded to float32 first; a numpy scalar widens x.
         compared = float_type(NUMPY_DTYPES[x.type.dtype], *([m.binarize.dtype] if isinstance(m.binarize, np.generic) else []))
         threshold = np.asarray(m.binarize, NUMPY_DTYPES[compared])
         x = t.cast(t.less(threshold, t.cast(x, compared)), "f32" if x.type.dtype == "f32" else "f64")

@@ -1,4 +1,4 @@
-"""sklearn.neighbors: what predicts from the training points that are near."""
+"""Converters for sklearn.neighbors: predictions from the nearest training points, or from all within a radius."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ ADVICE = "Use weights='uniform' or 'distance'."
 
 
 def _searched(m: Any, x: Node, ordered: bool = True, distances: bool = False) -> Search:
-    """The checked input's search. `distances`: infinite distances have no weight, and the source raises where all are infinite."""
+    """The search of m for the checked input. `distances`: the points are weighted by distance. Then numbers that make Euclidean distances
+    overflow are rejected: infinite distances have no weight, and the source raises an error if all are infinite."""
     limit = np.inf
     if distances and m._fit_method != "brute" and m.effective_metric_ in ("euclidean", "l2"):
         limit = float(np.sqrt(np.finfo(np.float64).max))
@@ -29,6 +30,7 @@ def _searched(m: Any, x: Node, ordered: bool = True, distances: bool = False) ->
 
 
 def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
+    """The columns of the k nearest points (see Search.nearest). Raises Refusal if there are fewer than k points."""
     if k > m.n_samples_fit_:
         raise Refusal(
             f"it asks for {k} neighbours of {m.n_samples_fit_} samples: the source raises an error.", "Fit it on more."
@@ -37,20 +39,21 @@ def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
 
 
 def _kneighbors(m: Any, found: Search, k: int) -> tuple[Node, ...]:
-    """The distances to the k nearest and their numbers. Of more than 15, equally distant ones come by their place in the training
-    data, or in the tree; in the source as a quicksort has left them."""
+    """(distances [N, k] to the k nearest training points, their numbers i64[N, k]). For k > 15, equally near points stand in the order of
+    the training data or of the tree; the source leaves them in the order of its quicksort."""
     columns = _places(m, found, k, listed=True)
     return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
 
 
 def nearest_of(m: Any, x: Node, k: int) -> tuple[Node, Node]:
-    """kneighbors of the checked input: distances [N, k], and the numbers of the training points."""
+    """`kneighbors` for the checked input: (distances [N, k], numbers of the training points i64[N, k])."""
     distances, numbers = _kneighbors(m, _searched(m, x), k)
     return distances, numbers
 
 
 def _weights(m: Any, found: Search, columns: Node) -> Node | None:
-    """[N, k]: 1 / distance, or 1 for all at distance 0 and 0 for the others where there are any (_get_weights)."""
+    """The weights of the points in `columns`, [N, k]: 1 / distance. If some are at distance 0, these get 1 and the others 0
+    (_get_weights). None for uniform weights. Raises Refusal for weights that are a function."""
     if m.weights in (None, "uniform"):
         return None
     if m.weights != "distance":
@@ -62,6 +65,7 @@ def _weights(m: Any, found: Search, columns: Node) -> Node | None:
 
 
 def _require_zeros(m: Any) -> None:
+    """Raises Refusal for the cosine metric, under which the distance 0 depends on rounding."""
     if m.effective_metric_ == "cosine":
         raise Refusal(
             "its weights are 1 / cosine distance, and the distance of a row to an equal or parallel one is 0 or 1e-16 as the matrix "
@@ -71,14 +75,15 @@ def _require_zeros(m: Any) -> None:
 
 
 def _outputs(m: Any) -> list[tuple[Array, Array]]:
-    """For every output of a classifier its classes, and the training points' classes by number."""
+    """For every output of a classifier (its classes, the number of the class of each training point)."""
     if not m.outputs_2d_:
         return [(np.asarray(m.classes_), np.asarray(m._y).reshape(-1))]
     return [(np.asarray(classes), np.asarray(m._y)[:, i]) for i, classes in enumerate(m.classes_)]
 
 
 def _labelled(m: Any, outputs: list[tuple[Array, Array]], indices: list[Node], others: list[Any] | None = None) -> Node:
-    """Class labels: [N], or [N, outputs] in the dtype of the first output's classes. `others`: labels beyond the classes."""
+    """Class labels from the class numbers of each output: [N], or [N, outputs] in the dtype of the first output's classes. `others`: for
+    each output one more label, behind its classes."""
     columns = []
     for i, ((classes, _), index) in enumerate(zip(outputs, indices, strict=True)):
         known = np.empty(len(classes) + (others is not None), outputs[0][0].dtype)
@@ -95,6 +100,7 @@ def _labelled(m: Any, outputs: list[tuple[Array, Array]], indices: list[Node], o
 
 
 def _params_agree(m: Any) -> None:
+    """Raises Refusal if metric_params hold another p than the estimator itself."""
     given = (m.metric_params or {}).get("p", m.p)
     if m.metric == "minkowski" and given != m.p:
         raise Refusal("its metric_params have another p than it has itself, and the source uses both.", f"Set p={given}.")
@@ -102,7 +108,8 @@ def _params_agree(m: Any) -> None:
 
 @converts("sklearn.neighbors.KNeighborsClassifier")
 def k_neighbors_classifier(m: Any, x: Node) -> Result:
-    """proba[n, c] = the share of class c in the weights of the k nearest; predict is the first class with the largest."""
+    """proba[n, c] is the share of class c in the weights of the k nearest points. `predict` gives the first class with the largest
+    share."""
     _params_agree(m)
     found = _searched(m, x, distances=m.weights == "distance")
     columns = _places(m, found, m.n_neighbors)
@@ -127,7 +134,7 @@ def k_neighbors_classifier(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.KNeighborsRegressor")
 def k_neighbors_regressor(m: Any, x: Node) -> Result:
-    """The (weighted) mean of the k nearest points' targets."""
+    """`predict` gives the (weighted) mean of the targets of the k nearest points."""
     found = _searched(m, x)
     columns = _places(m, found, m.n_neighbors)
     weights = _weights(m, found, columns)
@@ -154,8 +161,8 @@ def nearest_neighbors(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.KNeighborsTransformer")
 def k_neighbors_transformer(m: Any, x: Node) -> Result:
-    """y[N, M] = the distance (or 1, mode="connectivity") to the k nearest training points (in mode "distance" one more), 0
-    elsewhere."""
+    """`transform` gives the graph of neighbours, f64[N, M]: the distance to each of the k nearest training points (mode="distance", which
+    takes one more point), or 1 (mode="connectivity"); 0 for the other points."""
     found = _searched(m, x)
     columns = _places(m, found, m.n_neighbors + (m.mode == "distance"), listed=True)
     numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
@@ -165,7 +172,8 @@ def k_neighbors_transformer(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.LocalOutlierFactor")
 def local_outlier_factor(m: Any, x: Node) -> Result:
-    """-mean of the neighbours' local reachability densities over the row's own; novelty=True only, as in the source."""
+    """`score_samples` gives the negative mean of d / d_own, where d are the local reachability densities of the neighbours and d_own is
+    that of the row. Raises Refusal for novelty=False, which has no methods for new data."""
     if not m.novelty:
         raise Refusal("it was fitted with novelty=False, and has no methods for new data.", "Fit it with novelty=True.")
     x = checked(m, x)
@@ -186,7 +194,7 @@ def local_outlier_factor(m: Any, x: Node) -> Result:
     offset = np.asarray(m.offset_)
     decision = _minus(score, m.offset_, offset)
     inlier = t.less_equal(0.0, decision)
-    # The source compares whole arrays, so a NaN is an outlier in neither sense: `is_inlier[X < 0] = -1` from ones.
+    # The source starts from ones and sets `is_inlier[X < 0] = -1`, so NaN counts as an inlier.
     predicted = t.where(t.less(decision, 0.0), t.constant(-1), t.cast(t.logical_or(inlier, t.logical_not(inlier)), "i64"))
     outputs: dict[str, Node | tuple[Node, ...]] = {"predict": predicted, "decision_function": decision, "score_samples": score}
     if m.n_neighbors <= m.n_samples_fit_:  # otherwise the source's own raises an error
@@ -195,7 +203,7 @@ def local_outlier_factor(m: Any, x: Node) -> Result:
 
 
 def _minus(x: Node, number: Any, array: Array) -> Node:
-    """x - number as numpy promotes it: a Python float takes x's dtype."""
+    """x - number in numpy's dtype: a Python float takes x's dtype, a numpy scalar may widen it. `array` is the number as an array."""
     if isinstance(number, float) and not isinstance(number, np.generic):
         return t.sub(x, number)
     common = dtype_name(np.result_type(NUMPY_DTYPES[x.type.dtype], array.dtype))
@@ -206,7 +214,7 @@ def _minus(x: Node, number: Any, array: Array) -> Node:
 
 
 def _near_weights(m: Any, found: Search, near: Node) -> Node:
-    """f64[N, M]: the weight of every training point, 0 for those beyond the radius."""
+    """The weight of every training point, f64[N, M]; 0 beyond the radius. `near` (bool[N, M]): the points within the radius."""
     if m.weights in (None, "uniform"):
         return t.cast(near, "f64")
     if m.weights != "distance":
@@ -218,7 +226,7 @@ def _near_weights(m: Any, found: Search, near: Node) -> Node:
 
 
 def _never_alone(m: Any, count: Node) -> Node:
-    """The number of neighbours, where the source rejects rows that have none."""
+    """count[N, 1], the number of neighbours. Rows that have none are rejected, as the source does."""
     none = np.zeros(1, bool)
     return CheckValues(
         public_name(type(m)),
@@ -235,8 +243,8 @@ def _never_alone(m: Any, count: Node) -> Node:
 
 @converts("sklearn.neighbors.RadiusNeighborsClassifier")
 def radius_neighbors_classifier(m: Any, x: Node) -> Result:
-    """proba[n, c] = the share of class c in the weights of all points within the radius; that of the outlier label where there
-    are none."""
+    """proba[n, c] is the share of class c in the weights of all points within the radius. A row with no such points gets the outlier label,
+    or is rejected if there is none."""
     _params_agree(m)
     found = _searched(m, x, ordered=False)
     near = found.within(m.radius)
@@ -254,7 +262,7 @@ def radius_neighbors_classifier(m: Any, x: Node) -> Result:
     probabilities, indices = [], []
     for (classes, codes), outlier in zip(outputs, outliers, strict=True):
         votes = t.matmul(weights, np.eye(len(classes))[codes])
-        # One of the source's ways takes the outlier label for the number of a class.
+        # One of the source's ways to compute this takes the outlier label for the number of a class.
         match = np.arange(len(classes)) == m.outlier_label if by_number else classes == outlier
         own = np.asarray(match, bool).astype(np.float64) if np.ndim(match) else np.zeros(len(classes))
         if outlier is None or own.sum() != 1:
@@ -276,7 +284,8 @@ def radius_neighbors_classifier(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsRegressor")
 def radius_neighbors_regressor(m: Any, x: Node) -> Result:
-    """The (weighted) mean of the targets of all points within the radius; NaN where there are none, which integer targets reject."""
+    """`predict` gives the (weighted) mean of the targets of all points within the radius. A row with no such points gives NaN, or is
+    rejected if targets are integers."""
     found = _searched(m, x, ordered=False)
     near = found.within(m.radius)
     weights = _near_weights(m, found, near)
@@ -285,7 +294,7 @@ def radius_neighbors_regressor(m: Any, x: Node) -> Result:
     share = t.sum_(weights, 1, keepdims=True)
     count = t.sum_(t.cast(near, "f64"), 1, keepdims=True)
     if targets.dtype.kind != "f":
-        count = _never_alone(m, count)  # NaN as an integer is what the processor makes of it
+        count = _never_alone(m, count)  # the source casts NaN to an integer, which gives different numbers on different CPUs
     y = t.where(t.equal(count, 0.0), np.nan, t.div(total, share))
     if m.weights in (None, "uniform") and targets.dtype == np.float32:
         y = t.cast(y, "f32")
@@ -294,7 +303,8 @@ def radius_neighbors_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.RadiusNeighborsTransformer")
 def radius_neighbors_transformer(m: Any, x: Node) -> Result:
-    """y[N, M] = the distance (or 1, mode="connectivity") to every training point within the radius, 0 elsewhere."""
+    """`transform` gives the graph of neighbours, f64[N, M]: the distance to every training point within the radius, or 1
+    (mode="connectivity"); 0 for the other points."""
     found = _searched(m, x, ordered=False)
     values = t.constant(1.0) if m.mode == "connectivity" else t.cast(found.all_distances(), "f64")
     return Present()(t.where(found.within(m.radius), values, -1.0))
@@ -305,6 +315,6 @@ def radius_neighbors_transformer(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neighbors.NeighborhoodComponentsAnalysis")
 def neighborhood_components_analysis(m: Any, x: Node) -> Result:
-    """x · componentsᵀ"""
+    """`transform` gives x · componentsᵀ, in the common dtype."""
     x, (components,) = promote(checked(m, x), m.components_)
     return t.matmul(x, components.T)

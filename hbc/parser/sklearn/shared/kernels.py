@@ -29,19 +29,19 @@ PARAMETERS = {
     "rbf": frozenset({"gamma"}),
     "sigmoid": frozenset({"gamma", "coef0"}),
 }
-"""sklearn.metrics.pairwise.KERNEL_PARAMS: what is handed on to a kernel of that name (`filter_params`)."""
+"""The parameters that each kernel takes; others are dropped (`filter_params`). From sklearn.metrics.pairwise.KERNEL_PARAMS."""
 
 MOST_PRODUCTS = 64
-"""Whole exponents up to which a power is a few products: the C library's `pow` takes as long as ten of them."""
+"""The largest whole exponent that is computed by repeated products. The C library's `pow` takes as long as ten products."""
 
 
 def dense(value: Any) -> Array:
-    """An array, where fitting on a sparse matrix may have left a sparse one."""
+    """value as an array; fitting on a sparse matrix may have left a sparse one."""
     return np.asarray(value.toarray() if hasattr(value, "toarray") else value)
 
 
 def named(kernel: Any) -> str:
-    """The kernel's name; functions and precomputed matrices are refused."""
+    """The name of a kernel. Raises Refusal for functions and precomputed matrices."""
     if isinstance(kernel, str) and kernel in PARAMETERS:
         return kernel
     if kernel == "precomputed":
@@ -50,7 +50,7 @@ def named(kernel: Any) -> str:
 
 
 def whole_power(x: Node, exponent: Any) -> Node:
-    """x^exponent; whole exponents by repeated squaring (powi of libsvm), the rest as numpy.power."""
+    """x^exponent. Whole exponents up to MOST_PRODUCTS by repeated squaring (libsvm's powi), others by numpy.power."""
     if float(exponent) != int(exponent) or not 0 < exponent <= MOST_PRODUCTS:
         return t.power(x, float(exponent))
     left, result = int(exponent), None
@@ -65,19 +65,19 @@ def whole_power(x: Node, exponent: Any) -> Node:
 
 
 def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[str, Any]) -> Node:
-    """K[N, M] = kernel(x[N, F], points[M, F]), f32 where both are and the kernel keeps it, else f64
-    (sklearn.metrics.pairwise.pairwise_kernels with `filter_params`)."""
+    """K[N, M] = kernel(x[N, F], points[M, F]) (sklearn.metrics.pairwise.pairwise_kernels with `filter_params`). It is f32 if x and points
+    are and the kernel keeps the dtype, otherwise f64. `m` is the estimator, for input checks."""
     points = dense(points)
     dtype = common_float(x, points)
     if points.dtype == np.float32:
-        computed_in_own_dtype(x, ANY_INTEGER)  # float16 beside float32 is computed in float64 there, here in float32
+        computed_in_own_dtype(x, ANY_INTEGER)  # the source computes float16 beside float32 in float64, hbc would in float32
     given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
     gamma = given.get("gamma")
     scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])
     coef0 = float(given.get("coef0", 1.0))
     if metric in ("chi2", "additive_chi2"):
         if may_be_sparse(x):
-            sparse_matrices_differ()  # rejected
+            sparse_matrices_differ()  # the source rejects them
         x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
     x, points = t.cast(x, dtype), points.astype(NUMPY_DTYPES[dtype])
     match metric:
@@ -91,14 +91,14 @@ def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[
             return t.tanh(t.add(t.mul(t.matmul(x, points.T), scale), coef0))
         case "rbf":
             return t.exp(t.mul(euclidean_distances(x, points, squared=True), -scale))
-        case "laplacian":  # scipy's cityblock is float64 whatever its operands are
+        case "laplacian":  # scipy's cityblock distance is float64 for all dtypes
             return t.exp(t.mul(Distances(points.astype(np.float64), "absolute")(t.cast(x, "f64")), -scale))
     chi2 = t.neg(t.cast(Distances(points, "chi2")(x), dtype))
     return chi2 if metric == "additive_chi2" else t.exp(t.mul(chi2, scale))
 
 
 def self_kernel(x: Node, metric: str, parameters: dict[str, Any]) -> Node | float:
-    """kernel(x, x) of every row: [N, 1], or one number where it is the same for all."""
+    """kernel(x, x) for every row with itself: [N, 1], or one number if it is the same for all rows."""
     given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
     if metric in ("rbf", "laplacian", "chi2"):
         return 1.0
@@ -116,5 +116,5 @@ def self_kernel(x: Node, metric: str, parameters: dict[str, Any]) -> Node | floa
 
 
 def flat(x: Node) -> Node:
-    """[N, 1] as [N]."""
+    """x[N, 1] as a vector [N]."""
     return t.reshape(x, N)

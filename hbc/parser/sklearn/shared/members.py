@@ -1,4 +1,5 @@
-"""What scikit-learn's meta-estimators ask of the estimators in them: all on the same input, scores, responses, class numbers."""
+"""Helpers for meta-estimators, whose members are other estimators: convert all members, and take predictions, scores and responses of
+them."""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ from hbc.parser.walk import children
 
 
 def convert_members(members: Sequence[Any], x: Node | Frame, place: str = "estimators_") -> list[Outputs]:
-    """The methods of every estimator, each given x as it is."""
+    """The outputs of every member by method. Each member is given x as it is; `place` is the attribute that holds them, for messages."""
     given_to_all(members, x)
     return children((member, x, f"{place}[{i}]") for i, member in enumerate(members))
 
 
 def is_classifier(m: Any) -> bool:
-    """sklearn.base.is_classifier"""
+    """Whether m is a classifier (sklearn.base.is_classifier)."""
     return bool(m.__sklearn_tags__().estimator_type == "classifier")
 
 
 def is_regressor(m: Any) -> bool:
-    """sklearn.base.is_regressor"""
+    """Whether m is a regressor (sklearn.base.is_regressor)."""
     return bool(m.__sklearn_tags__().estimator_type == "regressor")
 
 
 def value(m: Any, outputs: Outputs, method: str) -> Node:
-    """What a method of a member returns, where that is one array."""
+    """The output of a member's method. Raises Refusal if it is missing, or a list of arrays."""
     nodes = outputs.get(method, ())
     if len(nodes) != 1:
         found = "a list of arrays" if nodes else "nothing that could be converted"
@@ -43,7 +44,7 @@ def value(m: Any, outputs: Outputs, method: str) -> Node:
 
 
 def flat(x: Node) -> Node:
-    """[N] of [N] or [N, 1]."""
+    """x as a vector [N], from [N] or [N, 1]. Raises Refusal for more columns."""
     if len(x.type.shape) == 1:
         return x
     if x.type.columns != 1:
@@ -62,7 +63,7 @@ def as_columns(x: Node) -> Node:
 
 
 def common_type(nodes: Sequence[Node]) -> DType:
-    """The dtype of numpy.asarray([…]) of these."""
+    """The dtype of numpy.asarray(nodes). Raises Refusal for strings beside numbers."""
     kinds = {node.type.dtype for node in nodes}
     if "str" in kinds:
         if len(kinds) > 1:
@@ -72,18 +73,18 @@ def common_type(nodes: Sequence[Node]) -> DType:
 
 
 def in_common(nodes: Sequence[Node]) -> list[Node]:
-    """The same in numpy's common dtype."""
+    """The nodes, cast to their common dtype."""
     dtype = common_type(nodes)
     return [node if dtype == "str" else t.cast(node, dtype) for node in nodes]
 
 
 def columns_of(nodes: Sequence[Node]) -> Node:
-    """numpy.asarray([vectors]).T"""
+    """numpy.asarray(vectors).T: the vectors as the columns of a matrix, in their common dtype."""
     return t.concat([as_columns(node) for node in in_common(nodes)])
 
 
 def total(nodes: Sequence[Node]) -> Node:
-    """The sum, one after the other. Raises Refusal where numpy would find that they do not fit."""
+    """The sum of the nodes, in their order. Raises Refusal if their shapes differ; numpy would raise at the call."""
     if len({node.type.shape for node in nodes}) > 1:
         kinds = " and ".join(sorted({str(node.type) for node in nodes}))
         raise Refusal(f"its estimators return {kinds}, which do not add up.")
@@ -91,7 +92,8 @@ def total(nodes: Sequence[Node]) -> Node:
 
 
 def constant_rows(x: Node | Frame, values: Array) -> Node:
-    """[N, …]: the same values for every row of x."""
+    """`values` for every row of x, [N, *values.shape]. Raises Refusal if x has no column of numbers, from which the number of rows is
+    read."""
     frame = as_frame(x)
     if not len(frame):
         raise Refusal(
@@ -108,7 +110,8 @@ def constant_rows(x: Node | Frame, values: Array) -> Node:
 
 
 def positive_score(m: Any, outputs: Outputs) -> Node:
-    """sklearn.multiclass._predict_binary: [N]"""
+    """The score of the positive class, [N]: a regressor's prediction, else the decision, else a probability
+    (sklearn.multiclass._predict_binary)."""
     if is_regressor(m):
         return flat(value(m, outputs, "predict"))
     if hasattr(m, "decision_function"):
@@ -117,7 +120,7 @@ def positive_score(m: Any, outputs: Outputs) -> Node:
 
 
 def response_method(m: Any, preferred: Sequence[str]) -> str:
-    """sklearn.utils.validation._check_response_method"""
+    """The first of the preferred methods that m has (sklearn.utils.validation._check_response_method). Raises Refusal if there is none."""
     for method in preferred:
         if hasattr(m, method):
             return method
@@ -125,8 +128,8 @@ def response_method(m: Any, preferred: Sequence[str]) -> str:
 
 
 def response(m: Any, outputs: Outputs, method: str, positive: int = 1) -> Node | None:
-    """sklearn.utils._response._get_response_values: for two classes a vector, the probability of class number `positive` or the
-    decision in its favour. None where the source raises an error: probabilities of a single class."""
+    """The output of a method, as sklearn.utils._response._get_response_values gives it. For two classes it is a vector: the probability of
+    class number `positive`, or the decision in its favour. None if the source raises an error: for probabilities of a single class."""
     if not is_classifier(m) or method == "predict":
         return value(m, outputs, method)
     classes = m.classes_
