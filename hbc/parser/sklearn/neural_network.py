@@ -1,4 +1,4 @@
-"""sklearn.neural_network."""
+"""Converters for sklearn.neural_network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def _activation(name: str) -> Callable[[Node], Node]:
 
 
 def _forward(m: Any, x: Node) -> Node:
-    """aᵢ₊₁ = activation(aᵢ · coefs_[i] + intercepts_[i]), the last with the output's activation: [N, K]."""
+    """The output of the last layer, [N, K]: aᵢ₊₁ = activation(aᵢ · coefs_[i] + intercepts_[i]). The last layer has an activation of its
+    own. Raises Refusal for an unknown activation."""
     x = checked(m, x)
     last = len(m.coefs_) - 1
     for i, (coef, intercept) in enumerate(zip(m.coefs_, m.intercepts_, strict=True)):
@@ -49,7 +50,8 @@ def mlp_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neural_network.MLPClassifier")
 def mlp_classifier(m: Any, x: Node) -> Result:
-    """Two classes: the second one where y > 0.5. Several: the largest. Several labels at once: each where y > 0.5."""
+    """`predict` gives, for two classes, the second one if y > 0.5; for several classes, the one with the largest y; for multilabel targets,
+    each label with y > 0.5."""
     kind = m._label_binarizer.y_type_
     if kind == "binary" and len(m.classes_) != 2:
         raise Refusal("it was fitted on one class only.")
@@ -68,5 +70,5 @@ def mlp_classifier(m: Any, x: Node) -> Result:
 
 @converts("sklearn.neural_network.BernoulliRBM")
 def bernoulli_rbm(m: Any, x: Node) -> Result:
-    """P(h = 1 | v = x) = σ(x · componentsᵀ + intercept_hidden)"""
+    """`transform` gives P(h = 1 | v = x) = σ(x · componentsᵀ + intercept_hidden)."""
     return Logistic()(affine(as_float(checked(m, x)), np.asarray(m.components_).T, m.intercept_hidden_))

@@ -1,4 +1,4 @@
-"""Pickled estimators, as scikit-learn's users save them (pickle or joblib)."""
+"""Reads pickled estimators, as scikit-learn's users save them with pickle or joblib."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def read_file(path: Path) -> Any:
-    """Unpickle: runs code from the file. Only hbc.parser.files.read_model calls this, after its caller said that the file is trusted."""
+    """The object in a pickle file. Unpickling runs code from the file: only hbc.parser.files.read_model calls this, and only if its caller
+    said that the file is trusted."""
     import joblib
 
     return joblib.load(path)

@@ -1,4 +1,4 @@
-"""What holds other estimators without computing anything itself: sklearn.pipeline, sklearn.compose, the searches of
+"""Converters for estimators that only pass data to others: sklearn.pipeline, ColumnTransformer, the searches of
 sklearn.model_selection, and FrozenEstimator."""
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ FUNCTION = "sklearn.preprocessing.FunctionTransformer"
 
 
 def is_identity(step: Any) -> bool:
-    """Whether a step leaves its input as it is. A fitted ColumnTransformer or FeatureUnion holds a FunctionTransformer
-    without a function where the user wrote "passthrough"."""
+    """Whether a step returns its input unchanged: None, "passthrough", or a FunctionTransformer without a function. A fitted
+    ColumnTransformer or FeatureUnion holds such a FunctionTransformer where the user wrote "passthrough"."""
     if step is None or isinstance(step, str):
         return step is None or step == "passthrough"
     if public_name(type(step)) != FUNCTION:
@@ -74,14 +74,14 @@ GIVES_BACK[PIPELINE] = lambda m: all(is_identity(step) for _, step in m.steps)
 
 
 def _named(what: str, pairs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str, Any]]:
-    """(place, name, estimator) of a container's members."""
+    """Yields (place, name, estimator) for the members of a container. A place is its path for messages: `steps[0] 'scaler'`."""
     for i, (name, member, *_) in enumerate(pairs):
         yield f"{what}[{i}] {name!r}", name, member
 
 
 @converts(PIPELINE, frame=True)
 def pipeline(m: Any, x: Node | Frame) -> Result:
-    """The steps one after the other; every method of the last one."""
+    """Each step transforms the output of the step before. The methods are those of the last step."""
     steps = list(_named("steps", m.steps))
     for i, (place, _, step) in enumerate(steps[:-1]):
         if not is_identity(step):
@@ -92,7 +92,7 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
                 elif hands_on(step) == "pandas" and isinstance(x, Frame):
                     x = given_as_pandas(step, x)
                 elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
-                    # In a new frame, pandas makes NaN of None where the others are strings.
+                    # pandas turns None among strings into NaN when it makes a new frame, so None is rejected.
                     x = without_missing(step, x, none=True)
             except UnsupportedOperatorError:
                 _survey(steps[i + 1 :])
@@ -105,7 +105,8 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
 
 
 def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
-    """What a member makes of x; where it is set to give frames, it makes none of a sparse matrix."""
+    """The `transform` of a member. A member that returns frames (`set_output`) cannot make one from a sparse matrix, so sparse input is
+    then rejected."""
     nodes = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
     if hands_on(m) and any(map(may_be_sparse, nodes)) and gives_sparse(m, True):
         sparse_matrices_differ()
@@ -113,12 +114,13 @@ def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
 
 
 def own_methods(m: Any, outputs: Outputs) -> Outputs:
-    """A container passes on the usual methods only: a pipeline has no `apply`, though its last step may."""
+    """The outputs whose methods m itself has. A pipeline, for example, has no `apply`, though its last step may have one."""
     return {method: nodes for method, nodes in outputs.items() if hasattr(m, method)}
 
 
 def _survey(members: Iterable[tuple[str, str, Any]]) -> None:
-    """Note the classes without a converter among members whose input is not known, so that one error names them all."""
+    """Notes every class without a converter among members that cannot be converted, since their input is not known. One error then names
+    all of them."""
     for place, _, member in members:
         if is_identity(member) or isinstance(member, str):
             continue
@@ -134,7 +136,7 @@ def _survey(members: Iterable[tuple[str, str, Any]]) -> None:
 
 @converts(UNION, frame=True)
 def feature_union(m: Any, x: Node | Frame) -> Result:
-    """y = [w₁·f₁(x) | w₂·f₂(x) | …]"""
+    """y = [w₁·f₁(x) | w₂·f₂(x) | …]: the weighted outputs of all transformers, side by side."""
     jobs = [
         (place, name, member, x)
         for place, name, member in _named("transformer_list", m.transformer_list)
@@ -145,20 +147,21 @@ def feature_union(m: Any, x: Node | Frame) -> Result:
 
 
 def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
-    """Called where all of these estimators are given x: some may pick columns of the model's input by name, others not."""
+    """Notes that all of these estimators are given x. If some pick columns of the model's input by name and others do not, frames must have
+    the fitted columns in their order."""
     named = [_picks_by_name(member) for member in members]
     if any(named) and not all(named):
         taken_in_order(x)
 
 
 def taken_in_order(x: Node | Frame) -> None:
-    """Called where the order of x's columns counts, though some estimator may pick them by name."""
+    """Notes that the order of x's columns matters, although some estimator may pick columns by name."""
     if all(place is not None for place in untouched(as_frame(x))):
         columns_in_order()
 
 
 def _picks_by_name(m: Any) -> bool:
-    """Whether everything that m gives its input to is a ColumnTransformer."""
+    """Whether m gives its input to ColumnTransformers only (or is one)."""
     name = public_name(type(m))
     if name == PIPELINE:
         return next((_picks_by_name(step) for _, step in m.steps if not is_identity(step)), False)
@@ -175,11 +178,12 @@ MEMBERS: dict[str, Callable[[Any], Sequence[Any]]] = {
     **{name: lambda m: [m.best_estimator_] for name in SEARCHES},
     FROZEN: lambda m: [m.estimator],
 }
-"""By class: the estimators to which it gives its own input as it is."""
+"""Public class name → a function that lists the estimators to which such a model gives its own input as it is."""
 
 
 def gives_input_to(*names: str) -> Callable[[Callable[[Any], Sequence[Any]]], Callable[[Any], Sequence[Any]]]:
-    """Register a function of a fitted model for MEMBERS; what it takes is described by the first of them that knows."""
+    """A decorator that registers a function for MEMBERS: it lists the estimators to which a fitted model gives its input. The model's input
+    is then described by the first of these estimators that knows its columns."""
 
     def register(function: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Sequence[Any]]:
         for name in names:
@@ -194,18 +198,19 @@ def gives_input_to(*names: str) -> Callable[[Callable[[Any], Sequence[Any]]], Ca
 def _members(function: Callable[[Any], Sequence[Any]], m: Any) -> Sequence[Any]:
     try:
         return function(m)
-    except AttributeError:  # it is not fitted, which is said later
+    except AttributeError:  # m is not fitted; an error says so later
         return ()
 
 
 def _plain(columns: Any) -> Any:
-    """A column specification without its slice's step: what it is made of says whether columns go by name."""
+    """A column specification; for a slice, its ends. The type of its elements says whether columns are picked by name."""
     return [end for end in (columns.start, columns.stop) if end is not None] if isinstance(columns, slice) else columns
 
 
 @converts(COLUMNS, frame=True)
 def column_transformer(m: Any, x: Node | Frame) -> Result:
-    """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …], the columns as they were resolved when it was fitted."""
+    """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …]: the weighted outputs of all transformers, side by side. Columns are those found in
+    fitting."""
     frame = as_frame(x)
     if all(column.origin == i for i, column in enumerate(frame.columns)):
         used = [columns for _, member, columns in m.transformers_ if not (isinstance(member, str) and member == "drop")]
@@ -223,14 +228,15 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
     stacked = _stacked(m, jobs)
     given = {column.node for column in frame.columns}
     if isinstance(stacked, Node) and (stacked in given or (is_sparse(stacked) and not m.sparse_output_)):
-        # a value of its own: an array, unlike the frame that is given, and dense, unlike the only block
+        # A new node, since this output is not the same thing as its only block: an array instead of a frame, or dense instead of sparse.
         return SelectColumns(np.arange(stacked.type.columns))(stacked)
     return stacked
 
 
 def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node | Frame:
-    """The transformed blocks side by side, each times its weight: in their common dtype (numpy.hstack), or each in its own where the
-    source makes frames."""
+    """The transformed blocks side by side, each multiplied by its weight. They are a matrix in the common dtype (numpy.hstack), or a Frame
+    of blocks in their own dtypes if the source makes frames. `jobs`: (place, name, transformer, its input). Raises Refusal if no block
+    is left."""
     apart, weights = keeps_parts_apart(m), m.transformer_weights or {}
     blocks: list[Node | Frame] = []
     failure: UnsupportedOperatorError | None = None
@@ -241,7 +247,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
             elif apart:
                 block = as_frame(x)
                 if any(may_be_sparse(column.node) for column in block.columns):
-                    sparse_matrices_differ()  # of which there is no frame
+                    sparse_matrices_differ()  # the source cannot make a frame from a sparse matrix
             else:
                 block = as_matrix_or_strings(x)
             _note_frames(member, x, apart, weights.get(name) is not None)
@@ -264,29 +270,31 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
 
 
 def _note_frames(m: Any, x: Node | Frame, apart: bool, weighted: bool) -> None:
-    """Note what a transformer that gives frames for frames asks of those that the model itself is given."""
+    """Notes what the model's own frames must be like if a transformer that returns a frame for a frame reads them: an identity, or a
+    function without validation."""
     identity = GIVES_BACK.get(public_name(type(m)), is_identity)(m)
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return
     if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
-        frames_must_be_of(x, *FRAME_LIBRARIES)  # FunctionTransformer cannot name the columns of such a table
+        frames_must_be_of(x, *FRAME_LIBRARIES)  # FunctionTransformer cannot name the columns of other tables
     if weighted:
         frames_must_be_of(x, "pandas")  # polars computes float32 · 2.0 in float64
     if not apart:
         stacked_as_given(x)
         if weighted or not identity:
-            given_to_a_function(x, NO_INTEGER)  # which gives integers for integers
+            given_to_a_function(x, NO_INTEGER)  # it gives integers for integers, where hbc would give float64
 
 
 def as_matrix_or_strings(x: Node | Frame) -> Node:
-    """Columns that are passed through: numbers in their common dtype, or all of them strings."""
+    """The columns of x as a matrix: numbers in their common dtype, or strings if all are strings."""
     if isinstance(x, Frame) and set(x.dtypes) == {"str"}:
         return x.matrix(strings=True)
     return as_matrix(x)
 
 
 def _weighted(block: Node, weight: Any) -> Node:
-    """block · weight, where a Python number takes the block's dtype if it can (NEP 50), and a numpy scalar keeps its own."""
+    """block · weight in numpy's dtype (NEP 50): a weight that is a Python number takes the dtype of the block, a numpy scalar may widen it.
+    Raises Refusal for strings."""
     if block.type.dtype == "str":
         raise Refusal("transformer_weights multiply a column of strings.")
     dtype = dtype_name(np.result_type(NUMPY_DTYPES[block.type.dtype], weight))
@@ -295,7 +303,7 @@ def _weighted(block: Node, weight: Any) -> Node:
 
 @converts(*SEARCHES, frame=True)
 def search(m: Any, x: Node | Frame) -> Result:
-    """The best estimator, fitted again on all data."""
+    """The methods of the best estimator, which was fitted again on all data. Raises Refusal for refit=False."""
     if not hasattr(m, "best_estimator_"):
         raise Refusal("it was fitted with refit=False, so that it holds no fitted estimator.", "Fit it with refit=True.")
     return own_methods(m, child(m.best_estimator_, x, "best_estimator_"))
@@ -303,13 +311,13 @@ def search(m: Any, x: Node | Frame) -> Result:
 
 @converts(FROZEN, frame=True)
 def frozen_estimator(m: Any, x: Node | Frame) -> Result:
-    """The estimator in it."""
+    """The methods of the estimator in it."""
     return own_methods(m, child(m.estimator, x, "estimator"))
 
 
 @returns_without_rows(PIPELINE, *SEARCHES, FROZEN)
 def _as_the_last(m: Any) -> WithoutRows:
-    """What stands before it either rejects an input without rows or passes it on."""
+    """The outputs for zero rows are those of the last step, because the steps before it either reject zero rows or pass them on."""
     last = m.steps[-1][1] if public_name(type(m)) == PIPELINE else getattr(m, "best_estimator_", None) or m.estimator
     return WITHOUT_ROWS.get(public_name(type(last)), lambda _: {})(last)
 
@@ -347,13 +355,13 @@ def _first_items(members: Iterable[Any]) -> str:
 
 @describes(PIPELINE)
 def _describe_pipeline(m: Any) -> Described:
-    """Its first step that does anything."""
+    """The columns of a pipeline are those of its first step that is not a passthrough."""
     return next((described(step) for _, step in m.steps if step is not None and step != "passthrough"), (None, None))
 
 
 @describes(UNION)
 def _describe_union(m: Any) -> Described:
-    """The first transformer that knows: all of them get the same columns."""
+    """The columns of a union are those of its first transformer that knows them: all transformers are given the same columns."""
     return _first_known([member for _, member in m.transformer_list if not isinstance(member, str)])
 
 
@@ -364,7 +372,7 @@ def _first_known(members: Iterable[Any]) -> Described:
 @describes(*SEARCHES)
 def _describe_search(m: Any) -> Described:
     if hasattr(m, "cv_results_") and not hasattr(m, "best_estimator_"):
-        return 1, None  # refused by its converter, whatever the width
+        return 1, None  # any number will do: the converter refuses it
     return described(m.best_estimator_) if hasattr(m, "best_estimator_") else (None, None)
 
 

@@ -1,4 +1,4 @@
-"""sklearn.preprocessing: scalers, Normalizer, Binarizer, KBinsDiscretizer, PolynomialFeatures."""
+"""Converters for sklearn.preprocessing: scalers, Normalizer, Binarizer, KBinsDiscretizer, PolynomialFeatures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0
 
 
 def _scaled_sparsely(x: Node, scale: Array | None) -> Node | None:
-    """x · (1 / scale), as the source scales a sparse matrix; None where x is dense, unless the model's own input is sparse."""
+    """x · (1 / scale), which is how the source scales x if it holds it in a sparse matrix. None if x is dense: the source then divides.
+    If x is sparse only when the model's own input is, that is noted, because the two ways round differently."""
     if is_sparse(x):
         return x if scale is None else Affine(1.0 / scale, np.zeros(len(scale), NUMPY_DTYPES[x.type.dtype]))(x)
     if may_be_sparse(x):
@@ -82,13 +83,13 @@ def normalizer(m: Any, x: Node) -> Result:
 
 @converts("sklearn.preprocessing.Binarizer")
 def binarizer(m: Any, x: Node) -> Result:
-    # Only what has a dtype counts in the source's choice of the dtype to compare in: a Python number follows X.
+    # The source compares in the common float dtype of X and the threshold; a threshold that is a Python number has no dtype and follows X.
     kinds = [NUMPY_DTYPES[x.type.dtype], np.asarray(m.threshold).dtype if hasattr(m.threshold, "dtype") else None]
     floats = [kind for kind in kinds if kind is not None and kind.kind == "f"]
     compared = dtype_name(np.result_type(*floats)) if floats else "f64"
     computed_in_own_dtype(x, ANY_INTEGER)
     if m.threshold < 0 and may_be_sparse(x):
-        sparse_matrices_differ()  # they are rejected
+        sparse_matrices_differ()  # the source rejects them
     return in_dtype_of(x, Binarize(float(m.threshold), compared)(checked(m, x)))
 
 
@@ -113,7 +114,7 @@ def k_bins_discretizer(m: Any, x: Node) -> Result:
 
 
 def _left_edges(edges: Array, dtype: np.dtype[Any]) -> Array:
-    """Edges e' of `dtype` such that e' < x says exactly e ≤ x, for every x of that dtype."""
+    """Edges e' in `dtype` such that e' < x is equivalent to e ≤ x for every x of that dtype."""
     rounded = edges.astype(dtype)
     rounded = np.where(rounded < edges, np.nextafter(rounded, dtype.type(np.inf)), rounded)  # the least number ≥ e
     return np.nextafter(rounded, dtype.type(-np.inf))

@@ -1,4 +1,4 @@
-"""sklearn.svm: the machines of libsvm (the linear ones are in linear.py)."""
+"""Converters for the estimators of sklearn.svm that use libsvm. (LinearSVC and LinearSVR are in linear.py.)"""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.shared.kernels import dense, flat, named, whole_power
 from hbc.parser.sparsity import may_be_sparse
 
-LEAST_PROBABILITY = 1e-7  # of one class against another (svm_predict_probability)
+LEAST_PROBABILITY = 1e-7
+"""libsvm's lower bound for the probability of one class against another (svm_predict_probability)."""
 
 
 def _kernel(m: Any, x: Node) -> Node:
-    """K[N, M] between x and the support vectors, f64: `Kernel::k_function` of libsvm's svm.cpp."""
+    """The kernel between every row and every support vector, f64[N, M] (`Kernel::k_function` in libsvm's svm.cpp). Raises Refusal for a
+    kernel that libsvm does not have, and for a model without support vectors."""
     kernel = named(m.kernel)
     if not m._sparse and may_be_sparse(x):
-        sparse_matrices_differ()  # rejected, after a fit on dense data
+        sparse_matrices_differ()  # a model fitted on dense data rejects them
     x, vectors = t.cast(checked(m, x), "f64"), dense(m.support_vectors_).astype(np.float64)
     if not len(vectors):
         raise Refusal("it has no support vectors.", "Fit it with other parameters.")
@@ -44,7 +46,7 @@ def _kernel(m: Any, x: Node) -> Node:
 
 
 def _sum(m: Any, x: Node) -> Node:
-    """Σ dual_coef · K + intercept: [N]."""
+    """Σ dual_coef · K + intercept, f64[N]."""
     return flat(t.add(t.matmul(_kernel(m, x), dense(m._dual_coef_).T.astype(np.float64)), np.asarray(m._intercept_)))
 
 
@@ -55,7 +57,7 @@ def svr(m: Any, x: Node) -> Result:
 
 @converts("sklearn.svm.OneClassSVM")
 def one_class_svm(m: Any, x: Node) -> Result:
-    """An inlier (1) where the decision is above 0, else -1."""
+    """`predict` gives 1 (an inlier) if the decision is above 0, else -1."""
     decision = _sum(m, x)
     inlier = t.cast(t.less(0.0, decision), "i64")
     return {
@@ -66,14 +68,17 @@ def one_class_svm(m: Any, x: Node) -> Result:
 
 
 def _pairs(classes: int) -> tuple[Array, Array]:
-    """The two classes of every machine, in libsvm's order."""
+    """The two classes of each pair (first, second), in libsvm's order of pairs: i64[P] each."""
     first, second = np.triu_indices(classes, 1)
     return first, second
 
 
 def _decisions(m: Any, x: Node) -> Node:
-    """dec[N, P] for the pairs i < j of classes: the sum over the support vectors of class i with their coefficients against j,
-    and the other way round. Each class's own vectors only: another's kernel may be infinite."""
+    """The decision for each pair i < j of classes, f64[N, P]: the sum over the support vectors of class i with their coefficients
+    against j, plus the sum over those of class j with their coefficients against i.
+
+    A sum takes the vectors of its own class only. A product over all vectors with coefficients 0 would give NaN where the kernel of
+    another class is infinite."""
     kernel, coef = _kernel(m, x), dense(m._dual_coef_).astype(np.float64)
     if len(m.classes_) == 2:
         return t.add(t.matmul(kernel, coef.T), np.asarray(m._intercept_))
@@ -82,7 +87,7 @@ def _decisions(m: Any, x: Node) -> Node:
     for count, end in zip(m._n_support, ends, strict=True):
         own = np.arange(end - count, end)
         sums.append(t.matmul(t.take(kernel, own, axis=1), coef[:, own].T))
-    # Column c · (classes - 1) + r is of row r of the coefficients: class r + 1 for those before it, class r for those behind.
+    # Column c · (classes - 1) + r is class c with row r of its coefficients: against class r if r < c, else against class r + 1.
     by_class, width = t.concat(sums), len(m.classes_) - 1
     first, second = _pairs(len(m.classes_))
     one = t.take(by_class, first * width + second - 1, axis=1)
@@ -91,8 +96,8 @@ def _decisions(m: Any, x: Node) -> Node:
 
 
 def _for_class(signed: Node, classes: int) -> Node:
-    """Sums [N, classes] over each class's pairs of signed[N, 2P]: column p speaks for the first class of pair p, P + p for the
-    second."""
+    """For each class the sum over its pairs, f64[N, classes]. In signed[N, 2P], column p is for the first class of pair p and column P + p
+    for its second class."""
     first, second = _pairs(classes)
     pairs = len(first)
     speaking = [[p if first[p] == c else pairs + p for p in range(pairs) if c in (first[p], second[p])] for c in range(classes)]
@@ -100,12 +105,13 @@ def _for_class(signed: Node, classes: int) -> Node:
 
 
 def _votes(wins: Node, classes: int) -> Node:
-    """How many pairs each class wins, [N, classes]; wins[N, P] is whether the first class of a pair does."""
+    """The number of pairs that each class wins, f64[N, classes]. wins[N, P]: whether the first class of each pair wins."""
     return _for_class(t.cast(t.concat([wins, t.logical_not(wins)]), "f64"), classes)
 
 
 def _one_vs_rest(decisions: Node, classes: int) -> Node:
-    """votes + s / (3(|s| + 1)), s = Σ of the decisions for a class (sklearn.utils.multiclass._ovr_decision_function)."""
+    """votes + s / (3(|s| + 1)) for each class, f64[N, classes], where s is the sum of the decisions for the class
+    (sklearn.utils.multiclass._ovr_decision_function)."""
     votes = _votes(t.logical_not(t.less(decisions, 0.0)), classes)
     s = _for_class(t.concat([decisions, t.neg(decisions)]), classes)
     return t.add(votes, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0)))
@@ -133,9 +139,11 @@ def svc(m: Any, x: Node) -> Result:
 
 
 def _proba(m: Any, decisions: Node) -> Node:
-    """Platt's sigmoid of every pair, 1 / (1 + e^(dec · A + B)), then the coupling of all pairs (svm_predict_probability)."""
+    """Probabilities f64[N, classes]: Platt's sigmoid 1 / (1 + e^(dec · A + B)) of each pair, then the coupling of all pairs
+    (svm_predict_probability)."""
     exponent = t.add(t.mul(decisions, np.asarray(m._probA)), np.asarray(m._probB))
     small = t.exp(t.neg(t.absolute(exponent)))
     share = t.div(t.where(t.less_equal(0.0, exponent), small, t.constant(np.ones((1, 1)))), t.add(small, 1.0))
-    share = t.where(t.less(LEAST_PROBABILITY, share), share, LEAST_PROBABILITY)  # libsvm's max: NaN becomes the least
+    # Like libsvm's max, this turns NaN into the bound.
+    share = t.where(t.less(LEAST_PROBABILITY, share), share, LEAST_PROBABILITY)
     return PairwiseCoupling(len(m.classes_))(t.minimum(share, 1 - LEAST_PROBABILITY))

@@ -1,4 +1,4 @@
-"""TransformedTargetRegressor of sklearn.compose, and the inverses of transformers that it needs."""
+"""The converter for TransformedTargetRegressor of sklearn.compose, and the inverses of transformers that it needs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from hbc.parser.sklearn.shared.members import as_columns, convert_members, value
 TRANSFORMED = "sklearn.compose.TransformedTargetRegressor"
 Inverse = Callable[[Any, Node], Node]
 INVERSES: dict[str, Inverse] = {}
-"""By the public name of a transformer's class: its `inverse_transform` of a matrix."""
+"""Public name of a transformer's class → its `inverse_transform` of a matrix."""
 
 
 def inverts(name: str) -> Callable[[Inverse], Inverse]:
+    """A decorator that registers a function for INVERSES."""
+
     def register(function: Inverse) -> Inverse:
         INVERSES[name] = function
         return function
@@ -40,14 +42,14 @@ def _regressor(m: Any) -> Sequence[Any]:
 
 @converts(TRANSFORMED, frame=True)
 def transformed_target_regressor(m: Any, x: Node | Frame) -> Result:
-    """transformer_.inverse_transform of the prediction; a vector where the targets were one."""
+    """`predict` gives transformer_.inverse_transform of the regressor's prediction: a vector if the targets were one."""
     (outputs,) = convert_members([m.regressor_], x, "regressor_")
     y = inverse(m.transformer_, as_columns(value(m.regressor_, outputs, "predict")))
     return {"predict": t.reshape(y, N) if m._training_dim == 1 and y.type.columns == 1 else y}
 
 
 def inverse(m: Any, y: Node) -> Node:
-    """m.inverse_transform(y)"""
+    """m.inverse_transform(y). Raises Refusal for a transformer whose inverse is not known here."""
     if is_identity(m):
         return y
     name = public_name(type(m))
@@ -81,7 +83,8 @@ def _robust_scaler(m: Any, y: Node) -> Node:
 
 
 def _rescaled(y: Node, scale: Array | None, offset: Array | None, dtype: np.dtype[Any] | None) -> Node:
-    """y *= scale; y += offset"""
+    """y · scale + offset, rounded to y's dtype after each step (numpy's `y *= scale; y += offset`). None leaves a step out. `dtype`: the
+    dtype to which the parameters are cast first; None: their own."""
     own = NUMPY_DTYPES[y.type.dtype]
     parameters = [
         np.full(y.type.columns, neutral, own) if parameter is None else np.asarray(parameter, dtype)
@@ -102,7 +105,8 @@ def _max_abs_scaler(m: Any, y: Node) -> Node:
 
 @inverts("sklearn.preprocessing.QuantileTransformer")
 def _quantile_transformer(m: Any, y: Node) -> Node:
-    """The quantiles, interpolated over their levels; of a normal output those of Φ(y), with the ends at a distance of 1e-7."""
+    """The quantiles, interpolated over their levels. For a normal output distribution the level is Φ(y); within 1e-7 of 0 or 1 it is the
+    first or last quantile."""
     y = _numbers(m, y)
     quantiles = np.asarray(m.quantiles_, np.float64).T
     levels = np.broadcast_to(np.asarray(m.references_, np.float64), quantiles.shape)
@@ -115,7 +119,7 @@ def _quantile_transformer(m: Any, y: Node) -> Node:
     return t.cast(t.where(lower, quantiles[:, 0], inner), y.type.dtype)
 
 
-# Cephes' erf and erfc, which scipy.special.ndtr has: |x| < 1, and 1 … 8 (beyond, Φ is 0 or 1 to 1e-15).
+# Coefficients of Cephes' erf (for |x| < 1) and erfc (for 1 … 8; beyond that, Φ is 0 or 1 to 1e-15), as in scipy.special.ndtr.
 _ERF = (
     (9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226e3, 7.00332514112805075473e3,
      5.55923013010394962768e4),
@@ -132,7 +136,7 @@ _ERFC = (
 
 
 def _normal_distribution(y: Node) -> Node:
-    """Φ(y) = ½ + ½ erf(y/√2), by erfc where |y| ≥ √2 (scipy.stats.norm.cdf)."""
+    """Φ(y) = ½ + ½ erf(y/√2), computed by erfc for |y| ≥ √2 (scipy.stats.norm.cdf)."""
     x = t.mul(y, np.sqrt(0.5))
     square = t.mul(x, x)
     middle = t.add(t.mul(t.mul(x, _ratio(_ERF, square)), 0.5), 0.5)
@@ -142,7 +146,7 @@ def _normal_distribution(y: Node) -> Node:
 
 
 def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Node) -> Node:
-    """One polynomial over another, by Horner's rule."""
+    """The quotient of two polynomials in x, each by Horner's rule; coefficients by falling power."""
     above, below = (reduce(lambda y, c: t.add(t.mul(y, x), c), p[2:], t.add(t.mul(x, p[0]), p[1])) for p in polynomials)
     return t.div(above, below)
 
@@ -158,13 +162,13 @@ def _power_transformer(m: Any, y: Node) -> Node:
 
 
 def _inverse_box_cox(y: Node, power: np.float64) -> Node:
-    """e^y for a λ of 0, else e^(ln(1 + λy) / λ), in float64 (scipy.special.inv_boxcox)."""
+    """e^y if λ = 0, else e^(ln(1 + λy) / λ), in float64 (scipy.special.inv_boxcox)."""
     y = t.cast(y, "f64")
     return t.exp(y) if power == 0 else t.exp(t.div(t.log1p(t.mul(y, power)), power))
 
 
 def _inverse_yeo_johnson(y: Node, power: np.float64) -> Node:
-    """(λy + 1)^(1/λ) - 1 where y ≥ 0, else 1 - (1 - (2 - λ)y)^(1/(2-λ)); in the common dtype of y and λ."""
+    """(λy + 1)^(1/λ) - 1 if y ≥ 0, else 1 - (1 - (2 - λ)y)^(1/(2-λ)), in the common dtype of y and λ."""
     y = t.cast(y, dtype_name(np.result_type(NUMPY_DTYPES[y.type.dtype], power.dtype)))
     other = 2 - power
     curved, other_curved = abs(power) >= np.spacing(1.0), abs(other) > np.spacing(1.0)
@@ -174,10 +178,12 @@ def _inverse_yeo_johnson(y: Node, power: np.float64) -> Node:
 
 
 def _in_float(function: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """The same function, with integers cast to float64 first."""
     return lambda y: function(as_float(y))
 
 
-# A FunctionTransformer's own operators run on the host, to have numpy's bits before a tree; behind a prediction nothing branches.
+# The backends' own exponentials and logarithms are good enough here: nothing behind a prediction branches on its last bit. (Functions
+# before a tree need numpy's bits.)
 FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
     None: lambda y: y,
     np.positive: lambda y: y,
@@ -195,7 +201,7 @@ FUNCTIONS: dict[Any, Callable[[Node], Node]] = {
     np.absolute: t.absolute,
     np.reciprocal: _in_float(lambda y: t.div(1.0, y)),
 }
-"""What may undo a target's transformation. The key is the function itself, so nothing else of the same name passes for it."""
+"""inverse_func → how to compute it. The key is the function itself, so that no other function of the same name passes for it."""
 
 
 @inverts("sklearn.preprocessing.FunctionTransformer")

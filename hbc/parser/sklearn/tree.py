@@ -1,4 +1,4 @@
-"""sklearn.tree, the forests of sklearn.ensemble, and IsolationForest: everything over `sklearn.tree._tree.Tree`."""
+"""Converters for estimators made of `sklearn.tree._tree.Tree`: sklearn.tree, the forests of sklearn.ensemble, and IsolationForest."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
-"""The largest float64 that a cast to float32 does not round to infinity; check_array(dtype=float32) rejects anything beyond."""
+"""The largest float64 that a cast to float32 does not round to infinity. check_array(dtype=float32) rejects larger numbers."""
 
 
 def single(m: Any, x: Node, *, allow_nan: bool, allow_inf: bool = False) -> Node:
-    """x as trees read it: `validate_data(dtype=float32)`."""
+    """x as float32, checked as the source checks it for trees: `validate_data(dtype=float32)`. NaN is never accepted in sparse matrices."""
     limit = float("inf") if allow_inf else LARGEST
     allow_nan = allow_nan and not is_sparse(x)
     if allow_nan and may_be_sparse(x, missing=True):
@@ -33,12 +33,12 @@ def single(m: Any, x: Node, *, allow_nan: bool, allow_inf: bool = False) -> Node
 
 
 def accepts_nan(m: Any) -> bool:
-    """BaseDecisionTree._support_missing_values."""
+    """Whether m accepts NaN (BaseDecisionTree._support_missing_values)."""
     return bool(m.__sklearn_tags__().input_tags.allow_nan)
 
 
 def read_tree(tree: Any, values: Array, features: Array | None = None) -> Tree:
-    """A fitted `tree_` with other values [nodes, V]; `features`: which columns of x it was given, where not all."""
+    """A fitted `tree_` with `values` ([nodes, V]) in place of its own. `features`: the columns of x that it was fitted on; None: all."""
     leaf = tree.children_left < 0
     used = np.maximum(tree.feature, 0)
     return Tree(
@@ -52,12 +52,13 @@ def read_tree(tree: Any, values: Array, features: Array | None = None) -> Tree:
 
 
 def _ensemble(trees: Sequence[Any]) -> TreeEnsemble:
-    """The sum of the trees' own values, [outputs × classes] in a row."""
+    """The trees as an ensemble with their own values. A leaf holds a vector: outputs × classes, one output after the other."""
     read = [read_tree(tree, tree.value.reshape(tree.node_count, -1)) for tree in trees]
     return join(read, np.zeros(read[0].values.shape[1]))
 
 
 def _mean(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> tuple[Node, TreeEnsemble]:
+    """(the sum of the trees, [N, V], divided by their number if `averaged`; the ensemble)."""
     ensemble = _ensemble(trees)
     total = ensemble(x)
     return (t.div(total, float(len(trees))) if averaged else total), ensemble
@@ -69,7 +70,8 @@ def _classifier(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result
     counts = [int(count) for count in np.atleast_1d(m.n_classes_)]
     starts = [k * width for k in range(len(counts))]
     proba = [_columns(mean, start, count) for start, count in zip(starts, counts, strict=True)]
-    # The source's argmax of a tree runs over the padded row; padding is 0 and comes last, so it is never first.
+    # For several outputs the source's trees take the argmax over a row padded to the largest number of classes. The padding is 0 and comes
+    # last, so it is never the first maximum, and can be left out.
     if len(counts) == 1:
         predict = labels(m.classes_, t.argmax(proba[0], 1))
     else:
@@ -92,6 +94,7 @@ def _regressor(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result:
 
 
 def _applied(ensemble: TreeEnsemble, x: Node, forest: bool) -> Node:
+    """The leaves reached, as `apply` returns them: i64[N, T] for a forest, i64[N] for a single tree."""
     return leaves(ensemble, x) if forest else t.reshape(leaves(ensemble, x), N)
 
 
@@ -131,13 +134,13 @@ def isolation_forest(m: Any, x: Node) -> Result:
         trees.append(read_tree(tree.tree_, np.asarray(depths, np.float64)[:, None], None if every else features))
     depth = t.reshape(replace(join(trees, np.zeros(1)), exact=True)(x), N)
     denominator = float(len(trees) * _average_path_length(m._max_samples))
-    # Where the source divides by 0 (a single training sample), it defines the score as 1/2.
+    # For a single training sample the source would divide by 0, and defines the score as 1/2 instead.
     exponent = t.div(depth, denominator) if denominator else t.add(t.mul(depth, 0.0), 1.0)
     scores = t.neg(t.power(t.constant(2.0), t.neg(exponent)))
     cut = _first_depth(lambda d: -(2 ** -(d / denominator if denominator else 1.0)) - m.offset_ >= 0)
     return {
-        # The scores of training rows meet offset_ exactly, so that the last bit of a power would decide their class:
-        # the sum of depths is exact, and is compared with the depth at which numpy's own score reaches offset_.
+        # The score of a training row can equal offset_, and then the last bit of a power would decide its class. So the sum of depths,
+        # which is exact, is compared with the depth at which numpy's own score reaches offset_.
         "predict": t.where(t.less(depth, cut), t.constant(-1), t.constant(1)),
         "decision_function": t.sub(scores, float(m.offset_)),
         "score_samples": scores,
@@ -145,14 +148,14 @@ def isolation_forest(m: Any, x: Node) -> Result:
 
 
 def _average_path_length(n: int) -> float:
-    """sklearn.ensemble._iforest._average_path_length of one number."""
+    """The average path length in an isolation tree of n samples (sklearn.ensemble._iforest._average_path_length)."""
     if n <= 2:
         return float(n == 2)
     return float(2.0 * (np.log(np.array([n]) - 1.0) + np.euler_gamma)[0] - 2.0 * (n - 1.0) / n)
 
 
 def _first_depth(inside: Callable[[Array], Any]) -> float:
-    """The smallest float64 ≥ 0 for which a monotone condition holds, by bisection over bit patterns; inf if there is none."""
+    """The smallest float64 ≥ 0 for which a monotone condition holds; inf if there is none. Found by bisection over bit patterns."""
     low, high = 0, int(np.array(np.inf).view(np.int64))
     while low < high:
         middle = (low + high) // 2

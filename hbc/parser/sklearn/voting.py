@@ -1,4 +1,4 @@
-"""Voting and stacking: sklearn.ensemble's estimators over different ones."""
+"""Converters for voting and stacking, the estimators of sklearn.ensemble that combine different estimators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _estimators(m: Any) -> Sequence[Any]:
 
 
 def _average(nodes: Sequence[Node], weights: Any) -> Node:
-    """numpy.average over members: Σ x / E, or Σ w·x / Σ w in the common dtype of x and w."""
+    """The average over E members, as numpy.average computes it: Σ x / E or, in the common dtype of x and w, Σ w·x / Σ w."""
     nodes = in_common(nodes)
     if not nodes[0].type.is_float:
         nodes = [t.cast(node, "f64") for node in nodes]
@@ -50,8 +50,8 @@ def voting_regressor(m: Any, x: Node | Frame) -> Result:
 
 @converts("sklearn.ensemble.VotingClassifier", frame=True)
 def voting_classifier(m: Any, x: Node | Frame) -> Result:
-    """soft: the class of the largest average probability; hard: the first of those with the most votes. `transform` gives a three-
-    dimensional array of members first with flatten_transform=False, which is left out."""
+    """`predict` gives, for soft voting, the class of the largest average probability; for hard voting, the first class with the most votes.
+    `transform` is left out for soft voting with flatten_transform=False, where it is a three-dimensional array with members first."""
     members = list(zip(m.estimators_, convert_members(m.estimators_, x), strict=True))
     weights = m._weights_not_none
     if m.voting == "soft":
@@ -59,18 +59,18 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
         proba = _average(each, weights)
         outputs = {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba}
         return {**outputs, "transform": t.concat(in_common(each))} if m.flatten_transform else outputs
-    # The members are fitted on class numbers.
+    # The members are fitted on class numbers 0, 1, ….
     predicted = [t.cast(flat(value(e, member, "predict")), "i64") for e, member in members]
     if weights is not None and not all(weight >= 0 for weight in weights):
         raise Refusal("a weight is negative, for which numpy.bincount finds another class than the one with the most votes.")
     shares = np.ones(len(predicted)) if weights is None else np.asarray(weights, np.float64)
-    # A table look-up a member: row k of the table votes for class k.
+    # Each member's votes are looked up in a table: row k votes for class k.
     votes = total([t.take(np.eye(len(m.classes_)) * share, one, axis=0) for share, one in zip(shares, predicted, strict=True)])
     return {"predict": labels(m.classes_, t.argmax(votes, 1)), "transform": columns_of(predicted)}
 
 
 def _stacked(m: Any, x: Node | Frame) -> Node:
-    """What the members predict side by side, and x behind it with `passthrough`; of two probabilities only the second."""
+    """The members' predictions side by side, with x behind them if `passthrough`. For two classes only the second probability is taken."""
     try:
         members = convert_members(m.estimators_, x)
     except UnsupportedOperatorError:
@@ -92,7 +92,7 @@ def _stacked(m: Any, x: Node | Frame) -> Node:
 
 @converts(*STACKING, frame=True)
 def stacking(m: Any, x: Node | Frame) -> Result:
-    """final_estimator_ of what the members predict."""
+    """The methods of final_estimator_, which is given the members' predictions. `transform` gives these predictions."""
     meta = _stacked(m, x)
     (final,) = children([(m.final_estimator_, meta, "final_estimator_")])
     outputs: dict[str, Node | tuple[Node, ...]] = {"transform": meta}
@@ -101,7 +101,7 @@ def stacking(m: Any, x: Node | Frame) -> Result:
         if method == "transform":
             continue
         if method == "predict_proba" and isinstance(encoder, list):
-            if len(nodes) > 1:  # of one matrix for all labels the source takes a column of every row, and fails
+            if len(nodes) > 1:  # for a single matrix of all labels the source's method fails
                 outputs[method] = t.concat([t.take(node, np.array([0]), axis=1) for node in in_common(nodes)])
         elif method == "predict" and encoder is not None:
             outputs[method] = _decoded(encoder, t.cast(nodes[0], "i64"))
@@ -111,7 +111,7 @@ def stacking(m: Any, x: Node | Frame) -> Result:
 
 
 def _decoded(encoder: Any, predicted: Node) -> Node:
-    """LabelEncoder.inverse_transform, of every column by its own encoder where there are several labels."""
+    """LabelEncoder.inverse_transform of the predicted class numbers. For several labels each column has its own encoder."""
     if not isinstance(encoder, list):
         return labels(encoder.classes_, predicted)
     each = [labels(one.classes_, t.reshape(t.take(predicted, np.array([k]), axis=1), N)) for k, one in enumerate(encoder)]
