@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format benchmark clean
+.PHONY: help demo test test-slow golden golden-diff lint format benchmark clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,12 @@ test: $(INSTALLED)  ## install, then run the test suite (a fixed sample of the l
 
 test-slow: $(INSTALLED)  ## all of the tests: every case of the tables, and the slow sweeps
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow"
+
+golden: $(INSTALLED)  ## render the golden programs anew (tests/golden) and keep them; `git diff --stat` lists what changed
+	cd tests && $(CURDIR)/$(BIN)/python -m golden --write
+
+golden-diff: $(INSTALLED)  ## print how the generated graphs and code differ from the golden programs
+	cd tests && $(CURDIR)/$(BIN)/python -m golden --diff
 
 lint: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .

@@ -18,25 +18,37 @@ FEWEST = 3
 """As many cases of every test always run. Of those with more, one in `ONE_IN`; the others are left to the slow tier."""
 ONE_IN = 30
 
+SEED = os.environ.get("HBC_SAMPLE", "")
+"""Chooses a second sample, as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
+
+
+def pytest_report_header() -> str | None:
+    return f"second sample: HBC_SAMPLE={SEED} runs the same cases again" if SEED else None
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks as slow all but a fixed sample of the cases of every test: 16,000 of them take 15 minutes on two quiet cores, and hours
-    on a machine that others use. Tests that are selected by name (`-k`, or one by one) are all run."""
+    """Marks as slow all but a sample of the cases of every test: 16,000 of them take 15 minutes on two quiet cores, and hours
+    on a machine that others use. Tests that are selected by name (`-k`, or one by one) are all
+    run, and so are those marked `every_case`."""
     if config.option.keyword:
         return
     tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        tests[item.nodeid.partition("[")[0]].append(item)
+        if item.get_closest_marker("every_case") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        for item in in_turn(cases)[max(FEWEST, len(cases) // ONE_IN) :]:
-            item.add_marker(pytest.mark.slow)
+        count = max(FEWEST, len(cases) // ONE_IN)
+        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // ONE_IN] if SEED else ())}
+        for item in cases:
+            if item not in run:
+                item.add_marker(pytest.mark.slow)
 
 
-def in_turn(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Drawn by lot, always in the same order: first one case of every estimator or operator (the first word of a case's name), then
-    a second one of those that have it, and so on."""
-    drawn = sorted(cases, key=lambda item: crc32(item.nodeid.encode()))
+def in_turn(cases: list[pytest.Item], seed: str = "") -> list[pytest.Item]:
+    """The cases drawn by lot, in an order that follows from the seed: first one case of every estimator or operator (the first word of
+    a case's name), then a second one of those that have it, and so on."""
+    drawn = sorted(cases, key=lambda item: crc32(f"{seed}{item.nodeid}".encode()))
     turns: Counter[str] = Counter()
     order = {}
     for at, item in enumerate(drawn):

@@ -1,0 +1,144 @@
+"""Which models have golden programs, for which processors and by which strategies: together they reach every kernel of the TVM backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from estimators import all_cases
+from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+X86 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu"}
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "haswell": {**X86, "mcpu": "haswell"},
+    "znver4": {**X86, "mcpu": "znver4"},
+    "avx512": {**X86, "mcpu": "icelake-server"},
+    "generic": {**X86, "mcpu": "x86-64"},
+    "sm_90": {"kind": "cuda", "arch": "sm_90"},
+}
+"""The processors: AVX2; AVX-512 in two halves, and whole; no vectors but SSE2; a GPU."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One model. `make` returns the fitted model and some of its input. Every target is rendered with every strategy."""
+
+    name: str
+    make: Callable[[], tuple[Any, Any]]
+    targets: tuple[str, ...] = ("haswell",)
+    strategies: tuple[str, ...] = ("auto",)
+    batch_size: int | None = None
+    sample: bool = False
+
+
+def _steps(columns: int) -> tuple[Any, Any]:
+    """Data whose sums are exact in float64, so that every computer fits the same model."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(-500, 500, size=(800, columns)) / 8
+    y = X[:, 0] + X[:, 1] * np.sign(X[:, 2])
+    return X, y
+
+
+def _lightgbm(leaves: int, trees: int, columns: int = 8) -> tuple[Any, Any]:
+    X, y = _steps(columns)
+    model = LGBMRegressor(n_estimators=trees, num_leaves=leaves, min_child_samples=2, n_jobs=1, verbose=-1)
+    return model.fit(X, y), X[:100]
+
+
+def _classes(classes: int) -> tuple[Any, Any]:
+    X, y = _steps(8)
+    label = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    return LGBMClassifier(n_estimators=30, num_leaves=16, n_jobs=1, verbose=-1).fit(X, label), X[:100]
+
+
+def _forest(depth: int | None, classes: int, trees: int = 12) -> tuple[Any, Any]:
+    X, y = _steps(8)
+    if not classes:
+        return RandomForestRegressor(trees, max_depth=depth, random_state=0).fit(X, y), X[:100]
+    label = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    return RandomForestClassifier(trees, max_depth=depth, random_state=0).fit(X, label), X[:100]
+
+
+EVERY = tuple(TARGETS)
+CPUS = ("haswell", "avx512", "generic")
+
+TREES = (
+    Golden("trees of 31 leaves", lambda: _lightgbm(31, 40), EVERY, ("walk", "scan")),
+    Golden("trees of 255 leaves", lambda: _lightgbm(255, 6), CPUS, ("walk", "scan")),
+    Golden("trees of 700 leaves", lambda: _lightgbm(700, 3), ("avx512",), ("scan",)),
+    Golden("trees of 4 leaves", lambda: _lightgbm(4, 60), CPUS, ("walk", "scan")),
+    Golden("one tree", lambda: _lightgbm(31, 1), EVERY, ("auto", "select")),
+    Golden("trees for one row", lambda: _lightgbm(31, 40), ("haswell",), ("auto", "gemm"), batch_size=1),
+    Golden(
+        "trees by the paper's strategies",
+        lambda: _lightgbm(8, 5),
+        ("haswell", "sm_90"),
+        ("gemm", "tree_trav", "perf_tree_trav"),
+    ),
+    Golden("trees of 300 columns", lambda: _lightgbm(31, 20, columns=300), ("haswell",), ("walk", "scan")),
+    Golden("classes, a tree each", lambda: _classes(4), CPUS, ("walk", "scan")),
+    Golden("forest of vectors", lambda: _forest(6, 5), EVERY, ("walk", "scan")),
+    Golden("forest of two classes", lambda: _forest(8, 2), ("haswell", "avx512"), ("walk", "scan")),
+    Golden("forest of unlimited depth", lambda: _forest(None, 0), CPUS, ("walk", "scan")),
+)
+"""Ensembles of their own, of a size and shape that the table's do not have."""
+
+FROM_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "LGBMClassifier categorical": (CPUS, ("walk", "scan")),
+    "LGBMRegressor linear_tree": (("haswell",), ("walk", "scan")),
+    "XGBClassifier multi": (("haswell", "sm_90"), ("walk", "scan")),
+    "XGBRegressor categorical": (("haswell", "sm_90"), ("walk", "scan")),
+    "HistGradientBoostingClassifier missing, 4 classes": (("haswell", "avx512"), ("walk", "scan")),
+    "HistGradientBoostingRegressor categories": (("haswell",), ("walk", "scan")),
+    "IsolationForest auto": (("haswell",), ("auto",)),
+    "GradientBoostingClassifier 3 classes": (("haswell",), ("walk", "scan")),
+    "RandomTreesEmbedding": (("haswell",), ("auto",)),
+    "AdaBoostClassifier 4 string classes": (("haswell",), ("auto",)),
+    "CatBoostClassifier: statistics of categories, of pairs of them, and of them and splits": (("haswell",), ("auto",)),
+    "ModelProto: random forest of 3 classes, ZipMap": (("haswell",), ("auto",)),
+    "ColumnTransformer frame with strings and missing values": (("haswell",), ("auto",)),
+    "XGBRegressor behind sparse ColumnTransformer": (("haswell",), ("auto",)),
+    "PowerTransformer": (CPUS, ("auto",)),
+    "QuantileTransformer": (("haswell",), ("auto",)),
+    "SplineTransformer constant of degree 3": (("haswell",), ("auto",)),
+    "KBinsDiscretizer onehot-dense quantile": (("haswell",), ("auto",)),
+    "OneHotEncoder dense": (("haswell", "sm_90"), ("auto",)),
+    "OneHotEncoder of mixed columns": (("haswell",), ("auto",)),
+    "OrdinalEncoder": (("haswell",), ("auto",)),
+    "KNeighborsClassifier brute, ties, 4": (CPUS, ("auto",)),
+    "KNeighborsClassifier kd_tree, ties, 9": (("haswell",), ("auto",)),
+    "KNNImputer distance": (("haswell",), ("auto",)),
+    "RadiusNeighborsClassifier brute, distance": (("haswell",), ("auto",)),
+    "LocalOutlierFactor": (("haswell",), ("auto",)),
+    "SVC probability, many classes": (("haswell", "avx512", "sm_90"), ("auto",)),
+    "MLPClassifier tanh": (CPUS, ("auto",)),
+    "GaussianMixture full": (("haswell",), ("auto",)),
+    "GaussianProcessRegressor ExpSineSquared": (("haswell", "avx512"), ("auto",)),
+    "FunctionTransformer cyclic": (CPUS, ("auto",)),
+    "FunctionTransformer powers": (CPUS, ("auto",)),
+    "FunctionTransformer log10 and log2": (CPUS, ("auto",)),
+    "Normalizer l2": (("haswell", "sm_90"), ("auto",)),
+    "PolynomialFeatures": (("haswell",), ("auto",)),
+    "LogisticRegression of text": (("haswell",), ("auto",)),
+    "StandardScaler fitted on float32": (("haswell",), ("auto",)),
+    "BernoulliRBM": (CPUS, ("auto",)),
+    "PCA float32": (("haswell", "avx512"), ("auto",)),
+    "log1p before a forest": (("haswell",), ("auto",)),
+    "SimpleImputer median indicator": (("haswell",), ("auto",)),
+    "NMF": (("haswell",), ("auto",)),
+}
+"""Case of the table → targets and strategies."""
+
+
+def golden_models() -> list[Golden]:
+    """Every model with golden programs, in a fixed order."""
+    table = {case.name: case for case in all_cases()}
+    found = list(TREES)
+    for name, (targets, strategies) in FROM_TABLE.items():
+        case = table[name]
+        found.append(Golden(name, case.make, targets, strategies, sample=case.sample))
+    return found

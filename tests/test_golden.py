@@ -1,0 +1,26 @@
+"""The optimized graphs and the generated code of about 50 models are those that are kept (tests/golden)."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+LIBRARIES = ("tvm", "sklearn", "lightgbm", "xgboost", "catboost", "onnx", "skl2onnx", "onnxmltools", "pandas", "scipy")
+if missing := [library for library in LIBRARIES if find_spec(library) is None]:
+    pytest.skip(f"the models need {', '.join(missing)}", allow_module_level=True)
+
+from golden.programs import KEPT, difference, file_of, programs
+
+PROGRAMS = programs()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_generated_is_what_is_kept(name: str) -> None:
+    found = difference(name, PROGRAMS[name]())
+    assert not found, f"{found}\nIf this is meant: make golden"
+
+
+def test_no_program_is_left_over() -> None:
+    assert {path.name for path in KEPT.iterdir()} == {file_of(name).name for name in PROGRAMS}
