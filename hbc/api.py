@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 import operator
 import os
-import pkgutil
 import re
 import time
 import warnings
@@ -18,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import hbc.ops
 from hbc.compiler.base import (
     CompileOptions,
     Compiler,
@@ -41,8 +38,9 @@ from hbc.errors import (
 from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Kinds, Sample
+from hbc.ir.soundness import require_sound
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops.sound import require_sound
+from hbc.ops import import_all
 from hbc.optimizer import tuned
 from hbc.optimizer.checks import input_limits, looser_limits, lower_accepted
 from hbc.optimizer.partition import Partition, partition
@@ -424,8 +422,7 @@ def _model(contents: artifact.Contents, builder: Builder) -> CompiledModel:
 
 
 def _read(file: Any, name: str) -> artifact.Contents:
-    for module in pkgutil.iter_modules(hbc.ops.__path__):
-        importlib.import_module(f"hbc.ops.{module.name}")  # graphs are read back by the names of operators
+    import_all()  # graphs are read back by the names of operators
     try:
         return _sound(artifact.read(file, name), name)
     except ArtifactError:

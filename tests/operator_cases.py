@@ -18,30 +18,20 @@ import numpy as np
 from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
-from hbc.ops.categories import HashedValues, HashText, chained
+from hbc.ops.barycentre import Barycentre
 from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
-from hbc.ops.factors import Barycentre
-from hbc.ops.features import (
-    Affine,
-    Binarize,
-    Clip,
-    Function,
-    Impute,
-    ImputeText,
-    Lookup,
-    MissingText,
-    Normalize,
-    OneHot,
-    Polynomial,
-    Standardize,
-)
+from hbc.ops.encoding import Lookup, OneHot
+from hbc.ops.functions import Function, Polynomial
+from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
+from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.ops.nearest import Ascending, Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
-from hbc.ops.nonnegative import CoordinateDescent
+from hbc.ops.nmf import CoordinateDescent
+from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
 ROWS = 67  # odd, and more than a vector register of anything

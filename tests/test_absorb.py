@@ -31,14 +31,17 @@ from sklearn.preprocessing import (
 import hbc
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.ranges import Range
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank, SelectColumns
-from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Lookup, OneHot, Standardize
+from hbc.ops.encoding import Lookup, OneHot
+from hbc.ops.functions import Function
+from hbc.ops.missing import Impute
+from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
 from hbc.ops.tree import TreeEnsemble, join
 from hbc.optimizer.absorb import NumbersIntoTrees
 from hbc.optimizer.cuts import Curves, Cuts, find_curve_cuts, find_cuts, number, place
-from hbc.optimizer.enclosure import Range
 from hbc.optimizer.place import PlaceFunctions, ancestors
 from hbc.optimizer.simplify import RemoveChecks
 

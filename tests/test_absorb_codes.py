@@ -22,7 +22,7 @@ from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Lookup, OneHot
+from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tree import TreeEnsemble, join
 from hbc.optimizer.narrow_codes import NarrowCodes
 

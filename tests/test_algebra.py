@@ -16,8 +16,10 @@ from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Affine, Clip, Impute, Lookup, OneHot, Standardize
+from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.linear import Linear
+from hbc.ops.missing import Impute
+from hbc.ops.scaling import Affine, Clip, Standardize
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.optimizer.algebra import FoldLinear
 from hbc.optimizer.prune import PruneTrees

@@ -11,7 +11,7 @@ import pytest
 from estimators.catboost_cases import Y3, X, Z, categories, of_categories
 
 import hbc
-from hbc.ops.categories import HashText
+from hbc.ops.hashed_categories import HashText
 from hbc.parser.catboost import read_document
 
 catboost = pytest.importorskip("catboost")

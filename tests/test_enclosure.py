@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from hbc.ir.graph import Operator
+from hbc.ir.ranges import Range
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.curves import Interpolate, NormalQuantile
-from hbc.ops.features import Affine, Binarize, Clip, Function, Impute, Standardize
+from hbc.ops.functions import Function
+from hbc.ops.missing import Impute
+from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
 from hbc.optimizer.cuts import number, place
-from hbc.optimizer.enclosure import Range, enclose
+from hbc.optimizer.enclosure import enclose
 
 F = 3
 XS = np.array([[-2.0, -1, 0.5, 0.5, 3], [-1e30, -1, 0, 1e-30, 7], [0, 0, 0, 0, 1]])

@@ -17,7 +17,7 @@ from estimators import all_cases
 from estimators.case import METHODS, Case
 
 import hbc
-from hbc.ir.text import print_graph, read_graph
+from hbc.ir.printer import print_graph, read_graph
 from hbc.runtime.inputs import prepare
 
 CASES = {case.name: case for case in all_cases()}

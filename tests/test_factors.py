@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF, LatentDirichletAllocation, MiniBatchNMF
 from sklearn.manifold import LocallyLinearEmbedding
 
 import hbc
-from hbc.ops.factors import Topics
+from hbc.ops.topics import Topics
 from hbc.runtime import sparse
 
 RNG = np.random.default_rng(0)

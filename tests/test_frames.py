@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
-from hbc.ir.texts import Texts
+from hbc.ir.coded_strings import CodedStrings
 from hbc.runtime.frames import WORTH_CODES, PandasTable, encoded, read_frame
 
 RNG = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_strings_come_as_codes() -> None:
         coded = table.coded(0)
         assert coded is not None, library
         codes, values = coded
-        texts = Texts((codes,), (values,))
+        texts = CodedStrings((codes,), (values,))
         expected = table.column(0)
         for found, wanted in zip(texts.dense()[:, 0].tolist(), expected.tolist(), strict=True):
             assert found == wanted or (found != found and wanted != wanted)

@@ -11,8 +11,8 @@ import pytest
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array
-from hbc.ops.categories import MULTIPLIER, HashedValues, chained
-from hbc.ops.hashed import PerfectHash
+from hbc.ops.hash_tables import PerfectHash
+from hbc.ops.hashed_categories import MULTIPLIER, HashedValues, chained
 
 COUNTS = np.array([0, 1, 2, 0, 500, 3000, 7])
 

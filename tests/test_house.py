@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
+from dataclasses import fields
 from pathlib import Path
 
 import hbc
-from hbc.ir.graph import OPERATORS
+from hbc.ir.graph import OPERATORS, Operator
+from hbc.ops import import_all
 from hbc.parser import registry
 
 ROOT = Path(hbc.__file__).parent
@@ -163,6 +167,85 @@ def test_every_operator_says_what_it_is() -> None:
         assert op.level == "tensor" or op.lower is not hbc.ir.graph.Operator.lower or name in HOST_OPERATORS, (
             f"{name} has no lowering"
         )
+
+
+NO_PLACES = {
+    "numbers, strings or bytes that are computed with": [
+        *("Constant.value", "Rank.edges", "Categorize.categories", "Interpolate.xs", "Interpolate.ys", "BSplines.knots"),
+        *(
+            "Standardize.offset",
+            "Standardize.scale",
+            "Affine.scale",
+            "Affine.offset",
+            "OneHot.value",
+            "Impute.fill",
+            "ImputeText.fill",
+        ),
+        *("Linear.coef", "Linear.intercept", "WeightedMedian.weights", "Distances.points", "Distances.weights", "Weigh.idf"),
+        *("CoordinateDescent.gram", "MultiplicativeUpdates.components", "Topics.words", "Analyze.stop"),
+        *("TreeEnsemble.threshold", "TreeEnsemble.missing_left", "TreeEnsemble.base", "CategoryPlanes.inside"),
+        *("CategoryPlanes.missing", "CategoryPlanes.invalid", "CheckValues.values", "CheckValues.nan", "CheckValues.none"),
+        *("CountTerms.terms", "CountItems.terms", "HoldsLabels.terms", "HoldsLabels.integers", "HoldsLabels.floats"),
+        *("Lookup.categories", "CategoryPlanes.categories", "HashedValues.known"),
+    ],
+    "what is looked up: `span` says which integers come out": [
+        *(
+            "TakeByColumn.table",
+            "Lookup.codes",
+            "Lookup.unknown",
+            "Lookup.missing",
+            "TreeEnsemble.values",
+            "TreeEnsemble.leaf_ids",
+        ),
+        "HashedValues.values",
+    ],
+    "places of the same arrays, which `require_sound` follows": [
+        "TreeEnsemble.roots",
+        "TreeEnsemble.left",
+        "TreeEnsemble.right",
+    ],
+    "where strings end in bytes, read by Python alone": [
+        *("Analyze.stop_ends", "CountTerms.ends", "CountItems.ends", "HoldsLabels.ends"),
+    ],
+}
+"""The array parameters that name no place of a table, or are checked otherwise, by the reason; those of subclasses are their bases'."""
+
+
+def test_every_operator_says_what_its_integers_lead_to() -> None:
+    """A parameter of integers that leads out of its table would be read by compiled code: each one is in `looks_up`, or in NO_PLACES."""
+    import_all()
+    listed = {name for names in NO_PLACES.values() for name in names}
+    found = set()
+    for name, op in OPERATORS.items():
+        if not op.__module__.startswith("hbc.ops") and name != "Constant":
+            continue  # a compiler's own, which no file holds
+        source = ast.parse(textwrap.dedent(inspect.getsource(op.looks_up)))
+        named = {node.value for node in ast.walk(source) if isinstance(node, ast.Constant)}
+        bases = [base.__name__ for base in op.__mro__]
+        for field in fields(op):  # type: ignore[arg-type]
+            names = {f"{base}.{field.name}" for base in bases}
+            if "Array" in str(field.type) and field.name not in named:
+                assert names & listed, f"{name}.{field.name}: name it in looks_up, or in NO_PLACES with the reason"
+                found |= names & listed
+    assert found == listed
+
+
+NO_MAGNITUDE = {
+    *("Expm1", "Log", "Log1p", "Sin", "Cos", "Pow", "Mod", "BlockMatMul", "Barycentre", "TakeByColumn", "PairwiseCoupling"),
+    *("BSplines", "HashedValues", "WeightedMedian", "Scatter", "ScatterEntries", "Present", "Ascending", "PresentEntries"),
+    *("CoordinateDescent", "MultiplicativeUpdates", "Ones", "EntriesOf", "Topics", "CategoryPlanes", "Input"),
+    *("Not", "And", "Or", "MissingText"),  # truth values: 1, by the default
+    *("HashText", "ImputeText", "Analyze", "CountTerms", "CountItems", "HoldsLabels", "HashTerms", "HashItems"),  # of strings
+}
+"""Operators that leave `magnitude` at its neutral default: a check of what follows them is computed in numpy at every call."""
+
+
+def test_every_operator_says_how_large_its_numbers_are() -> None:
+    import_all()
+    ours = {name: op for name, op in OPERATORS.items() if op.__module__.startswith(("hbc.ops", "hbc.ir"))}
+    silent = {name for name, op in ours.items() if op.magnitude is Operator.magnitude and not op.probability}
+    silent -= {name for name, op in ours.items() if getattr(op, "result", None) == "bool"}
+    assert silent == NO_MAGNITUDE, "declare `magnitude`, or list the operator in NO_MAGNITUDE"
 
 
 HOST_OPERATORS = {

@@ -9,8 +9,8 @@ import pytest
 
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Constant, Graph, Input, Node, topological
+from hbc.ir.printer import _Reader, print_graph, read_graph
 from hbc.ir.rewrite import rewrite, substitute
-from hbc.ir.text import _Reader, print_graph, read_graph
 from hbc.ir.types import N, TensorType, broadcast_shapes, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns

@@ -27,8 +27,8 @@ from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, Array, DType  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
 from hbc.ops.columns import Categorize, Rank, SelectColumns  # noqa: E402
-from hbc.ops.features import ImputeText, MissingText  # noqa: E402
 from hbc.ops.linear import Linear, Softmax  # noqa: E402
+from hbc.ops.missing import ImputeText, MissingText  # noqa: E402
 from hbc.ops.tree import TreeEnsemble  # noqa: E402
 
 SPECIAL = [

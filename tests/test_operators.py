@@ -3,23 +3,25 @@ backend with both; on random and on special values, for many rows, one and none.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from operator_cases import CASES, INEXACT_SUM, ORDERED_SUM, ROWS, TOLERANCES, Fixed, Tolerance
 
-import hbc.ops
 from hbc.api import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import OPERATORS, Constant, Graph, Input, Node, Operator
+from hbc.ir.magnitudes import by_column, fits
 from hbc.ir.rewrite import rewrite
+from hbc.ir.soundness import require_sound
+from hbc.ir.spans import span_of
 from hbc.ir.types import Array, N, type_of
+from hbc.ops import import_all
+from hbc.ops import tensor as t
 
-for module in pkgutil.iter_modules(hbc.ops.__path__):
-    importlib.import_module(f"hbc.ops.{module.name}")
+import_all()
 
 BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 EXACT = Tolerance(0, 0, "")
@@ -123,3 +125,74 @@ def test_backends_agree_with_the_reference(name: str, backend: str) -> None:
         (found,) = executable.run("predict", some)
         assert_agrees(found, evaluated(graph, some), tolerance)
         assert [array.tobytes() for array in some] == bits  # inputs are never written to
+
+
+def calm(operand: Array | Fixed) -> Array | Fixed:
+    """Without NaN and infinities, and with numbers of which no function overflows."""
+    array = operand.array if isinstance(operand, Fixed) else operand
+    if array.dtype.kind == "f":
+        array = np.where(np.abs(array) < 50, array, array.dtype.type(1.5))
+    if array.dtype.kind in "iu":
+        array = np.where((array >= -100) & (array <= 100), array, array.dtype.type(1))
+    return Fixed(array) if isinstance(operand, Fixed) else array
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_results_lie_within_the_declared_magnitudes_and_spans(name: str) -> None:
+    op, operands, _ = ALL[name]
+    if any(node.type.dtype == "str" for node in graph_of(op, operands)[0].nodes):
+        pytest.skip("strings have no magnitude")
+    graph, arrays = graph_of(op, [calm(operand) for operand in operands])
+    (node,) = graph.outputs["predict"]
+    found = evaluated(graph, arrays)
+    given = [
+        source.op.value if isinstance(source.op, Constant) else arrays[graph.inputs.index(source)] for source in node.inputs
+    ]
+    spans = [span_of(x) if x.dtype.kind in "iu" else (0, 1) if x.dtype == bool else None for x in given]
+    if found.dtype.kind != "f":
+        span = op.span(node, spans)
+        assert span is None or (span[0] <= found.min() and found.max() <= span[1])
+    if found.dtype.kind in "iu" and found.dtype.itemsize < 4:
+        return  # they wrap around, of which a magnitude and a sign know nothing
+    if not found.size or any(x.size == 0 for x in given):
+        return
+    with np.errstate(all="ignore"):
+        bounds = [by_column(x.reshape(-1, source.type.width)).max(0) for x, source in zip(given, node.inputs, strict=True)]
+        magnitude = op.magnitude(node, bounds)
+    if magnitude is not None:
+        magnitude = np.broadcast_to(magnitude, node.type.width)
+        small = fits(magnitude, node.type.dtype if node.type.is_float else "f64")  # otherwise a step may overflow
+        assert not (by_column(found.reshape(-1, node.type.width)) > magnitude * (1 + 1e-5) + 1e-30)[:, small].any()
+    assert not op.never_negative(node.inputs) or not (found < 0).any()
+    assert not op.never_positive(node.inputs) or not (found > 0).any()
+
+
+def test_integers_that_wrap_around_can_be_anything() -> None:
+    """A product's ends may be small though a number between them wraps around, and so may a byte's."""
+    x = Input("x", "i64", (N, 1))()
+    y = t.mul(t.constant(np.array([[0, 2**62]])), t.constant(np.array([[0, 4]])))
+    assert y.op.evaluate(np.array([0, 2**62]), np.array([0, 4])).tolist() == [0, 0]
+    assert y.op.span(y, [(0, 2**62), (0, 4)]) == (-(2**63), 2**63 - 1)
+    assert t.cast(x, "i8").op.span(t.cast(x, "i8"), [(0, 200)]) == (-128, 127)
+    table, places = np.arange(300.0), t.constant(np.array([200]))
+    with pytest.raises(ValueError, match="-128 to 127, expected 0 to 299"):
+        require_sound(
+            Graph((x,), {"predict": (t.add(t.take(table, t.cast(t.cast(places, "i8"), "i64"), 0), t.cast(x, "f64")),)})
+        )
+
+
+def test_what_an_operator_looks_up_is_checked() -> None:
+    """Every integer that a case's operator names is one of the places it says, and one more is found out."""
+    checked = 0
+    for op, operands, _ in ALL.values():
+        graph, _ = graph_of(op, operands)
+        require_sound(graph)
+        (node,) = graph.outputs["predict"]
+        for name, places in op.looks_up(node.inputs).items():
+            if isinstance(name, str) and getattr(op, name).size:
+                array = getattr(op, name).copy()
+                array.flat[0] = places.stop
+                with pytest.raises((ValueError, TypeError, IndexError)):
+                    require_sound(graph_of(replace(op, **{name: array}), operands)[0])  # type: ignore[type-var]
+                checked += 1
+    assert checked > 10

@@ -17,8 +17,9 @@ from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, SelectColumns
-from hbc.ops.features import Function, Standardize
+from hbc.ops.functions import Function
 from hbc.ops.linear import Linear
+from hbc.ops.scaling import Standardize
 from hbc.optimizer.checks import input_limits
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.partition import BEFORE, partition

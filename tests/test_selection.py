@@ -24,8 +24,10 @@ from hbc.ir.types import N, type_of
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Normalize, OneHot, Polynomial, Standardize
+from hbc.ops.encoding import OneHot
+from hbc.ops.functions import Polynomial
 from hbc.ops.linear import Linear
+from hbc.ops.scaling import Normalize, Standardize
 from hbc.ops.tree import CategoryPlanes
 from hbc.optimizer.absorb_categories import CategoriesIntoTrees
 from hbc.optimizer.select import PushSelection

@@ -33,8 +33,9 @@ from hbc.ir.rewrite import rewrite  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, N  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
 from hbc.ops.columns import SelectColumns  # noqa: E402
-from hbc.ops.features import Impute, OneHot  # noqa: E402
+from hbc.ops.encoding import OneHot  # noqa: E402
 from hbc.ops.linear import Linear  # noqa: E402
+from hbc.ops.missing import Impute  # noqa: E402
 
 BOTH = pytest.mark.parametrize("name", ["torch", "torchscript"])
 WEIGHTS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)

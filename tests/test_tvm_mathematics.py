@@ -13,7 +13,7 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 
 pytest.importorskip("tvm")
 

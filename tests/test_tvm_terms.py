@@ -16,7 +16,10 @@ import hbc
 from hbc.compiler.tvm.targets import machine
 from hbc.compiler.tvm.terms import CompiledItems, CompiledTerms, compiled_terms
 from hbc.ir.graph import Input
-from hbc.ops.text import Analyze, CountTerms, HashItems, HashTerms, pack
+from hbc.ops.vectorizers.analyze import Analyze
+from hbc.ops.vectorizers.counting import CountTerms
+from hbc.ops.vectorizers.hashing import HashItems, HashTerms
+from hbc.ops.vectorizers.strings import pack
 
 TARGETS = (
     [None, *({"kind": "llvm", "mcpu": cpu} for cpu in ("haswell", "x86-64"))] if platform.machine() == "x86_64" else [None]

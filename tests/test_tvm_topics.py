@@ -13,7 +13,7 @@ import hbc
 from hbc.compiler.tvm.targets import machine
 from hbc.compiler.tvm.topics import CompiledTopics
 from hbc.ir.rows import Rows
-from hbc.ops.factors import Topics
+from hbc.ops.topics import Topics
 
 TARGETS = (
     [None, *({"kind": "llvm", "mcpu": cpu} for cpu in ("haswell", "x86-64"))] if platform.machine() == "x86_64" else [None]

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
-from hbc.ir.texts import Texts
 from hbc.ir.types import Array, DType
 
 
@@ -185,7 +185,7 @@ class Guard:
         step = rows if self.whole or self.graph.mixes_rows else GUARDED_ROWS
         for start in range(0, rows, step):
             (value,) = self.graph.evaluate_rows(*(array[start : start + step] for array in arrays))["value"]
-            if isinstance(value, Texts):
+            if isinstance(value, CodedStrings):
                 if not self.whole and _passes(self.require, value.distinct()):
                     continue
                 value = value.dense()

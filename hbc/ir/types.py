@@ -34,6 +34,12 @@ class DTypeError(TypeError):
     """A dtype of numpy that no tensor has."""
 
 
+def require(condition: bool, message: str) -> None:
+    """Raise TypeError with the message unless the condition holds: for `Operator.infer`."""
+    if not condition:
+        raise TypeError(message)
+
+
 def dtype_name(dtype: npt.DTypeLike) -> DType:
     """The short name of a numpy dtype; every string dtype and `object` is `str`. Raises DTypeError for others."""
     dtype = np.dtype(dtype)

@@ -4,7 +4,7 @@ back to the columns of the model's input, where the runtime tests them before an
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
-from hbc.ir.texts import Texts
+from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import among
-from hbc.ops.hashed import Known, known
+from hbc.ops.hash_tables import Known, known
 
 
 @operator
@@ -35,6 +36,7 @@ class Check(Operator):
 
     columnwise = True
     keeps_values = True
+    keeps_sign = True
     rows = "keeps"
     whole: ClassVar[bool] = False
     """Whether `require` is asked about all rows of a batch together."""
@@ -45,7 +47,7 @@ class Check(Operator):
     def evaluate(self, x: Array) -> Array:
         return x
 
-    def of_texts(self, x: Texts) -> Texts:
+    def of_coded_strings(self, x: CodedStrings) -> CodedStrings:
         return x
 
     def of_rows(self, x: Rows) -> Rows:
@@ -60,6 +62,12 @@ class Check(Operator):
 
     def lower(self, x: Node) -> Node:
         return x
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return bounds[0]
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return (0, 1) if node.type.dtype == "bool" else spans[0]
 
     def require(self, x: Array) -> None:
         """Raise InvalidInputError for a computed value that the source would have rejected."""
@@ -163,6 +171,15 @@ class CheckValues(Check):
             found = t.logical_or(found, t.logical_and(t.isnan(x), t.constant(self.nan)))
         return found if self.allowed else t.logical_not(found)
 
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {"counts": range(self.values.shape[1] + 1)}
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        """What passes is one of the values."""
+        if not self.allowed or self.values.dtype.kind not in "iu":
+            return super().span(node, spans)
+        return span_of(*(row[:count] for row, count in zip(self.values, self.counts, strict=True)))
+
     def _rejected(self, x: Array) -> Iterator[tuple[int, Array]]:
         """The columns that have such values, and these."""
         for j, column in enumerate(x.T):
@@ -210,6 +227,7 @@ class CheckNotAll(CheckValues):
     rejected, whatever its rows."""
 
     whole = True
+    span = Check.span  # other values pass
 
     def require(self, x: Array) -> None:
         if len(x) and (x == self.values[:, 0]).all():
@@ -232,6 +250,7 @@ class WarnValues(CheckValues):
     become: str
 
     whole = True
+    span = Check.span  # other values pass
 
     def require(self, x: Array) -> None:
         found = ", ".join(self.columns[j] for j, _ in self._rejected(x))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Node, Operator, always, has_nan, operator
 from hbc.ir.rows import Rows
-from hbc.ir.texts import Texts
+from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
 
@@ -26,6 +27,7 @@ class SelectColumns(Operator):
 
     keeps_values = True
     rows = "keeps"
+    keeps_sign = True
 
     def infer(self, x: TensorType) -> TensorType:
         if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < x.columns:
@@ -40,7 +42,7 @@ class SelectColumns(Operator):
     def of_rows(self, x: Rows) -> Rows:
         return x.select(self.indices)
 
-    def of_texts(self, x: Texts) -> Texts:
+    def of_coded_strings(self, x: CodedStrings) -> CodedStrings:
         return x.select(self.indices.tolist())
 
     def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
@@ -51,6 +53,15 @@ class SelectColumns(Operator):
 
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {"indices": range(inputs[0].type.columns)}
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return bounds[0][self.indices]
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return (0, 1) if node.type.dtype == "bool" else spans[0]
 
 
 @operator
@@ -81,6 +92,12 @@ class Rank(Operator):
         below = t.less(self.edges, t.reshape(x, *x.type.shape, 1))
         return t.sum_(t.cast(below, "i32"), axis=2)
 
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.full(len(self.edges), float(self.edges.shape[1]))
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return 0, self.edges.shape[1]
+
 
 @operator
 class TakeByColumn(Operator):
@@ -107,6 +124,12 @@ class TakeByColumn(Operator):
     def lower(self, x: Node) -> Node:
         starts = np.arange(0, self.table.size, self.table.shape[1]).astype(NUMPY_DTYPES[x.type.dtype])
         return t.take(self.table.ravel(), t.add(x, starts), axis=0)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {0: range(self.table.shape[1])}
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return span_of(self.table) if self.table.dtype.kind in "iu" else super().span(node, spans)
 
 
 def among(x: Node, values: Array, counts: Array) -> Node:
@@ -159,7 +182,7 @@ class Categorize(Operator):
         found = np.where(ordered[place] == column, order[place], self.unknown)
         return np.where(np.isnan(column), self.nan, found).astype(np.int64)[:, None]
 
-    def of_texts(self, x: Texts) -> Array:
+    def of_coded_strings(self, x: CodedStrings) -> Array:
         return x.looked_up(self.evaluate(x.distinct()))
 
     @property
@@ -184,6 +207,12 @@ class Categorize(Operator):
         if missing is not None:
             codes = t.where(missing, t.constant(np.full((1, 1), self.nan, np.int64)), codes)
         return codes if codes.type.batched else t.add(codes, t.cast(t.equal(x, x), "i64"))
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.full(1, float(max(len(self.categories), abs(self.nan), abs(self.none), abs(self.unknown))))
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return span_of(np.array([self.nan, self.none, self.unknown]), np.arange(len(self.categories)))
 
 
 def _rank(x: Node, ordered: Array) -> Node:

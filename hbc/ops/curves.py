@@ -9,15 +9,11 @@ from functools import partial
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
-from hbc.ir.types import Array, TensorType
+from hbc.ir.ranges import Range, anything, chosen, rising
+from hbc.ir.types import Array, TensorType, require
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import by_c_library
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise TypeError(message)
+from hbc.ops.functions import by_c_library
 
 
 @operator
@@ -35,9 +31,9 @@ class Interpolate(Operator):
     jumps = True  # where xs are repeated
 
     def infer(self, x: TensorType) -> TensorType:
-        _require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
-        _require(self.xs.shape == self.ys.shape and self.xs.dtype == self.ys.dtype == np.float64, "xs and ys must be f64[F, K]")
-        _require(self.xs.ndim == 2 and self.xs.shape[1] > 0 and len(self.xs) == x.columns, f"there are {x.columns} columns")
+        require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
+        require(self.xs.shape == self.ys.shape and self.xs.dtype == self.ys.dtype == np.float64, "xs and ys must be f64[F, K]")
+        require(self.xs.ndim == 2 and self.xs.shape[1] > 0 and len(self.xs) == x.columns, f"there are {x.columns} columns")
         return x
 
     def evaluate(self, x: Array) -> Array:
@@ -62,6 +58,30 @@ class Interpolate(Operator):
             y = t.where(t.less(x, self.xs[:, 0]), t.constant(self.ys[:, 0]), y)
         return t.where(t.isnan(x), x, y)
 
+    @property
+    def non_negative(self) -> bool:
+        return bool((self.ys >= 0).all())
+
+    def divides_by_sum(self, inputs: Sequence[Node]) -> bool:
+        return self.non_negative
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.asarray(np.abs(self.ys).max(axis=1))
+
+    def enclose(self, x: Range) -> Range:
+        """Each straight line keeps the order of numbers when it is computed; where it ends it may lie above the beginning of the next."""
+        width, rise = np.diff(self.xs, axis=1), np.diff(self.ys, axis=1)
+        ends = np.where(width > 0, rise / width * width + self.ys[:, :-1], self.ys[:, :-1])
+        before = np.maximum.accumulate(np.column_stack([np.full((len(ends), 2), -np.inf), ends]), axis=1)
+        behind = np.column_stack([self.ys, np.full(len(ends), np.inf)])
+        low, high = self.evaluate(x.low), self.evaluate(x.high)
+        for j, xs in enumerate(self.xs):
+            low[:, j] = np.minimum(low[:, j], behind[j][np.searchsorted(xs, x.low[:, j], side="right")])
+            high[:, j] = np.maximum(high[:, j], before[j][np.searchsorted(xs, x.high[:, j], side="right")])
+        rises = (rise >= 0).all(axis=1) & np.isfinite(ends).all(axis=1)
+        y = Range(low, high, x.missing).without_numbers(x.empty)
+        return chosen(np.broadcast_to(rises, y.low.shape), y, anything(y.low))
+
 
 # Cephes' ndtri, which scipy.special has: rational approximations of the middle and of the tails.
 _MIDDLE = (
@@ -80,6 +100,11 @@ _TAIL = (
 _CENTRE = 0.13533528323661269189  # e⁻²
 _LEAST = 1e-13  # the tail's approximation holds down to e⁻³², 1.3e-14
 _ROOT = 2.50662827463100050242  # √(2π)
+LARGEST_QUANTILE = 8.0
+"""Above Φ⁻¹(1 - 1e-13), which is 7.35."""
+QUANTILE_ULPS = 16
+"""How far the computed quantile is from the exact one at most: 4.1 ulps of 6,100 probabilities, against 60 digits; Cephes documents
+7.2e-16, about 3."""
 
 
 @operator
@@ -100,7 +125,7 @@ class NormalQuantile(Operator):
         return self.on_host
 
     def infer(self, x: TensorType) -> TensorType:
-        _require(x.dtype == "f64", "the operand must be f64")
+        require(x.dtype == "f64", "the operand must be f64")
         return x
 
     def evaluate(self, x: Array) -> Array:
@@ -130,6 +155,12 @@ class NormalQuantile(Operator):
         tail = t.sub(t.sub(r, t.div(t.log(r), r)), ratio)
         return t.where(t.less(_CENTRE, p), middle, t.where(upper, tail, t.neg(tail)))
 
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.full(node.type.columns, LARGEST_QUANTILE)
+
+    def enclose(self, x: Range) -> Range:
+        return rising(self.evaluate, x, QUANTILE_ULPS)
+
 
 def _polynomial(coefficients: tuple[float, ...], x: Node) -> Node:
     """Horner's rule, the leading coefficient first."""
@@ -156,10 +187,10 @@ class BSplines(Operator):
     spreads: bool = True
 
     def infer(self, x: TensorType) -> TensorType:
-        _require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
-        _require(self.knots.ndim == 2 and self.knots.dtype == np.float64, "knots must be f64[F, T]")
-        _require(len(self.knots) == x.columns, f"there are {x.columns} columns")
-        _require(0 <= self.outputs <= self.period <= self.count <= 2 * self.period, "there are not so many splines")
+        require(x.dtype == "f64" and len(x.shape) == 2, "the operand must be an f64 matrix")
+        require(self.knots.ndim == 2 and self.knots.dtype == np.float64, "knots must be f64[F, T]")
+        require(len(self.knots) == x.columns, f"there are {x.columns} columns")
+        require(0 <= self.outputs <= self.period <= self.count <= 2 * self.period, "there are not so many splines")
         return TensorType("f64", (x.shape[0], x.columns * self.outputs))
 
     def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
@@ -225,3 +256,7 @@ class BSplines(Operator):
             y = term if y is None else t.add(y, term)
         assert y is not None
         return t.reshape(y, x.type.shape[0], width * self.outputs)
+
+    def require_sound(self) -> None:
+        if self.degree < 0:
+            raise ValueError(f"splines of degree {self.degree}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, at_least_one, has_nan, operator
+from hbc.ir.magnitudes import magnitudes
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
@@ -50,10 +51,15 @@ class Linear(Operator):
     def lower(self, x: Node) -> Node:
         return t.add(t.matmul(x, self.coef), self.intercept)
 
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return bounds[0] @ magnitudes(self.coef) + magnitudes(self.intercept)
+
 
 @operator
 class Softmax(Operator):
     """y[N, …, K] = e^(x - max x) / Σ e^(x - max x) along K; dtype kept (sklearn.utils.extmath.softmax)."""
+
+    probability = True
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.is_float or len(x.shape) < 2:
@@ -75,6 +81,7 @@ class Logistic(Operator):
     """y = 1 / (1 + e^-x); float dtype kept. 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit)."""
 
     columnwise = True
+    probability = True
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.is_float:
@@ -110,6 +117,12 @@ class LogSoftmax(Operator):
 
     def lower(self, x: Node) -> Node:
         return t.sub(x, log_sum_exp(x))
+
+    def never_positive(self, inputs: Sequence[Node]) -> bool:
+        return True
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.full(node.type.width, 2 * bounds[0].max() + np.log(node.type.width))
 
 
 def log_sum_exp(x: Node) -> Node:

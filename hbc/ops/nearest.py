@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, has_nan, operator
+from hbc.ir.graph import Constant, Node, Operator, has_nan, operator
+from hbc.ir.magnitudes import fits, magnitudes
 from hbc.ir.rows import Rows
+from hbc.ir.spans import Span
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 
 
 @operator
@@ -30,6 +34,8 @@ class Smallest(t.TensorOperator):
     k: int
     block: int = 0
     ties: Literal["column", "heap", "heaps"] = "column"
+
+    places_ascend = True
 
     def infer(self, x: TensorType, order: TensorType | None = None) -> TensorType:
         if not x.is_float or len(x.shape) != 2 or not 1 <= self.k <= x.columns:
@@ -68,6 +74,27 @@ class Smallest(t.TensorOperator):
             left = np.where(numbers < np.inf, left, width)
             places[tied] = np.take_along_axis(left, np.argsort(numbers, axis=1, kind="stable"), 1)
         return places
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        """At most the last column where there are k numbers for certain; else M, for places that stay empty."""
+        found = np.isfinite(np.sort(bounds[0])[: self.k]) & _holds_no_nan(node.inputs[0])
+        return np.where(found, len(bounds[0]) - 1.0, float(len(bounds[0])))
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return 0, node.inputs[0].type.columns
+
+
+def _holds_no_nan(x: Node) -> bool:
+    """Whether x cannot be NaN: distances of rows that are checked to have no NaN, or `where(0 < d, d, constant)`, which takes the
+    constant where d is NaN."""
+    if isinstance(x.op, t.Where) and isinstance(x.inputs[0].op, t.Less):
+        return x.inputs[0].inputs[1] is x.inputs[1] and isinstance(x.inputs[2].op, Constant)
+    if not isinstance(x.op, Distances) or x.op.creates_missing:
+        return False
+    (x,) = x.inputs
+    while isinstance(x.op, t.Cast):
+        (x,) = x.inputs
+    return isinstance(x.op, Check) and not x.op.allow_nan
 
 
 INSERTION = 15
@@ -198,6 +225,34 @@ class Distances(Operator):
             return t.where(t.less(0.0, size), t.div(magnitude, size), t.constant(0.0))
         return magnitude
 
+    @property
+    def non_negative(self) -> bool:
+        return self.metric != "chi2" and (self.weights is None or bool((self.weights >= 0).all()))
+
+    @property
+    def infinite(self) -> Array:
+        return np.asarray(~np.isfinite(self.points).all(axis=1))
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array | None:
+        dtype = node.inputs[0].type.dtype
+        reach = bounds[0] + magnitudes(self.points)
+        weights = 1.0 if self.weights is None else self.weights
+        match self.metric:
+            case "squared":
+                total = (reach * reach / weights).sum(axis=1)
+            case "absolute":
+                total = reach.sum(axis=1)
+            case "largest":
+                total = reach.max(axis=1)
+            case "power":
+                total = (reach**self.p * weights).sum(axis=1)
+            case "canberra" | "unequal":
+                total = np.full(len(reach), float(reach.shape[1]))
+            case _:
+                return None
+        # Differences and sums of f32 are rounded to it.
+        return np.where(fits(reach.max(axis=1), dtype) & fits(total, dtype), total, np.inf)
+
 
 @operator
 class Scatter(Operator):
@@ -223,6 +278,9 @@ class Scatter(Operator):
             y = value if y is None else t.add(y, value)
         assert y is not None
         return y
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {0: range(self.width)}
 
 
 @operator
@@ -268,6 +326,9 @@ class Ascending(Operator):
     def evaluate(self, x: Array) -> Array:
         order = np.argsort(np.where(x >= 0, x, np.nan), axis=1, kind="stable")  # NaN comes last; a third of np.lexsort's time
         return np.where(np.arange(x.shape[1]) < np.count_nonzero(x >= 0, axis=1)[:, None], order, x.shape[1])
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return 0, node.type.columns
 
     def lower(self, x: Node) -> Node:
         width = x.type.columns

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor as t
-from hbc.ops.features import Lookup, OneHot
-from hbc.ops.text import Entries
+from hbc.ops.encoding import Lookup, OneHot
+from hbc.ops.vectorizers.weights import Entries
 
 MOST_CODES = 4096
 """Codes from 0 up to this are looked up in a table."""
@@ -40,6 +42,9 @@ class Ones(Operator):
     def lower(self, place: Node) -> Node:
         chosen = t.take(place, self.source, axis=1)
         return t.cast(t.equal(chosen, np.arange(len(self.source), dtype=np.int32)), self.dtype)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {"source": range(inputs[0].type.columns)}
 
 
 @operator

@@ -3,7 +3,7 @@ signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, at_least_one, operator
+from hbc.ir.magnitudes import magnitudes
+from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
@@ -153,6 +155,47 @@ class TreeEnsemble(Operator):
             raise NotImplementedError(f"strategy {self.strategy!r} is not one of {', '.join(LOWERINGS)}") from None
         return lowering(self, x)
 
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array | None:
+        if self.output == "leaf":
+            return None
+        return magnitudes(self.base) + self.n_trees * magnitudes(self.values).max(initial=0.0)
+
+    def span(self, node: Node, spans: Sequence[Span]) -> Span:
+        return span_of(self.leaf_ids)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        """`roots`, `left` and `right` name nodes and leaves of the same arrays: see `require_sound`."""
+        targets = len(self.base) - self.values.shape[1] + 1
+        return {"feature": range(-1, inputs[0].type.columns), "target": range(targets)}
+
+    def require_sound(self) -> None:
+        """Nodes lead to nodes, leaves to values, and every node is reached from one place at most: then no way goes round."""
+        nodes, leaves = len(self.feature), len(self.values)
+        sizes = {len(array) for array in (self.threshold, self.left, self.right, self.missing_left)}
+        _require_sound(
+            sizes <= {nodes} and len(self.leaf_ids) == leaves and self.values.ndim == 2, "nodes and leaves of different numbers"
+        )
+        kinds = {array.dtype.kind for array in (self.roots, self.feature, self.left, self.right, self.target, self.leaf_ids)}
+        _require_sound(kinds == {"i"} and self.missing_left.dtype.kind == "b", "indices that are no integers")
+        _require_sound(self.values.dtype == self.base.dtype and self.base.ndim == 1, "leaves and base of different dtypes")
+        _require_sound(_within(self.roots, nodes), "roots that are no nodes")
+        at_leaf = self.feature < 0
+        children = np.concatenate([self.left[~at_leaf], self.right[~at_leaf]])
+        _require_sound(_within(children, nodes), "children that are no nodes")
+        _require_sound(_within(self.left[at_leaf], leaves), "leaves without values")
+        times = np.bincount(np.concatenate([np.unique(self.roots), children]).astype(np.int64), minlength=1)
+        _require_sound(int(times.max(initial=0)) <= 1, "nodes that are reached in two ways")
+        _require_sound(len(self.target) == len(self.roots), "targets of other trees")
+
+
+def _within(array: Array, size: int) -> bool:
+    return not array.size or bool(0 <= array.min() <= array.max() < size)
+
+
+def _require_sound(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -283,6 +326,14 @@ class CategoryPlanes(Operator):
         row = t.constant(np.arange(len(self.columns))[None, :] * table.shape[1], "i32")
         values = table.ravel().astype(NUMPY_DTYPES[x.type.dtype])
         return t.take(values, t.add(t.take(code, place, axis=1), row), axis=0)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {"columns": range(inputs[0].type.columns), "offsets": range(len(self.categories) + 1)}
+
+    def require_sound(self) -> None:
+        _require_sound(bool((np.diff(self.offsets) >= 0).all()), "offsets that do not ascend")
+        lengths = {len(self.inside), len(self.missing), len(self.invalid), len(self.columns)}
+        _require_sound(len(lengths) == 1, "planes of different numbers")
 
 
 TABLE_LIMIT = 1 << 22  # entries of a CategoryPlanes table (32 MiB in float64) up to which categories are looked up directly

@@ -14,7 +14,7 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node, gives_rows
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
-from hbc.ops.features import OneHot
+from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.chains import Guard, Upwards, pieces_of

@@ -10,7 +10,7 @@ from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops.features import OneHot
+from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns import Column, placed, side_by_side

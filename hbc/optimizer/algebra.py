@@ -28,8 +28,9 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Affine, OneHot, Standardize
+from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
+from hbc.ops.scaling import Affine, Standardize
 from hbc.optimizer.tables import table_sum
 
 LARGEST_SHIFT = {"f64": 100.0, "f32": 4.0}

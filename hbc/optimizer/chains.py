@@ -15,7 +15,6 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.optimizer.columns import Column, placed
 from hbc.optimizer.cuts import Cuts
-from hbc.optimizer.enclosure import can_enclose
 from hbc.optimizer.flow import Flow
 
 MOST_OPERATORS = 64
@@ -117,11 +116,7 @@ class Upwards:
             while len(open_) > 1 or open_ <= {column, curve and curve.base} or _is_on_the_way(next(iter(open_))[0]):
                 last = max(open_, key=lambda column: self._depth_of(column[0]))  # nothing else is computed from it
                 sources = self._operands(last)
-                if (
-                    sources is None
-                    or len(members) == MOST_OPERATORS
-                    or not (self._is_monotone(last) or can_enclose(last[0].op))
-                ):
+                if sources is None or len(members) == MOST_OPERATORS or not (self._is_monotone(last) or last[0].op.encloses):
                     return curve
                 members.add(last)
                 open_ = (open_ - {last}) | {source for source in sources if source is not None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hbc.compiler.base import Compiler
-from hbc.ir.graph import Constant, Graph, Input, Node, topological
+from hbc.ir.graph import Constant, Graph, Input, Node, never_negative, topological
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.checks import Check, CheckAgreed, CheckLeast, CheckValues, CheckWhole
@@ -109,19 +109,13 @@ def _is_met(check: Check, x: Node) -> bool:
     """Whether x is never negative, which is all that is asked for: to count the words twice for it took as long as all the rest."""
     if not isinstance(check, CheckLeast) or check.exclusive or check.least > 0:
         return False
-    return _never_negative(x)
-
-
-def _never_negative(x: Node) -> bool:
-    while isinstance(x.op, (Cast, Check, SelectColumns)) or getattr(x.op, "keeps_sign", False):
-        x = x.inputs[0]
-    return bool(getattr(x.op, "non_negative", False))
+    return never_negative(x)
 
 
 def _creates(node: Node) -> bool:
     """Whether ordinary numbers can give NaN."""
     op = node.op
-    return op.creates_missing and not (getattr(op, "of_negative_only", False) and _never_negative(node.inputs[0]))
+    return op.creates_missing and not (op.of_negative_only and never_negative(node.inputs[0]))
 
 
 def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:

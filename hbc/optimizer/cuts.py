@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hbc.ir.ranges import Range
 from hbc.ir.types import Array
-from hbc.optimizer.enclosure import Range
 
 Decide = Callable[[Array], Array]
 """One number for each of P tests → whether it goes left: bool[P]."""

@@ -12,12 +12,13 @@ from typing import Any, cast
 import numpy as np
 
 from hbc.ir.graph import Constant, Node, Operator, topological
+from hbc.ir.ranges import Range
 from hbc.ir.types import Array
 from hbc.ops.curves import NormalQuantile
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 from hbc.optimizer.columns import Column
 from hbc.optimizer.cuts import Curves
-from hbc.optimizer.enclosure import Range, enclose
+from hbc.optimizer.enclosure import enclose
 
 Operands = Mapping[Column, tuple[Column | None, ...]]
 Values = Array | Range

@@ -10,7 +10,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Graph, Node, gives_rows
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array
-from hbc.ops.features import Lookup, OneHot
+from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tensor import Cast, Reshape, Take, reshape, take
 from hbc.ops.tree import TreeEnsemble
 from hbc.optimizer.columns import Column, placed, side_by_side

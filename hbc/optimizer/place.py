@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
 from hbc.ir.rewrite import substitute
-from hbc.ops.categories import HashedValues
 from hbc.ops.curves import NormalQuantile
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
+from hbc.ops.hashed_categories import HashedValues
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Lookup, OneHot
+from hbc.ops.encoding import Lookup, OneHot
 
 LARGEST_CODE = 1 << 20
 """Exact in float32."""

@@ -1,6 +1,6 @@
 """The columns that CatBoost computes from categories before its trees: codes for one-hot splits, and target statistics (CTRs).
 
-A model holds only the hashes of its categories. They are computed again from the strings of the input (hbc.ops.categories).
+A model holds only the hashes of its categories. They are computed again from the strings of the input (hbc.ops.hashed_categories).
 A target statistic is a number for each category, or for each combination of several categories and tests of numbers: for example the
 share of training rows of this category whose target was 1. Words are CatBoost's; an element is one part of such a combination.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
-from hbc.ops.categories import HashedValues, HashText, chained
+from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.parser.frame import Refusal, select_columns
 
 EMPTY = str(2**64 - 1)

@@ -14,7 +14,7 @@ from hbc.ir.types import NUMPY_DTYPES, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Binarize
+from hbc.ops.scaling import Binarize
 
 
 class Refusal(Exception):

@@ -12,10 +12,10 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
 from hbc.ir.types import DType
-from hbc.ops.categories import HashText
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import OneHot
+from hbc.ops.encoding import OneHot
+from hbc.ops.hashed_categories import HashText
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat

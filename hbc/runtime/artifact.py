@@ -12,8 +12,8 @@ import numpy as np
 from hbc.errors import ArtifactError
 from hbc.ir import store
 from hbc.ir.graph import Graph, Node, array_key
+from hbc.ir.printer import print_graph, read_graph
 from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, ModelInfo, input_layout
-from hbc.ir.text import print_graph, read_graph
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
 
 SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")

@@ -64,7 +64,7 @@ class Table:
         return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
-        """A column of strings as codes and values (Texts), where its library hands it over in Arrow's form; None for others."""
+        """A column of strings as codes and values (CodedStrings), where its library hands it over in Arrow's form; None for others."""
         import narwhals.stable.v2 as nw
 
         if self.rows < WORTH_CODES:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from hbc.compiler.base import Direct, DirectExecutable, Executable
+from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
-from hbc.ir.texts import dense
 from hbc.ir.types import Array
 
 ROWS_AT_ONCE = 4096

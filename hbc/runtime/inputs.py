@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import InputSpec, Kinds, Sample, input_layout
-from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.runtime.containers import RESHAPE, open_input
 from hbc.runtime.frames import WORTH_CODES, Table, encoded, read_frame
@@ -383,7 +383,7 @@ class Intake:
             if stays or not groups or not alike:
                 reject_dtype(values.dtype, self._where(i))
 
-    def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> Texts | None:
+    def _texts(self, coded: Callable[[int], tuple[Array, Array] | None]) -> CodedStrings | None:
         """The columns of strings as codes, where all of them come so. (What is no string is None here, and rejected with its row.)"""
         codes, values = [], []
         for i in self.texts:
@@ -395,7 +395,7 @@ class Intake:
                 values.append(self._strings(i, column[1]))
             except InvalidInputError:
                 return None
-        return Texts(tuple(codes), tuple(values)) if codes else None
+        return CodedStrings(tuple(codes), tuple(values)) if codes else None
 
     def _coded(self, table: Table, column: int, place: int) -> tuple[Array, Array] | None:
         found = table.coded(place)
@@ -481,7 +481,7 @@ class Intake:
 
     # --- both ----------------------------------------------------------------------------------------------------------
 
-    def _assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: Texts | None = None) -> list[Any]:
+    def _assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: CodedStrings | None = None) -> list[Any]:
         arrays: list[Any] = []
         for dtype, _, group in self._layouts[kinds]:
             if texts is not None and dtype.kind == "O":

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout
-from hbc.ir.texts import Texts
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
@@ -61,7 +61,7 @@ class Gate:
             if array.dtype.kind == "f" and self._within(array, limits):
                 unknown = [other for other in unknown if other is not array]
                 continue
-            if isinstance(array, Texts):
+            if isinstance(array, CodedStrings):
                 if not _missing_strings(array.distinct(), limits).any():
                     continue
                 array = array.dense()

@@ -19,11 +19,11 @@ from numpy import ndarray
 
 from hbc.compiler.base import Direct, DirectExecutable, Executable
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph, gives_rows
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.store import write_atomically
-from hbc.ir.texts import dense
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import artifact, report, sparse
 from hbc.runtime.frames import make_frame
@@ -140,7 +140,7 @@ class Ready:
         self.executable = executable
         self.run = executable.run
         self.takes_texts = getattr(executable, "takes_texts", False)
-        """Whether it computes with Texts; otherwise it is given arrays of strings."""
+        """Whether it computes with CodedStrings; otherwise it is given arrays of strings."""
         self.gate = gate
         self.gates = gates
         self._direct: dict[str, Direct | None] = {}

@@ -56,7 +56,7 @@ def digits(values: Array) -> Array:
 
 
 def coded_digits(values: Array) -> tuple[Array, Array] | None:
-    """An array of integers or bool as codes and strings (Texts); None for others."""
+    """An array of integers or bool as codes and strings (CodedStrings); None for others."""
     if values.dtype.kind not in "iub":
         return None
     distinct, codes = np.unique(values, return_inverse=True)

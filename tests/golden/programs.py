@@ -21,7 +21,7 @@ from hbc.compiler.tvm.executable import TvmExecutable
 from hbc.compiler.tvm.targets import machine
 from hbc.compiler.tvm.term_loops import item_sums, term_counts, term_table
 from hbc.compiler.tvm.topics import iteration
-from hbc.ir.text import print_graph
+from hbc.ir.printer import print_graph
 from hbc.optimizer.partition import partition
 
 KEPT = Path(__file__).parent / "programs"

@@ -10,7 +10,7 @@ import numpy as np
 from hbc.compiler.onnx.builder import NAN_MARKER, NONE_MARKER, Builder, emits
 from hbc.ir.graph import Node
 from hbc.ops.columns import Categorize, SelectColumns
-from hbc.ops.features import ImputeText, MissingText
+from hbc.ops.missing import ImputeText, MissingText
 
 
 @emits(SelectColumns)

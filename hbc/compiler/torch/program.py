@@ -20,8 +20,9 @@ from hbc.ir.rewrite import rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Impute, OneHot
+from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
+from hbc.ops.missing import Impute
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from hbc.ir.graph import Constant, Node, Operator
 from hbc.ir.types import Array, N, TensorType
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Impute, OneHot
+from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
+from hbc.ops.missing import Impute
 
 # PyTorch stores uint16 but does not calculate with it: such values are int32 whose upper half is kept zero.
 DTYPES: dict[str, torch.dtype] = {

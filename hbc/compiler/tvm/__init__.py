@@ -21,7 +21,7 @@ from hbc.compiler.tvm.terms import compiled_terms
 from hbc.compiler.tvm.topics import compiled_topics
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_SELECTED = {False: 192, True: 384}

@@ -1,4 +1,4 @@
-"""Coordinate descent (hbc/ops/nonnegative.py): a sweep over the coordinates of all rows is one function, the same for all models."""
+"""Coordinate descent (hbc/ops/nmf.py): a sweep over the coordinates of all rows is one function, the same for all models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hbc.compiler.tvm.vectors import as_vector, broadcast, shuffled, vector
 from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.types import Array, dtype_name
-from hbc.ops.nonnegative import CoordinateDescent, Descent
+from hbc.ops.nmf import CoordinateDescent, Descent
 
 BLOCK = 256
 """Bytes of a block of rows: four registers of AVX-512, whose sums hide each other's latency; TVM takes larger memory from a pool."""

@@ -15,7 +15,7 @@ from tvm import tirx
 from hbc.compiler.tvm import mathematics
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 
 Expr = Any  # a TIR expression; TVM has no type annotations
 

@@ -19,8 +19,8 @@ from hbc.compiler.tvm.codegen import Function, aligned
 from hbc.compiler.tvm.expressions import Expr
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
-from hbc.ops.categories import MULTIPLIER, HashedValues
-from hbc.ops.hashed import MIXER, SPREADER, mixed
+from hbc.ops.hash_tables import MIXER, SPREADER, mixed
+from hbc.ops.hashed_categories import MULTIPLIER, HashedValues
 
 TOGETHER = 8
 """Combinations that take each step together: those of one go on while others wait for memory (one by one: 240 ms). Their numbers take

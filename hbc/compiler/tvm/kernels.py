@@ -24,9 +24,9 @@ from hbc.compiler.tvm.search import rank, take_by_column
 from hbc.compiler.tvm.trees import tree_walk
 from hbc.compiler.tvm.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Input, Node
-from hbc.ops import columns, features, tensor
-from hbc.ops.categories import HashedValues
+from hbc.ops import columns, functions, tensor
 from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.hashed_categories import HashedValues
 from hbc.ops.nearest import Ascending, Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 
@@ -369,7 +369,7 @@ def _trees(f: Function, node: Node) -> None:
 
 KERNELS: dict[type, Callable[[Function, Node], None]] = {
     **{kind: _function for kind in FUNCTIONS if isinstance(kind, type)},
-    features.Function: _function,
+    functions.Function: _function,
     tensor.Sin: _turned,
     tensor.Cos: _turned,
     tensor.Pow: _power,

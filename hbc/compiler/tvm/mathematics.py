@@ -22,7 +22,7 @@ from hbc.compiler.tvm.logarithms import BASES, looked_up, table_log
 from hbc.compiler.tvm.vectors import broadcast, many
 from hbc.ir.graph import Operator
 from hbc.ops import tensor
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 
 if TYPE_CHECKING:
     from hbc.compiler.tvm.expressions import Dialect

@@ -15,9 +15,9 @@ from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topol
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
 from hbc.ops import columns, tensor
-from hbc.ops.categories import HashedValues
 from hbc.ops.coupling import PairwiseCoupling
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
+from hbc.ops.hashed_categories import HashedValues
 from hbc.ops.nearest import Distances, Smallest
 from hbc.ops.tree import TreeEnsemble
 

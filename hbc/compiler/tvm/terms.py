@@ -1,4 +1,4 @@
-"""Documents to columns of terms (hbc/ops/text.py): cut, looked up or hashed, and counted by one function, which all models share.
+"""Documents to columns of terms (hbc/ops/vectorizers): cut, looked up or hashed, and counted by one function, which all models share.
 
 A document comes as UTF-32, in lower case and without accents. Each term is a part of a normalized copy of it: of its words with a space
 between two, of its characters, or of a word with a space at both ends. Its hash is made of those of its units, the words or characters;
@@ -26,7 +26,10 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows, narrow
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
-from hbc.ops.text import Analyze, CountTerms, HashItems, HashTerms, Maker, unpack
+from hbc.ops.vectorizers.analyze import Analyze
+from hbc.ops.vectorizers.counting import CountTerms
+from hbc.ops.vectorizers.hashing import HashItems, HashTerms
+from hbc.ops.vectorizers.strings import Maker, unpack
 
 SHORTEST = {r"\b\w\w+\b": 2, r"\w\w+": 2, r"\b\w+\b": 1, r"\w+": 1}
 """Patterns that find the runs of at least so many word characters, without the "(?u)" that they may begin with."""

@@ -1,4 +1,4 @@
-"""The topics of documents (hbc/ops/factors.py): a document's whole iteration in one function, which all models share."""
+"""The topics of documents (hbc/ops/topics.py): a document's whole iteration in one function, which all models share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array
 from hbc.ops import tensor
-from hbc.ops.factors import EULER, Topics, digamma
+from hbc.ops.topics import EULER, Topics, digamma
 
 LANES = 8
 TILE = 4

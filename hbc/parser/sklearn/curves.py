@@ -13,7 +13,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import sparse_matrices_differ
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name

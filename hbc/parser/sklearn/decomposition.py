@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.features import Standardize
+from hbc.ops.scaling import Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import computed_of_dense_only
 from hbc.parser.registry import Result, converts

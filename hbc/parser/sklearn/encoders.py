@@ -19,7 +19,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
-from hbc.ops.features import Lookup, OneHot
+from hbc.ops.encoding import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
 from hbc.parser.front_door import (
     computed_in_own_dtype,

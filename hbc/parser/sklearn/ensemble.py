@@ -11,7 +11,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Node
 from hbc.ir.types import Array, DType, N
 from hbc.ops import tensor as t
-from hbc.ops.features import OneHot
+from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join

@@ -10,8 +10,8 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
-from hbc.ops.factors import Topics
-from hbc.ops.nonnegative import CoordinateDescent, MultiplicativeUpdates
+from hbc.ops.nmf import CoordinateDescent, MultiplicativeUpdates
+from hbc.ops.topics import Topics
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT

@@ -10,7 +10,11 @@ import numpy as np
 from hbc.ir.graph import Node, gives_rows
 from hbc.ir.types import DType
 from hbc.ops.tensor import Cast
-from hbc.ops.text import Analyze, CountItems, CountTerms, DivideByNorm, Entries, HashItems, HashTerms, HoldsLabels, Weigh, pack
+from hbc.ops.vectorizers.analyze import Analyze
+from hbc.ops.vectorizers.counting import CountItems, CountTerms, HoldsLabels
+from hbc.ops.vectorizers.hashing import HashItems, HashTerms
+from hbc.ops.vectorizers.strings import pack
+from hbc.ops.vectorizers.weights import DivideByNorm, Entries, Weigh
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
 from hbc.parser.sklearn.encoders import output_dtype

@@ -16,7 +16,7 @@ from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
-from hbc.ops.features import Function
+from hbc.ops.functions import Function
 from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
 from hbc.parser.front_door import (
     ANY_INTEGER,

@@ -12,7 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
-from hbc.ops.features import Impute, ImputeText, MissingText
+from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import (
     as_numbers,

@@ -9,7 +9,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
-from hbc.ops.features import Impute
+from hbc.ops.missing import Impute
 from hbc.ops.nearest import Smallest
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import Result, converts

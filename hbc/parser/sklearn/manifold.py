@@ -10,7 +10,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.factors import Barycentre
+from hbc.ops.barycentre import Barycentre
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.kernel_methods import projected

@@ -11,7 +11,9 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.features import Affine, Binarize, Clip, Normalize, OneHot, Polynomial, Standardize
+from hbc.ops.encoding import OneHot
+from hbc.ops.functions import Polynomial
+from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import (
     ANY_INTEGER,

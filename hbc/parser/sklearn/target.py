@@ -12,7 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.curves import Interpolate
-from hbc.ops.features import Affine, Standardize
+from hbc.ops.scaling import Affine, Standardize
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.pipeline import gives_input_to, is_identity

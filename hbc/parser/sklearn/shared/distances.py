@@ -20,8 +20,8 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
-from hbc.ops.features import Normalize
 from hbc.ops.nearest import INSERTION, Distances, Smallest
+from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import sparse_matrices_differ
 from hbc.parser.sparsity import may_be_sparse

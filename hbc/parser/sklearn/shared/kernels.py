@@ -10,8 +10,8 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
-from hbc.ops.features import Normalize
 from hbc.ops.nearest import Distances
+from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import ANY_INTEGER, computed_in_own_dtype, sparse_matrices_differ
 from hbc.parser.registry import public_name

@@ -12,7 +12,7 @@ from hbc.ir.types import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class CodedStrings:
     """x[N, F], strings (str, None or NaN): x[n, f] = values[f][codes[f][n]]; codes are integers [N], values objects [K], of which some
     may come in no row."""
 
@@ -29,12 +29,12 @@ class Texts:
     def shape(self) -> tuple[int, int]:
         return len(self), len(self.codes)
 
-    def __getitem__(self, rows: slice) -> Texts:
-        return Texts(tuple(column[rows] for column in self.codes), self.values)
+    def __getitem__(self, rows: slice) -> CodedStrings:
+        return CodedStrings(tuple(column[rows] for column in self.codes), self.values)
 
-    def select(self, columns: Sequence[int]) -> Texts:
+    def select(self, columns: Sequence[int]) -> CodedStrings:
         """x[:, columns]"""
-        return Texts(tuple(self.codes[i] for i in columns), tuple(self.values[i] for i in columns))
+        return CodedStrings(tuple(self.codes[i] for i in columns), tuple(self.values[i] for i in columns))
 
     def looked_up(self, table: Array, column: int = 0) -> Array:
         """table[k] for values[column][k], for every row."""
@@ -57,5 +57,5 @@ class Texts:
 
 
 def dense(value: Any) -> Any:
-    """An array for Texts; anything else as it is."""
-    return value.dense() if isinstance(value, Texts) else value
+    """An array for CodedStrings; anything else as it is."""
+    return value.dense() if isinstance(value, CodedStrings) else value

@@ -1,0 +1,176 @@
+"""Columns by the hash of a name. These operators run on the host, and their matrices are mostly zeros: see hbc.ir.rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import chain, compress, count
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.graph import operator
+from hbc.ir.rows import Rows, summed_rows
+from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
+from hbc.ops.vectorizers.strings import Maker, rejected, require_objects, row_of_each
+
+
+@operator
+class HashTerms(Maker):
+    """y[N, width] = Σ ±1 over the terms of the list x[N] whose MurmurHash3 (32 bit, seed 0) h has |h| mod width for the column, and
+    the sign of h if `alternate` (else +1); `binary`: 1 wherever there is a term, whatever they add up to (HashingVectorizer)."""
+
+    width: int
+    alternate: bool
+    binary: bool
+    dtype: DType
+
+    @property
+    def non_negative(self) -> bool:
+        return not self.alternate
+
+    def infer(self, x: TensorType) -> TensorType:
+        require_objects(x)
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def rows_of(self, x: Array) -> Rows:
+        lists = [list(_iterable(item)) for item in x.tolist()]
+        signed = _hashes(list(chain.from_iterable(lists)))
+        column, sign = _places(signed, self.width, self.alternate)
+        y = summed_rows(row_of_each(lists), column, sign, len(lists), self.width, NUMPY_DTYPES[self.dtype])
+        return y.with_data(np.ones_like(y.data)) if self.binary else y
+
+
+@operator
+class HashItems(Maker):
+    """y[N, width] = Σ ±value over the (name, value) pairs of the dict or list x[N]; a string as value makes the name "name=value" and
+    the value 1; columns and signs as in HashTerms, of the names. Values of 0 are left out (FeatureHasher.transform)."""
+
+    width: int
+    alternate: bool
+    dtype: DType
+
+    creates_missing = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        require_objects(x)
+        return TensorType(self.dtype, (x.shape[0], self.width))
+
+    def pairs(self, x: Array) -> tuple[Array, list[Any], Array]:
+        """How many pairs each of x has, their names, and their values, some of which may be 0."""
+        items = x.tolist()
+        if (values := _floats(items)) is not None:
+            names: list[Any] = list(chain.from_iterable(items))
+        else:
+            items = [[(name, value) for name, value in map(_named, _pairs(item)) if value != 0] for item in items]
+            names = [name for pairs in items for name, _ in pairs]
+            values = np.array([value for pairs in items for _, value in pairs], np.float64)
+        return np.fromiter(map(len, items), np.int64, len(items)), names, values
+
+    def rows_of(self, x: Array) -> Rows:
+        return self.of_pairs(*self.pairs(x))
+
+    def of_pairs(self, counts: Array, names: list[Any], values: Array) -> Rows:
+        kept = values != 0
+        row, names, values = np.repeat(np.arange(len(counts)), counts)[kept], list(compress(names, kept.tolist())), values[kept]
+        column, sign = _places(_hashes(names), self.width, self.alternate)
+        return summed_rows(row, column, values * sign, len(counts), self.width, NUMPY_DTYPES[self.dtype])
+
+
+def _floats(items: list[Any]) -> Array | None:
+    """The values of all dicts, if there is nothing else than dicts of what float() takes and is no string: then there is no need to look at
+    each (3,000 of 20 numbers: 46 → 4 ms)."""
+    if set(map(type, items)) - {dict}:
+        return None
+    try:
+        return np.array(array("d", list(chain.from_iterable(map(dict.values, items)))))
+    except TypeError:
+        return None
+    except OverflowError as error:
+        raise InvalidInputError(found=f"a number ({error})", expected="numbers of float64", where="X") from error
+
+
+def _named(pair: tuple[Any, Any]) -> tuple[Any, float]:
+    name, value = pair
+    return (f"{name}={value}", 1.0) if isinstance(value, str) else (name, _number(value))
+
+
+def _iterable(item: Any) -> Iterable[Any]:
+    if isinstance(item, (str, bytes)) or not isinstance(item, Iterable):
+        raise rejected(item, "a list of strings for every row")
+    return item
+
+
+def _pairs(item: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(item, Mapping):
+        return item.items()
+    pairs = list(_iterable(item))
+    for pair in pairs:
+        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
+            raise rejected(pair, "pairs of a name and a value")
+    return pairs
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise rejected(value, "a number or a string for every name") from error
+
+
+def _hashes(terms: list[Any]) -> Array:
+    """The hash of every term: each different term is hashed once, terms of one length together."""
+    number = dict(zip(dict.fromkeys(terms), count(), strict=False))
+    places = np.fromiter(map(number.__getitem__, terms), np.int64, len(terms))
+    try:
+        encoded = [term if isinstance(term, bytes) else str.encode(term) for term in number]
+    except TypeError as error:
+        strange = next(term for term in number if not isinstance(term, (str, bytes)))
+        raise rejected(strange, "names that are strings") from error
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            found="a string with a lone surrogate", expected="text that UTF-8 can hold", where="X"
+        ) from error
+    hashes = np.zeros(len(encoded), np.int32)
+    by_length: dict[int, list[int]] = {}
+    for i, item in enumerate(encoded):
+        by_length.setdefault(len(item), []).append(i)
+    for length, items in by_length.items():
+        data = np.frombuffer(b"".join([encoded[i] for i in items]), np.uint8).reshape(len(items), length)
+        hashes[items] = murmur(data)
+    return hashes[places]
+
+
+def murmur(data: Array) -> Array:
+    """MurmurHash3_x86_32 with seed 0 of every row of data u8[M, length], as i32[M]."""
+    length = data.shape[1]
+    whole = length // 4 * 4
+    blocks = np.ascontiguousarray(data[:, :whole]).view("<u4").astype(np.uint32)
+    h = np.zeros(len(data), np.uint32)
+    for block in blocks.T:
+        h = _rotated(h ^ _mixed(block), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    if length > whole:
+        tail = np.zeros(len(data), np.uint32)
+        for i in range(whole, length):
+            tail |= data[:, i].astype(np.uint32) << np.uint32(8 * (i - whole))
+        h ^= _mixed(tail)
+    h ^= np.uint32(length)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (h ^ (h >> np.uint32(16))).view(np.int32)
+
+
+def _mixed(block: Array) -> Array:
+    return _rotated(block * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def _rotated(x: Array, bits: int) -> Array:
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def _places(signed: Array, width: int, alternate: bool) -> tuple[Array, Array]:
+    wide = signed.astype(np.int64)
+    # The source's own rule for -2**31, whose absolute value no int32 is.
+    column = np.where(wide == -(2**31), (2147483647 - (width - 1)) % width, np.abs(wide) % width)
+    return column, np.where(wide >= 0, 1.0, -1.0) if alternate else np.ones(len(wide))

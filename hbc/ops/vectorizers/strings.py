@@ -1,0 +1,59 @@
+"""What the vectorizers share: lists of strings as arrays of bytes, operators that make mostly zeros, and the error for a bad item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.graph import Operator
+from hbc.ir.rows import Rows
+from hbc.ir.types import Array, TensorType, require
+
+
+def pack(strings: Iterable[str]) -> tuple[Array, Array]:
+    """Strings as bytes (UTF-8), and where each ends: numpy's own arrays of strings take the longest one's room for each, and lose
+    null characters at the end."""
+    encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(item) for item in encoded], dtype=np.int64)
+
+
+def unpack(data: Array, ends: Array) -> list[str]:
+    whole = data.tobytes()
+    starts = [0, *ends.tolist()]
+    return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(starts)]
+
+
+def derived(op: Operator, make: Callable[[], Any]) -> Any:
+    """What an operator derives from its parameters at its first call."""
+    if "_made" not in op.__dict__:
+        object.__setattr__(op, "_made", make())
+    return op.__dict__["_made"]
+
+
+def rejected(item: Any, expected: str) -> InvalidInputError:
+    return InvalidInputError(found=f"{item!r:.60} (of type {type(item).__name__})", expected=expected, where="X")
+
+
+class Maker(Operator):
+    """An operator on objects that makes a matrix which is mostly zeros."""
+
+    rows = "makes"
+    removes_missing = True
+
+    def rows_of(self, x: Array) -> Rows:
+        raise NotImplementedError
+
+    def evaluate(self, x: Array) -> Array:
+        return self.rows_of(x).dense()
+
+
+def require_objects(x: TensorType) -> None:
+    require(x.dtype == "str" and len(x.shape) == 1, "the operand must be lists or dicts, str[N]")
+
+
+def row_of_each(lists: list[Any]) -> Array:
+    return np.repeat(np.arange(len(lists)), np.fromiter(map(len, lists), np.int64, len(lists)))
