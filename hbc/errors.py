@@ -1,4 +1,4 @@
-"""The error tree. Constructors take facts by keyword and write the sentence, so that every message says
+"""The errors that hbc raises. Their constructors take facts by keyword and write the message from them, so that every message says
 what was found, what was expected, where, and what to do next."""
 
 from __future__ import annotations
@@ -13,32 +13,35 @@ def _rebuild(cls: type[HbcError], facts: dict[str, Any]) -> HbcError:
 
 
 class HbcError(Exception):
-    """The root of everything hbc raises on purpose. `facts` are the constructor's keywords."""
+    """The base class of all errors that hbc raises on purpose. `facts`: the keywords of the constructor, by name."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.facts = facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # joblib and multiprocessing send errors back by pickle; the default would pass the sentence, not the facts.
+        # joblib and multiprocessing send errors by pickle, whose default would call the constructor with the message, not with the facts.
         return _rebuild, (type(self), self.facts)
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """One thing that cannot be converted: the operator's dotted name, where it stands, why, and what to do."""
+    """One estimator or operator that cannot be converted."""
 
     operator: str
+    """Its dotted class name."""
     path: str
+    """Where it stands in the model, for example `model.steps[0] 'scaler'`."""
     reason: str
     advice: str
+    """What the user can do; "" if nothing is known."""
 
     def __str__(self) -> str:
         return f"{self.operator} at {self.path}: {self.reason} {self.advice}".rstrip()
 
 
 class UnsupportedOperatorError(HbcError, NotImplementedError):
-    """Names every operator (or option of one) that cannot be compiled exactly, all at once."""
+    """The model cannot be converted exactly. The message lists all culprits at once: operators, or options of operators."""
 
     def __init__(self, *, culprits: Sequence[Culprit]) -> None:
         self.culprits = tuple(culprits)
@@ -48,7 +51,7 @@ class UnsupportedOperatorError(HbcError, NotImplementedError):
 
 
 class InvalidInputError(HbcError, ValueError):
-    """The data (or an argument) is not what the model was fitted for, or what its source library rejects."""
+    """The data or an argument is not what the model was fitted for, or its source library rejects it. `where`: the argument's name."""
 
     def __init__(self, *, found: str, expected: str, where: str = "X", advice: str = "") -> None:
         message = f"{where}: found {found}, expected {expected}." + (f" {advice}" if advice else "")
@@ -67,7 +70,7 @@ class NotFittedError(HbcError, ValueError, AttributeError):
 
 
 class ArtifactError(HbcError, ValueError):
-    """A saved model cannot be read or written."""
+    """A saved model cannot be read or written. `path`: its file."""
 
     def __init__(self, *, path: str, found: str, expected: str, advice: str = "") -> None:
         message = f"{path}: found {found}, expected {expected}." + (f" {advice}" if advice else "")
@@ -75,7 +78,7 @@ class ArtifactError(HbcError, ValueError):
 
 
 class BackendUnavailableError(HbcError, ImportError):
-    """A backend's library, or a device, is missing; the message names the extra that installs it."""
+    """The library or the device of a backend is missing. `extra`: the extra of hbc that installs the library."""
 
     def __init__(self, *, backend: str, reason: str, extra: str | None = None, advice: str = "") -> None:
         install = f" Install it with: pip install 'hbc[{extra}]'." if extra else ""

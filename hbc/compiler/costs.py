@@ -1,11 +1,11 @@
-"""How long the strategies of a tree ensemble take, and which is the fastest.
+"""Estimates how long each strategy of a tree ensemble takes, and chooses the fastest.
 
-The time of a call is a sum of a few terms (how often a split is tested, a node visited, a leaf added …), each with a coefficient in
-nanoseconds. Every backend says in its own `costs.py` what the terms of its strategies are; `python -m benchmarks.strategies` measures
-a grid of ensembles, fits the coefficients, and writes costs.json, with the machine that they are of. On another machine they are other
-numbers, but their ratios, which decide, carry over: `hbc tune` measures there.
+The estimated time of a call is a sum of terms. A term is a count (how often a split is tested, a node visited, a leaf added …) times
+a coefficient in nanoseconds. The `costs.py` of each backend lists the terms of its strategies. `python -m benchmarks.strategies` measures
+a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name of the machine. Other machines have
+other coefficients, but their ratios, which decide, are similar. `hbc tune` measures on the user's machine.
 
-One thread is assumed: strategies share rows between threads alike.
+One thread is assumed: all strategies share rows between threads in the same way.
 """
 
 from __future__ import annotations
@@ -23,31 +23,43 @@ from hbc.ops.tree_ranks import PLANE, thresholds_by_feature
 from hbc.ops.tree_strategies import PERFECT_DEPTH
 
 RANGE = (1, 10, 100, 1_000, 10_000, 100_000)
-"""Rows of a call where none are said: the strategy is chosen whose time, relative to the fastest at each of these, is least on average."""
+"""The numbers of rows for which a strategy is chosen if the user gives none: the one whose time, relative to the fastest strategy at each
+of these, is least on average."""
 SHOWN = (1, 1_000, 100_000)
+"""The numbers of rows whose estimates the reason of a choice shows."""
 FILE = Path(__file__).with_name("costs.json")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of an ensemble, what its time depends on. depth: of the deepest tree; steps: the depths of all, added; mean_depth: of a leaf;
-    leaves: of the largest tree; width: values of a leaf; bytes: of a threshold; columns: that splits read; planes: bytes that hold
-    the ranks of a row."""
+    """The numbers of a tree ensemble on which its time depends."""
 
     trees: int
+    """The number of trees."""
     splits: int
+    """The number of inner nodes of all trees."""
     depth: int
+    """The depth of the deepest tree."""
     steps: int
+    """The sum of the depths of all trees."""
     mean_depth: float
+    """The mean depth of a leaf."""
     leaves: int
+    """The number of leaves of the largest tree."""
     width: int
+    """The number of values of a leaf."""
     outputs: int
+    """The number of output columns."""
     bytes: int
+    """The size of a threshold."""
     columns: int
+    """The number of input columns that splits read."""
     planes: int
+    """The number of bytes that hold the ranks of a row."""
 
     @classmethod
     def of(cls, op: TreeEnsemble) -> Shape:
+        """The shape of an ensemble."""
         thresholds = op.once(thresholds_by_feature)
         return cls(
             trees=op.n_trees,
@@ -65,6 +77,7 @@ class Shape:
 
 
 def _mean_depth(op: TreeEnsemble) -> float:
+    """The mean depth of the leaves of all trees."""
     nodes, level, total = op.roots.astype(np.int64), 0, 0
     while len(nodes):
         inner = nodes[op.feature[nodes] >= 0]
@@ -74,28 +87,32 @@ def _mean_depth(op: TreeEnsemble) -> float:
 
 
 def beyond(size: float, cache: float) -> float:
-    """How many times as large as a cache, as a power of two; 0 for what fits."""
+    """log2(size / cache): how often the size of a cache must double to hold `size` bytes; 0 if they fit."""
     return float(np.log2(max(size / cache, 1.0)))
 
 
 Terms = Callable[[Shape, int], Mapping[str, float]]
-"""(ensemble, rows of a call) -> how often each term occurs."""
+"""(shape of an ensemble, rows of a call) → the count of each term, by name."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The paper's strategies, as tensor operators that a backend runs one after the other for blocks of rows, whose widest value takes
-    `block_bytes`; their tables are looked up in a cache of `cache` bytes."""
+    """The terms of the paper's three strategies in a backend that runs their tensor operators one after the other, for blocks of rows."""
 
     block_bytes: int
+    """The size of the widest value of a block."""
     cache: int = 1 << 20
+    """The size of the cache in which tables are looked up."""
     least_rows: int = 64
+    """The least number of rows of a block."""
 
     @property
     def strategies(self) -> dict[str, Terms]:
+        """The terms by strategy."""
         return {"gemm": self.gemm, "tree_trav": self.tree_trav, "perf_tree_trav": self.perf_tree_trav}
 
     def blocks(self, rows: int, row_bytes: int) -> int:
+        """The number of blocks of a call, if the widest value takes `row_bytes` for a row."""
         return -(-rows // max(self.least_rows, self.block_bytes // max(row_bytes, 1)))
 
     def tree_trav(self, s: Shape, rows: int) -> Mapping[str, float]:
@@ -127,11 +144,11 @@ class Lowered:
 
 
 MOST_PRODUCTS, MOST_PADDED = 1 << 23, 1 << 22
-"""Numbers in the matrices of gemm and leaves of padded trees, beyond which these are neither measured nor chosen."""
+"""Limits beyond which a strategy is neither measured nor chosen: the numbers in the matrices of gemm, and the leaves of padded trees."""
 
 
 def lowerable(op: TreeEnsemble) -> dict[str, bool]:
-    """Which of the paper's strategies are worth a thought."""
+    """Strategy → whether it is considered for this ensemble, for the paper's three strategies."""
     depth, leaves = int(op.depths.max(initial=0)), int(op.leaf_counts.max(initial=1))
     return {
         "gemm": op.n_trees * leaves**2 <= MOST_PRODUCTS,
@@ -142,30 +159,31 @@ def lowerable(op: TreeEnsemble) -> dict[str, bool]:
 
 @functools.cache
 def coefficients() -> dict[str, dict[str, dict[str, float]]]:
-    """Nanoseconds by backend, strategy and term."""
+    """The coefficients in nanoseconds, by backend, strategy and term; read from costs.json."""
     found: dict[str, dict[str, dict[str, float]]] = json.loads(FILE.read_text())["nanoseconds"]
     return found
 
 
 def estimate(factors: Mapping[str, float], terms: Mapping[str, float]) -> float:
-    """Nanoseconds a call."""
+    """The estimated nanoseconds of a call: the sum of coefficient (`factors`) times count (`terms`)."""
     return sum(factors.get(name, 0.0) * count for name, count in terms.items())
 
 
 def estimates(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: Sequence[int]) -> dict[str, list[float]]:
-    """Nanoseconds a call of every strategy, for each number of rows."""
+    """The estimated nanoseconds of a call, by strategy, for each number of rows."""
     shape, known = op.once(Shape.of), coefficients()[backend]
     return {name: [estimate(known[name], terms(shape, count)) for count in rows] for name, terms in models.items()}
 
 
 def fastest(times: Mapping[str, Sequence[float]]) -> str:
-    """The strategy whose times, relative to the least for each number of rows, are least on average."""
+    """The strategy whose time, relative to the fastest one at each number of rows, is least on average. `times`: by strategy, for each
+    number of rows."""
     least = [min(column) for column in zip(*times.values(), strict=True)]
     return min(times, key=lambda name: sum(time / best for time, best in zip(times[name], least, strict=True)))
 
 
 def choose(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: int | None) -> tuple[str, str]:
-    """The fastest strategy for calls of so many rows, and why: the estimates of all, or that there is no other."""
+    """(the fastest strategy for calls of so many rows, the reason). The reason lists the estimates of all strategies. None: see RANGE."""
     if len(models) == 1:
         return next(iter(models)), "the only one for trees like these"
     found = estimates(backend, op, models, RANGE if rows is None else (rows,))
@@ -181,7 +199,7 @@ def choose(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: in
 
 
 def duration(nanoseconds: float) -> str:
-    """With two digits: "850 ns", "3.1 µs", "12 ms"."""
+    """A duration with two digits: "850 ns", "3.1 µs", "12 ms"."""
     value = float(f"{nanoseconds:.2g}")
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if value >= size:

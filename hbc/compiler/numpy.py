@@ -1,4 +1,4 @@
-"""The reference backend: every operator's own `evaluate`."""
+"""The reference backend, which computes each operator by its own `evaluate`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True)
 class NumpyExecutable:
+    """Evaluates a graph in numpy."""
+
     graph: Graph
     takes_texts = True
 
@@ -24,13 +26,15 @@ class NumpyExecutable:
 
 
 class NumpyCompiler:
+    """The compiler of the backend "numpy", which has nothing to compile."""
+
     name = "numpy"
     strategies = ("reference",)
     one_launch = False
     handles_strings = True
 
     def supports(self, op: Operator) -> bool:
-        # A tree ensemble with one of the paper's strategies is lowered, so that the strategies can be checked here.
+        # A tree ensemble with one of the paper's strategies is lowered to tensor operators, so that this backend can check the strategies.
         return getattr(op, "strategy", "reference") == "reference"
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:

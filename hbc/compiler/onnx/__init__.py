@@ -1,4 +1,4 @@
-"""The ONNX backend: the graph as a ModelProto, run by ONNX Runtime."""
+"""The backend "onnx": a graph becomes a ModelProto, which ONNX Runtime runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from hbc.ops.tree import TreeEnsemble
 
 
 class OnnxCompiler:
+    """Compiles a graph for ONNX Runtime."""
+
     name = "onnx"
     strategies = (tree.STRATEGY,)
     one_launch = False
@@ -41,7 +43,8 @@ class OnnxCompiler:
         return {name: terms for name, terms in self.terms.items() if runs[name]}
 
     def export_graph(self, graph: Graph, path: str) -> None:
-        """Write a model that computes with strings itself. Raises ValueError."""
+        """Writes a .onnx file in which also the operators on strings are part of the graph. Raises ValueError for another suffix, and for
+        operators that ONNX does not have."""
         export(graph, path)
 
     def compile(self, graph: Graph, options: CompileOptions) -> OnnxExecutable:

@@ -1,4 +1,4 @@
-"""From a graph to a ModelProto, node by node: no tracing, the row axis stays symbolic."""
+"""Makes a ModelProto from a graph, node by node. Nothing is traced, and the number of rows stays symbolic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROTO_DTYPES: dict[str, int] = {
     "str": TensorProto.STRING,
 }
 
-# ONNX strings are UTF-8 texts and nothing else: what a column of strings has besides texts travels as these.
+# ONNX strings are UTF-8 texts and nothing else. These texts stand for None and NaN in a column of strings.
 NONE_MARKER = "\N{REPLACEMENT CHARACTER}hbc:None"
 NAN_MARKER = "\N{REPLACEMENT CHARACTER}hbc:NaN"
 STRINGS_NOTE = (
@@ -36,22 +36,25 @@ ONNX_ML_VERSION = 5
 
 Operand = str | Array
 Emitter = Callable[["Builder", Any, Node], str]
-"""Given the builder, the operator and its node, whose inputs are already there, emit ONNX nodes and return the result's name."""
+"""(builder, operator, its node) → the name of the result. An emitter adds ONNX nodes to the builder; the node's inputs are already
+there."""
 
 
 class Predicate(Protocol):
+    """A condition on an operator."""
+
     def __call__(self, op: Any) -> bool: ...
 
 
 EMITTERS: dict[type[Operator], Emitter] = {}
 CONDITIONS: dict[type[Operator], Predicate] = {}
-"""Further conditions under which an emitter is exact; without one it always is."""
+"""For some operators, the condition under which their emitter is exact. Other emitters are always exact."""
 
 EmitterType = TypeVar("EmitterType", bound=Emitter)
 
 
 def emits(*operators: type[Operator], when: Predicate | None = None) -> Callable[[EmitterType], EmitterType]:
-    """Decorator: the function emits these operators."""
+    """A decorator that registers an emitter for operators; `when`: the condition under which it is exact."""
 
     def register(emitter: EmitterType) -> EmitterType:
         for op in operators:
@@ -64,14 +67,14 @@ def emits(*operators: type[Operator], when: Predicate | None = None) -> Callable
 
 
 def emittable(op: Operator) -> bool:
-    """Whether ONNX computes exactly what the operator means."""
+    """Whether there is an emitter whose ONNX nodes compute this operator exactly."""
     condition = CONDITIONS.get(type(op))
     return type(op) in EMITTERS and (condition is None or condition(op))
 
 
 class Builder:
-    """Collects the ONNX nodes and initializers of one graph. `one_thread` promises that the model is run in one thread, where
-    kernels that add up in an order of their own keep to the reference's."""
+    """Collects the ONNX nodes and initializers of one graph. `one_thread`: the model will run in one thread, where all kernels of ONNX
+    Runtime add in the order of the reference."""
 
     def __init__(self, one_thread: bool) -> None:
         self.one_thread = one_thread
@@ -81,7 +84,8 @@ class Builder:
         self._count = 0
 
     def __call__(self, op_type: str, *operands: Operand, domain: str = "", **attributes: Any) -> str:
-        """Emit one ONNX node and return the name of its first output; arrays become initializers."""
+        """Adds one ONNX node and returns the name of its first output. Operands are names of values, or arrays, which become
+        initializers."""
         name = f"v{self._count}"
         self._count += 1
         inputs = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
@@ -89,7 +93,7 @@ class Builder:
         return name
 
     def constant(self, value: Array) -> str:
-        """The name of an initializer; equal arrays share one."""
+        """The name of the initializer that holds an array; equal arrays share one."""
         key = array_key(value) if value.dtype != object else ("object", value.shape, tuple(value.ravel().tolist()))
         if key not in self.initializers:
             self.initializers[key] = tensor_proto(f"c{len(self.initializers)}", value)
@@ -99,7 +103,8 @@ class Builder:
         return self("Cast", x, to=PROTO_DTYPES[dtype])
 
     def rename(self, outputs: Iterable[tuple[str, str]]) -> None:
-        """Let values be outputs: each takes its new name where it is made; an input, or a value that has a name, is copied."""
+        """Makes values outputs: (value, its new name). A value takes the new name where it is made. An input, or a value that has a new
+        name already, is copied by an Identity node."""
         made = {name for node in self.nodes for name in node.output}
         names: dict[str, str] = {}
         copies = []
@@ -120,7 +125,7 @@ class Builder:
         return [self.names[source] for source in node.inputs]
 
     def emit(self, node: Node) -> None:
-        """Emit a node whose inputs are there."""
+        """Adds the ONNX nodes of a node of the graph, whose inputs have been added before."""
         if isinstance(node.op, Input):
             self.names[node] = node.op.name
         elif isinstance(node.op, Constant):
@@ -130,7 +135,7 @@ class Builder:
 
 
 def tensor_proto(name: str, value: Array) -> onnx.TensorProto:
-    """An initializer; strings as UTF-8, with the markers for what is not a text."""
+    """An initializer. Strings are UTF-8, None and NaN among them the texts that stand for them."""
     dtype = type_of(value).dtype
     if dtype == "str":
         return helper.make_tensor(name, TensorProto.STRING, value.shape, [encode(text) for text in value.ravel().tolist()])
@@ -138,7 +143,7 @@ def tensor_proto(name: str, value: Array) -> onnx.TensorProto:
 
 
 def encode(text: object) -> bytes:
-    """A value of a string column as ONNX holds it. Raises ValueError for texts that are not Unicode (lone surrogates)."""
+    """A value of a column of strings as bytes for ONNX. Raises ValueError for texts that are not Unicode (lone surrogates)."""
     if text is None:
         return NONE_MARKER.encode()
     if isinstance(text, float) and text != text:
@@ -147,11 +152,12 @@ def encode(text: object) -> bytes:
 
 
 def value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    """The declaration of an input or output."""
     return helper.make_tensor_value_info(name, PROTO_DTYPES[kind.dtype], list(kind.shape))
 
 
 def output_names(outputs: Mapping[str, tuple[Node, ...]]) -> dict[str, list[str]]:
-    """A method's outputs are named like it, with _0, _1 … where it has several."""
+    """The names of the outputs of each method: the method's name, with _0, _1 … behind it if it has several outputs."""
     return {
         method: [method] if len(group) == 1 else [f"{method}_{i}" for i in range(len(group))]
         for method, group in outputs.items()
@@ -159,7 +165,8 @@ def output_names(outputs: Mapping[str, tuple[Node, ...]]) -> dict[str, list[str]
 
 
 def build(graph: Graph, inputs: Iterable[Node], versions: tuple[int, int], one_thread: bool = False) -> onnx.ModelProto:
-    """The model of a graph of emittable operators, with the given inputs and all methods' outputs; `versions` are opset and IR."""
+    """The ONNX model of a graph whose operators are all emittable, with the given inputs, and the outputs of all methods. `versions`: the
+    opset and the IR version. `one_thread`: see Builder."""
     opset, ir_version = versions
     builder = Builder(one_thread)
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""What the time of a tree ensemble consists of on a CPU, strategy by strategy (see hbc/compiler/costs.py)."""
+"""The terms of a tree ensemble's time in ONNX Runtime on a CPU, for each strategy (see hbc/compiler/costs.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hbc.compiler.onnx.session import BLOCK_BYTES
 from hbc.compiler.onnx.tree import STRATEGY
 
 L2 = 1 << 20
+"""The size of the second-level cache, in bytes."""
 
 
 def runtime(s: Shape, rows: int) -> Mapping[str, float]:
-    """The runtime's own kernel walks tree by tree, a row at a time."""
+    """The terms of ONNX Runtime's own kernel, which walks one row through one tree after the other."""
     levels = rows * s.trees * s.mean_depth
     return {
         "call": 1,

@@ -1,4 +1,4 @@
-"""The coupling of pairs of classes in ONNX: a Loop of sweeps over all rows at once, as long as any row needs another."""
+"""PairwiseCoupling in ONNX: a Loop of sweeps over all rows at once, until no row needs another sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hbc.ops.coupling import PairwiseCoupling
 
 
 def _column(b: Builder, x: str, i: int) -> str:
-    """x[:, i], keeping the axis."""
+    """The column x[:, i : i + 1], [N, 1]."""
     return b("Slice", x, np.array([i]), np.array([i + 1]), np.array([1]))
 
 
@@ -21,10 +21,10 @@ def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
     (r,) = b.inputs(node)
     size = op.classes
     above = np.triu(np.ones((size, size), bool), 1)
-    # By pairs of classes [N, K · K]: axes beyond two are not needed.
+    # Matrices over pairs of classes are held as [N, K · K], so that two axes are enough.
     one_way = b("Gather", r, op.places.reshape(-1), axis=1)
     against = b("Where", above.reshape(1, -1), one_way, b("Sub", np.asarray(1.0), one_way))
-    other_way = b("Where", above.T.reshape(1, -1), one_way, b("Sub", np.asarray(1.0), one_way))  # r_jt at place (t, j)
+    other_way = b("Where", above.T.reshape(1, -1), one_way, b("Sub", np.asarray(1.0), one_way))  # position (t, j) holds r_jt
     squares = b("Mul", other_way, other_way)
     rows = []
     products = b("Neg", b("Mul", other_way, against))
@@ -49,7 +49,7 @@ def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
 
 
 def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto:
-    """The body of the loop: (round, go on, p, the rows that are not done) → (go on, p, the rows that are not done)."""
+    """The body of the Loop, one sweep: (round, go on, p, unfinished rows) → (go on, p, unfinished rows)."""
     prefix = f"v{b._count}"
     step, again, p, on = (f"{prefix}_{name}" for name in ("step", "again", "p", "on"))
     given = [
@@ -68,7 +68,7 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
         return result
 
     each = [_column(b, p, j) for j in range(size)]
-    # Column after column of Q, which is symmetric.
+    # Added column by column of Q. Q is symmetric, so rows[j] is its column j.
     Qp = total([b("Mul", rows[j], each[j]) for j in range(size)])
     pQp = total([b("Mul", each[j], _column(b, Qp, j)) for j in range(size)])
     far = b("GreaterOrEqual", b("Abs", b("Sub", Qp, pQp)), np.asarray(op.tolerance))

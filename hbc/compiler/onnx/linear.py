@@ -1,4 +1,4 @@
-"""Linear models in one ONNX operator each, to the tolerance that sums have."""
+"""Linear and Softmax, each as one ONNX operator. Sums are exact to their tolerance only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest numbers of every row in ONNX: TopK, and a Loop of heap pushes for the rows where an exact tie decides."""
+"""Smallest in ONNX: TopK, and for rows where an exact tie decides a Loop of heap pushes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hbc.ops.nearest import Smallest
 
 
 def _several(b: Builder, op_type: str, count: int, *operands: Operand, **attributes: Any) -> list[str]:
-    """One ONNX node with several outputs."""
+    """Adds one ONNX node with `count` outputs, and returns their names."""
     first = b(op_type, *operands, **attributes)
     names = [first, *(f"{first}_{i}" for i in range(1, count))]
     b.nodes[-1].output[:] = names
@@ -23,7 +23,7 @@ def _several(b: Builder, op_type: str, count: int, *operands: Operand, **attribu
 
 
 def _lowest(b: Builder, x: Operand, k: int) -> list[str]:
-    """The k lowest of every row and their columns; of equal ones the first (TopK says so)."""
+    """The k lowest numbers of every row and their columns, ascending. TopK is specified to take the first of equal numbers."""
     return _several(b, "TopK", 2, x, np.array([k]), axis=1, largest=0, sorted=1)
 
 
@@ -43,7 +43,7 @@ def _smallest(b: Builder, op: Smallest, node: Node) -> str:
     places = b("Where", b("Less", found, infinite), places, np.asarray(width))
     _, order = _lowest(b, found, k)
     places = b("GatherElements", places, order, axis=1)
-    count = min(k + 1, width) - 1  # pairs of neighbours
+    count = min(k + 1, width) - 1  # the number of pairs of adjacent numbers
     first = k - 1 if op.ties == "column" else 0
     if first == count:
         return places
@@ -72,8 +72,8 @@ def _smallest(b: Builder, op: Smallest, node: Node) -> str:
 
 
 def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> tuple[str, str]:
-    """The numbers that stay in the heap, in its array, and their columns (see hbc.ops.nearest): a Loop whose every round pushes the next
-    number that enters, in all rows at once; no round where there are no rows."""
+    """(the numbers that stay in a heap of k places, in the order of its array, [n, k]; their columns i64[n, k]): see hbc.ops.nearest. It is
+    a Loop. Each round pushes, for all rows at once, the next number that enters the heap. For zero rows there is no round."""
     depth = k.bit_length()
     empty = np.full((1, (1 << depth) - 1), -infinite)
     empty[:, :k] = infinite
@@ -93,7 +93,8 @@ def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> tuple
 
 
 def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.GraphProto:
-    """The body of the loop: (round, go on, heap, held, last) → (go on, heap, held, last)."""
+    """The body of the Loop: (round, go on, heap, held, last) → (go on, heap, held, last). `held` are the columns of the numbers in the
+    heap, `last` is the column that each row pushed last."""
     prefix = f"v{b._count}"
     step, again, heap, held, last = (f"{prefix}_{name}" for name in ("step", "again", "heap", "held", "last"))
     given = [
@@ -113,7 +114,7 @@ def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.Gra
     enters = b("Cast", entering(heap, last), to=PROTO_DTYPES["u8"])
     some = b("Cast", b("ReduceMax", enters, np.array([1]), keepdims=1), to=PROTO_DTYPES["bool"])
     first = b("ArgMax", enters, axis=1, keepdims=1)
-    # A row that has nothing left to push pushes its root again, which changes nothing.
+    # A row without a number that enters pushes its root again, which changes nothing.
     new = b("Where", some, first, root(held))
     number = b("Where", some, b("GatherElements", rows, first, axis=1), root(heap))
     following = b("Where", some, first, np.asarray(width))

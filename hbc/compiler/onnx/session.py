@@ -1,4 +1,4 @@
-"""Running a ModelProto by ONNX Runtime."""
+"""Runs graphs by ONNX Runtime, and writes them to .onnx files."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import cpus, renew_after_fork
 
-# Opsets whose operators these emitters were tested with, and the IR version that came with each, newest first.
+# The opsets with which these emitters were tested, and the IR version that came with each, newest first.
 VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
 
 BLOCK_BYTES = 2 << 20
-"""Of the widest value of a block of rows: intermediate values of a block stay in the second-level cache."""
+"""The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
+cache."""
 CUDA_BLOCK_BYTES = 1 << 29
-"""On a GPU blocks only bound the memory."""
+"""The same on a GPU, where blocks only limit the memory."""
 LEAST_BLOCK = 64
+"""The least number of rows of a block."""
 PARALLEL_BYTES = 4 << 20
-"""Read and written, from which on a call is worth several threads (about 1 ms)."""
+"""The bytes that a call must read and write to be worth several threads. It then takes about 1 ms."""
 
 
 @functools.cache
 def versions() -> tuple[int, int]:
-    """The newest opset and IR version that both onnx and onnxruntime know."""
+    """(opset, IR version): the newest that both onnx and onnxruntime know. Raises BackendUnavailableError if onnxruntime is too old."""
     for opset, ir_version in VERSIONS:
         if opset > onnx.defs.onnx_opset_version() or ir_version > onnx.IR_VERSION:
             continue
@@ -50,14 +52,14 @@ def versions() -> tuple[int, int]:
         model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=ir_version)
         try:
             ort.InferenceSession(model.SerializeToString(), _session_options(), providers=["CPUExecutionProvider"])
-        except Exception:  # what is raised for an opset from the future has no class of its own
+        except Exception:  # the error for an opset that is too new has no class of its own
             continue
         return opset, ir_version
     raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime {ort.__version__} is too old", extra="onnx")
 
 
 def providers(device: str) -> list[Any]:
-    """The execution providers for a device. Raises BackendUnavailableError where onnxruntime has none."""
+    """The execution providers for a device ("cpu", "cuda", "cuda:1", …). Raises BackendUnavailableError if onnxruntime has none for it."""
     if device == "cpu":
         return ["CPUExecutionProvider"]
     kind, _, index = device.partition(":")
@@ -77,19 +79,23 @@ def _session_options() -> ort.SessionOptions:
     options.log_severity_level = 4
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = 1
-    # hbc has folded and merged before; what the runtime would add changes results (see tensor.py), and saves nothing.
+    # hbc has optimized the graph already. The runtime's own optimizations change results (see tensor.py) and save no time.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
 
 @dataclass(frozen=True)
 class _Session:
-    """One method: the positions and names of its inputs, the names of its outputs, and how many rows at a time suit the cache."""
+    """The session of one method."""
 
     runtime: Any
+    """The onnxruntime.InferenceSession."""
     inputs: tuple[tuple[int, str], ...]
+    """(position among the graph's inputs, name) of each input that the method reads."""
     outputs: list[str]
+    """The names of its outputs."""
     block: int
+    """The number of rows of a block, which suits the cache."""
     parallel: int
     """The least number of rows that are worth a second thread."""
 
@@ -99,12 +105,12 @@ class _Session:
 
 
 class OnnxExecutable:
-    """A session a method, made at its first call from the part of the graph that the method needs: the runtime does not skip
-    what a call does not ask for.
+    """Runs a graph in ONNX Runtime, with one session for each method. A session is made at the method's first call, from the part of the
+    graph that the method needs, because the runtime would compute the other parts too.
 
-    Every session has one thread; large calls are cut into blocks of rows, which threads of this model share. So the results are
-    the same for every number of threads (the runtime's own threads add the trees of an ensemble in another order), intermediate
-    values stay in the cache, and no thread waits busily between calls.
+    Each session has one thread. Large calls are cut into blocks of rows, which are shared by threads of this model. Reasons: results are
+    the same for every number of threads (the runtime's own threads add the trees of an ensemble in another order), intermediate values
+    stay in the cache, and no thread waits busily between calls.
     """
 
     def __init__(self, graph: Graph, options: CompileOptions) -> None:
@@ -128,7 +134,7 @@ class OnnxExecutable:
             return session.run(arrays)
         count = -(-rows // session.block)
         if self._threads > 1 and rows >= session.parallel:
-            count = -(-count // self._threads) * self._threads  # as many for each
+            count = -(-count // self._threads) * self._threads  # the same number for each thread
         block = -(-rows // count)
         parts = [[array[i : i + block] for array in arrays] for i in range(0, rows, block)]
         results = list(self._workers().map(session.run, parts) if self._threads > 1 else map(session.run, parts))
@@ -155,7 +161,7 @@ class OnnxExecutable:
         return self._sessions[method]
 
     def _check_provider(self, runtime: Any) -> None:
-        # The runtime falls back to the CPU where a provider's libraries are missing.
+        # The runtime falls back to the CPU if the libraries of a provider are missing.
         wanted = self._providers[0] if self.options.device == "cpu" else self._providers[0][0]
         if wanted not in runtime.get_providers():
             raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime could not load its {wanted}")
@@ -167,7 +173,8 @@ class OnnxExecutable:
             return self._pool
 
     def after_fork(self) -> None:
-        """Threads do not come along into a child process: it makes its own sessions, and never touches (or ends) the old ones."""
+        """Forgets the sessions in a forked child, which does not inherit their threads. The child makes its own, and keeps a reference
+        to the old ones so that they are never destroyed."""
         self._inherited.append((self._sessions, self._pool))
         self._begin()
 
@@ -176,7 +183,7 @@ class OnnxExecutable:
 
 
 def _row_bytes(graph: Graph) -> tuple[int, int]:
-    """Of one row: the bytes of the widest value, and of all that is read and written."""
+    """(the bytes of the widest value, the bytes of all that is read and written), for one row."""
     widest = work = 1
     for node in graph.nodes:
         size = _bytes(node) if node.type.batched else 0
@@ -191,6 +198,7 @@ def _row_bytes(graph: Graph) -> tuple[int, int]:
 
 
 def _bytes(node: Node) -> int:
+    """The bytes of a value for one row."""
     return math.prod(int(size) for size in node.type.shape[1:]) * NUMPY_DTYPES[node.type.dtype].itemsize
 
 
@@ -200,7 +208,8 @@ def _input_name(node: Node) -> str:
 
 
 def export(graph: Graph, path: str) -> None:
-    """Write the model with all methods as outputs. Raises ValueError for a suffix other than .onnx, and for what ONNX cannot say."""
+    """Writes a .onnx file with the outputs of all methods. Raises ValueError for another suffix, and for operators that ONNX does not
+    have."""
     if not path.lower().endswith(".onnx"):
         raise ValueError(f"{path}: the onnx backend exports only .onnx files")
     foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})

@@ -1,5 +1,5 @@
-"""Columns and strings. hbc's own calls leave strings to the host (a look-up in a Python dict costs less than to make ONNX Runtime's
-strings, and knows None and NaN from texts); an exported model has them in its graph."""
+"""Selections of columns, and operators on strings in ONNX. An exported model has the operators on strings in its graph. In hbc's own calls
+they run on the host: a look-up in a Python dict is cheaper than to make strings for ONNX Runtime, and tells None and NaN from texts."""
 
 from __future__ import annotations
 

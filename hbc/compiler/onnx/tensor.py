@@ -1,4 +1,4 @@
-"""The tensor operators in ONNX. Where ONNX (or ONNX Runtime's kernel for it) means something else, the difference is named."""
+"""The tensor operators in ONNX. Where ONNX, or the kernel of ONNX Runtime, computes something else, a comment says what."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hbc.ir.graph import Constant, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, DType, TensorType
 from hbc.ops import tensor as t
 
-# ONNX Runtime has no kernels of some operators for these types: compute in one that holds all their values.
+# ONNX Runtime lacks kernels of some operators for these dtypes. The operators are computed in a dtype that holds all their values.
 WIDER: dict[str, DType] = {"bool": "u8", "i16": "i32", "u16": "i32"}
 
 SAME = {
@@ -55,14 +55,14 @@ def _div(b: Builder, op: t.Div, node: Node) -> str:
     a, divisor = b.inputs(node)
     one = node.inputs[0].op
     if isinstance(one, Constant) and one.value.size == 1 and one.value.item() == 1:
-        # The runtime's optimizer turns (1 / x) · y into y / x, which rounds once less; -1 / x it leaves alone.
+        # The optimizer of the runtime turns (1 / x) · y into y / x, which rounds once less. It does not touch -(-1 / x).
         return b("Neg", b("Div", -one.value, divisor))
     return b("Div", a, divisor)
 
 
 @emits(t.Mod)
 def _mod(b: Builder, op: t.Mod, node: Node) -> str:
-    # ONNX has C's fmod for floats.
+    # For floats ONNX has C's fmod, whose result has the sign of the first operand; numpy's mod has that of the second.
     a, divisor = b.inputs(node)
     zero = _number(0, node.type)
     rest = b("Mod", a, divisor, fmod=1)
@@ -72,7 +72,8 @@ def _mod(b: Builder, op: t.Mod, node: Node) -> str:
 
 @emits(t.MatMul)
 def _matmul(b: Builder, op: t.MatMul, node: Node) -> str:
-    # Not MatMul: the runtime's optimizer fuses a factor behind it as a float32, for float64 too (an error of 4e-8).
+    # Gemm instead of MatMul: the optimizer of the runtime fuses MatMul with a factor behind it, which it rounds to float32 also for float64
+    # (an error of 4e-8).
     return b("Gemm", *b.inputs(node))
 
 
@@ -84,7 +85,7 @@ def _cast(b: Builder, op: t.Cast, node: Node) -> str:
 
 @emits(t.Sigmoid)
 def _sigmoid(b: Builder, op: t.Sigmoid, node: Node) -> str:
-    # The runtime's Sigmoid is 1e-8 below -18, where the logarithm of a probability is wanted: e^-|x| keeps all digits.
+    # The runtime's Sigmoid is 1e-8 for all x below -18, which is useless if the logarithm is taken. e^-|x| keeps all digits.
     (x,) = b.inputs(node)
     one = _number(1, node.type)
     small = b("Exp", b("Neg", b("Abs", x)))
@@ -94,7 +95,8 @@ def _sigmoid(b: Builder, op: t.Sigmoid, node: Node) -> str:
 
 @emits(t.Expm1)
 def _expm1(b: Builder, op: t.Expm1, node: Node) -> str:
-    # Kahan: with u = e^x rounded, (u - 1) / ln u has the error of neither. The ends are where ln u says nothing.
+    # Kahan's formula: with u = e^x rounded, the errors of u - 1 and ln u cancel in x · (u - 1) / ln u. For u - 1 = -1 and u = ∞ the
+    # logarithm is useless, and u - 1 is the result.
     (x,) = b.inputs(node)
     one = _number(1, node.type)
     u = b("Exp", x)
@@ -106,7 +108,7 @@ def _expm1(b: Builder, op: t.Expm1, node: Node) -> str:
 
 @emits(t.Log1p)
 def _log1p(b: Builder, op: t.Log1p, node: Node) -> str:
-    # Kahan: with u = 1 + x rounded, ln u · x / (u - 1).
+    # Kahan's formula: ln u · x / (u - 1) with u = 1 + x rounded.
     (x,) = b.inputs(node)
     one = _number(1, node.type)
     u = b("Add", x, one)
@@ -130,6 +132,7 @@ def _where(b: Builder, op: t.Where, node: Node) -> str:
 
 
 def _widened(b: Builder, op_type: str, node: Node, *inputs: str) -> str:
+    """The result of an ONNX operator, computed in a wider dtype if the runtime has no kernel for the node's own."""
     wider = WIDER.get(node.type.dtype)
     if wider is None:
         return b(op_type, *inputs)
@@ -160,8 +163,9 @@ def _sum(b: Builder, op: t.Sum, node: Node) -> str:
 
 
 def add_in_order(b: Builder, x: str, axis: int, length: int, rank: int, keepdims: bool = False) -> str:
-    """The sum along an axis, term after term: ReduceSum adds in vectors, but CumSum is a plain loop, and its last element the sum.
-    Along the first axis it adds whole vectors of rows (0.2 µs a row for 500 terms, along the last 1.6)."""
+    """The sum along an axis, one term after the other: the last element of a CumSum, which is a plain loop in the runtime. (ReduceSum adds
+    in vectors.) The axis is moved to the front, where CumSum adds whole vectors of rows: 0.2 µs a row for 500 terms, against 1.6 along
+    the last axis."""
     front = b("Transpose", x, perm=[axis, *(i for i in range(rank) if i != axis)])
     total = b("Gather", b("CumSum", front, np.asarray(0)), np.asarray(length - 1), axis=0)
     return b("Unsqueeze", total, np.asarray([axis])) if keepdims else total
@@ -179,7 +183,7 @@ def _reduced_extreme(b: Builder, op: t.Max | t.Min, node: Node) -> str:
     extreme = b(kind, x, axes, keepdims=int(op.keepdims))
     if not node.type.is_float:
         return extreme
-    # The runtime finds a NaN only where its vectors happen to keep it.
+    # Whether the runtime's kernel returns a NaN depends on its position in the vectors, so NaN is looked for separately.
     any_nan = b("ReduceMax", b("IsNaN", x), axes, keepdims=int(op.keepdims))
     return b("Where", any_nan, _number(np.nan, node.type), extreme)
 
@@ -228,6 +232,6 @@ def _reshape(b: Builder, op: t.Reshape, node: Node) -> str:
         return b("Reshape", x, np.asarray(op.shape, np.int64), allowzero=1)
     rest = [int(size) for size in op.shape[1:]]
     if 0 not in rest:
-        return b("Reshape", x, np.asarray([0, *rest]))  # 0: as many rows as x has
+        return b("Reshape", x, np.asarray([0, *rest]))  # 0 stands for the number of rows of x
     rows = b("Shape", x, start=0, end=1)
     return b("Reshape", x, b("Concat", rows, np.asarray(rest), axis=0), allowzero=1)

@@ -1,10 +1,14 @@
-"""Tree ensembles as ai.onnx.ml's TreeEnsemble (version 5), the strategy "onnxml".
+"""Tree ensembles as the operator TreeEnsemble (version 5) of ai.onnx.ml: the strategy "onnxml".
 
-Measured on ONNX Runtime 1.31, at every threshold, its two neighbours, NaN, ±inf and -0.0, in float32 and float64: the kernel takes
-every branch as the operator says, trees that are a single leaf included. In one thread it adds the leaves in the order of the
-trees, in the input's dtype, so that the bits are those of the reference; in several it adds partial sums, in an order of its own.
-So where hbc runs a model (in one thread a block of rows) the kernel adds; a model for others has a target a tree, whose values are
-added in order behind it, unless no order of adding would round: 500 trees of 31 leaves cost 14 µs a row or 20.
+Measured on ONNX Runtime 1.31 at every threshold, its two neighbouring floats, NaN, ±inf and -0.0, in float32 and float64: its kernel takes
+every branch as hbc's TreeEnsemble does, also for trees that are a single leaf. In one thread it adds the leaves in the order of the trees,
+in the dtype of the input, so that sums have the bits of the reference. In several threads it adds partial sums in another order.
+
+hbc runs a block of rows in one thread, so there the kernel adds. An exported model may run in several threads. There the kernel gives the
+value of each tree as a column of its own, and these are added in order behind it; unless no order of additions would round. For 500
+trees of 31 leaves the first takes 14 µs a row, the second 20.
+
+The ONNX operator calls its output columns targets. An ONNX leaf is a leaf in its numbering.
 """
 
 from __future__ import annotations
@@ -25,11 +29,12 @@ from hbc.ops.tree import TreeEnsemble
 STRATEGY = "onnxml"
 SUM, NONE, BRANCH_LEQ = 1, 0, 0
 LEAST_EDGES = 16
-"""Of a Rank, from which on a search is faster than counting (28 features: 255 edges 1.3 µs a row against 9, 16 edges 0.75 both)."""
+"""The least number of edges of a Rank for which a search is faster than counting. For 28 features and 255 edges a search takes 1.3 µs a
+row and counting 9; for 16 edges both take 0.75."""
 
 
 def runs_natively(op: TreeEnsemble) -> bool:
-    """Whether the strategy is ONNX's own."""
+    """Whether the strategy is ONNX's own operator."""
     return op.strategy == STRATEGY
 
 
@@ -55,13 +60,14 @@ def _tree_ensemble(b: Builder, op: TreeEnsemble, node: Node) -> str:
 
 
 def _searches(op: Rank) -> bool:
-    """Fewer edges are counted faster than searched; integers have no kernel for trees."""
+    """Whether a Rank becomes a search tree. Few edges are faster counted than searched, and the runtime has no kernel for trees of
+    integers."""
     return op.edges.dtype.kind == "f" and op.edges.shape[1] >= LEAST_EDGES
 
 
 @emits(Rank, when=_searches)
 def _rank(b: Builder, op: Rank, node: Node) -> str:
-    # A binary search is a tree: `x <= edge` goes left, NaN always, and the leaves are the ranks.
+    # A binary search is a tree: x goes left if `x <= edge` or x is NaN, and the leaves are the ranks.
     (x,) = b.inputs(node)
     ensemble = search_trees(op.edges)
     at = layout(ensemble)
@@ -70,8 +76,8 @@ def _rank(b: Builder, op: Rank, node: Node) -> str:
 
 
 def search_trees(edges: Array) -> TreeEnsemble:
-    """A balanced tree a feature, whose sum is `Rank(edges)`."""
-    counts = (edges < np.inf).sum(axis=1)  # the rest is padding
+    """Balanced trees, one for each feature, whose outputs are those of Rank(edges), in the dtype of the edges."""
+    counts = (edges < np.inf).sum(axis=1)  # +inf is padding
     starts = np.cumsum(counts) - counts
     total, n = int(counts.sum()), len(edges)
     # Node i < total is edge i; leaf r of feature f, whose rank is r, comes after them.
@@ -102,14 +108,14 @@ def search_trees(edges: Array) -> TreeEnsemble:
 
 
 def row_bytes(op: TreeEnsemble) -> int:
-    """The bytes of the widest value that a row has between its features and its sums, in a model for one thread."""
+    """The bytes of the widest value between the features and the sums of one row, in a model for one thread; 0 if there is none."""
     if op.output == "sum" and op.values.shape[1] == 1 and op.values.dtype == _common(op):
         return 0
     return 8 * op.n_trees * op.values.shape[1]
 
 
 def _common(op: TreeEnsemble) -> np.dtype[Any]:
-    """The dtype that holds thresholds and leaves: the kernel has one for both."""
+    """The dtype that holds both thresholds and leaves; the kernel takes one dtype for both."""
     return np.promote_types(op.threshold.dtype, op.values.dtype)
 
 
@@ -118,8 +124,8 @@ def _cast(b: Builder, x: str, source: np.dtype[Any], target: np.dtype[Any]) -> s
 
 
 def _any_order(op: TreeEnsemble) -> bool:
-    """Whether no sum of leaves is ever rounded, so that they can be added in any order: all are multiples of a unit, of which
-    no sum has more than the mantissa holds (votes, counts, leaves of one tree)."""
+    """Whether leaves can be added in any order, because no sum of them is ever rounded. That is so if all are multiples of one unit, and no
+    sum has more units than the mantissa can count: votes, counts, or one tree for each output."""
     if op.values.shape[1] > 1 or not (np.isfinite(op.values).all() and np.isfinite(op.base).all()):
         return False
     if len(np.unique(op.target)) == op.n_trees and not op.base.any():
@@ -136,7 +142,8 @@ def _any_order(op: TreeEnsemble) -> bool:
 
 
 def _values_with_base(op: TreeEnsemble, at: Layout) -> Array:
-    """The value of every ONNX leaf; the first tree of each target has the base in its leaves, which is the same sum."""
+    """The values of the ONNX leaves, [L, V]. The base is added to the leaves of the first tree of each target, which gives the same
+    sums."""
     values = op.values[at.leaf]
     if values.shape[1] > 1:
         first = at.tree == 0
@@ -149,21 +156,24 @@ def _values_with_base(op: TreeEnsemble, at: Layout) -> Array:
 
 
 def _without_branches(b: Builder, op: TreeEnsemble, x: str, node: Node) -> str:
-    """Single leaves only: the same for all rows, and no feature that ONNX could be told to read."""
+    """The result of an ensemble whose trees are all single leaves: it is the same for all rows. (An ONNX node would have to read a feature,
+    and there may be none.)"""
     row = op.evaluate(np.zeros((1, node.inputs[0].type.columns), op.threshold.dtype))
     shape = b("Concat", b("Shape", x, start=0, end=1), np.asarray(row.shape[1:]), axis=0)
     return b("Expand", row, shape)
 
 
 def _positions(b: Builder, op: TreeEnsemble, x: str, at: Layout) -> str:
-    """Which ONNX leaf a row reaches in every tree, i64[N, T]: a target a tree, a leaf's number as its weight."""
+    """The number of the ONNX leaf that each row reaches in each tree, i64[N, T]. Each tree has a target of its own, and the weight of a
+    leaf is its number."""
     dtype = op.threshold.dtype
     exact = dtype if len(at.leaf) <= 2 ** (np.finfo(dtype).nmant + 1) else np.dtype(np.float64)
     return b.cast(_ensemble(b, op, x, exact, op.n_trees, at.tree, np.arange(len(at.leaf)), at), "i64")
 
 
 def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Layout) -> str:
-    """The value of every tree by itself, the trees of a target side by side and filled up with zeros; then their ordered sums."""
+    """The sums of the trees by target, [N, K], added in the order of the trees. The operator gives the value of each tree as a column: the
+    trees of one target stand side by side, filled up with columns of zeros to the same number for each target."""
     counts = np.bincount(op.target, minlength=op.n_outputs)
     width = int(counts.max())
     order = np.argsort(op.target, kind="stable")
@@ -181,20 +191,29 @@ def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Layou
 
 @dataclass(frozen=True)
 class Layout:
-    """Interior nodes and leaves in two numberings, as ONNX wants them; a tree that is a single leaf gets a node whose two
-    children are that leaf. `leaf` and `tree` tell of every ONNX leaf which of the operator's leaves it is, and in which tree."""
+    """The nodes of an ensemble as ONNX numbers them: inner nodes and leaves apart. A tree that is a single leaf gets an inner node whose
+    two children are this leaf. All arrays are i64."""
 
     node: Array
+    """For each ONNX inner node, its number in TreeEnsemble."""
     true_id: Array
+    """The number of its left child, among the inner nodes or the leaves."""
     true_leaf: Array
+    """1 if the left child is a leaf, else 0."""
     false_id: Array
+    """The number of its right child."""
     false_leaf: Array
+    """1 if the right child is a leaf, else 0."""
     roots: Array
+    """The inner node at the root of each tree."""
     leaf: Array
+    """For each ONNX leaf, its number among TreeEnsemble's leaves (the row in `values`)."""
     tree: Array
+    """The tree of each ONNX leaf."""
 
 
 def layout(op: TreeEnsemble) -> Layout:
+    """The ONNX numbering of the nodes that some root reaches."""
     tree_of = _trees(op)
     single = op.roots[op.feature[op.roots] < 0]
     interior = np.flatnonzero((op.feature >= 0) & (tree_of >= 0))
@@ -221,7 +240,7 @@ def layout(op: TreeEnsemble) -> Layout:
 
 
 def _trees(op: TreeEnsemble) -> Array:
-    """The tree of every node; -1 for nodes that no root reaches."""
+    """The tree of every node, i64[M]; -1 for nodes that no root reaches."""
     tree_of = np.full(len(op.feature), -1, np.int64)
     nodes, trees = op.roots.astype(np.int64), np.arange(op.n_trees)
     while len(nodes):
@@ -235,7 +254,8 @@ def _trees(op: TreeEnsemble) -> Array:
 def _ensemble(
     b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array, at: Layout
 ) -> str:
-    """The ONNX operator: the sums, by target, of the weights of the leaves reached; all of it in one dtype."""
+    """Adds the ONNX operator, and returns the name of its result [N, targets]: for each target the sum of the weights of the leaves
+    reached. `target` and `weight` are those of each ONNX leaf. Everything is computed in one dtype."""
     return b(
         "TreeEnsemble",
         _cast(b, x, op.threshold.dtype, dtype),

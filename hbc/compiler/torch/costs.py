@@ -1,4 +1,4 @@
-"""What the time of a tree ensemble consists of on a CPU, strategy by strategy (see hbc/compiler/costs.py)."""
+"""The terms of a tree ensemble's time in PyTorch on a CPU, for each strategy (see hbc/compiler/costs.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOWERED = Lowered(BLOCK_BYTES)
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """As many steps as the largest tree has splits."""
+    """The terms of the strategy "scan", which takes as many steps as the largest tree has splits."""
     return {
         "call": 1,
         "block and step": LOWERED.blocks(rows, 2 * s.trees) * (s.leaves - 1),

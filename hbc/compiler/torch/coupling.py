@@ -1,4 +1,4 @@
-"""The coupling of pairs of classes in PyTorch: sweeps over all rows at once, as long as any row needs another."""
+"""PairwiseCoupling in PyTorch: sweeps over all rows at once, until no row needs another sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hbc.ops.coupling import PairwiseCoupling
 
 
 def coupled(r: Tensor, places: Tensor, sweeps: int, tolerance: float) -> Tensor:
-    """`PairwiseCoupling` of r[N, P]; places[K, K] are its columns by pair."""
+    """PairwiseCoupling of r[N, P], [N, K]. places[K, K] holds the column of r for each pair of classes."""
     classes = places.size(0)
     places = places.to(r.device)
     against = torch.index_select(r, 1, places.flatten()).reshape(r.size(0), classes, classes)

@@ -20,7 +20,8 @@ from hbc.ops.tree import TreeEnsemble
 
 
 def checked_device(backend: str, options: CompileOptions) -> torch.device:
-    """The device asked for. Raises BackendUnavailableError where it is not there, InvalidInputError for options that have no meaning."""
+    """The device that the options name. Raises BackendUnavailableError if it does not exist, and InvalidInputError for a number of threads
+    that this PyTorch cannot set."""
     kind, _, index = options.device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index not in ("", "0")):
         reason = f"it has no device {options.device!r}, only 'cpu', 'cuda' and 'cuda:<number>'"

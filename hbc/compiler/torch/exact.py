@@ -1,4 +1,4 @@
-"""What PyTorch has no exact (or no fast) function for, in the part of Python that TorchScript understands."""
+"""Functions that PyTorch lacks in an exact or fast form. They are written in the part of Python that TorchScript understands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ Function = Callable[..., Tensor]
 
 
 def tracing() -> bool:
+    """Whether PyTorch is tracing a module."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
 
 
 def scripted(function: Function) -> Function:
-    """A traced graph must keep a function's choice between CPU and GPU, so that it stays exact wherever it is loaded."""
+    """The function itself, or in a trace its TorchScript. A trace alone would fix the branch taken in the function, for example between CPU
+    and GPU. As a script it keeps the choice, and stays exact wherever it is loaded."""
     return _script(function) if tracing() else function
 
 
@@ -30,12 +32,13 @@ def _script(function: Function) -> Any:
         return torch.jit.script(function)
 
 
-_FILTERS = threading.RLock()  # the filters of warnings are the process's
+_FILTERS = threading.RLock()  # warning filters belong to the whole process
 
 
 @contextmanager
 def quiet_jit() -> Iterator[None]:
-    """PyTorch deprecates its own TorchScript at every call. Warnings of traces (a number of rows that became fixed) stay errors."""
+    """Ignores the warning, given at every call, that TorchScript is deprecated. Warnings about traces become errors: they mean, for
+    example, that a number of rows became fixed."""
     with _FILTERS, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
         warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
@@ -43,10 +46,11 @@ def quiet_jit() -> Iterator[None]:
 
 
 def ordered_sum(x: Tensor, axis: int) -> Tensor:
-    """The terms along an axis added one after the other, starting from 0.
+    """The sum along an axis, without that axis; terms are added one after the other, starting from 0.
 
-    cumsum will not do (float32 is accumulated in double), nor will sum (pairwise). index_add into a single row adds the rows in
-    order on a CPU: 88 µs for 256 rows × 500 terms, against 700 µs for 500 additions called one by one. On a GPU it is atomic.
+    torch.cumsum would accumulate float32 in double, and torch.sum adds pairwise. On a CPU, index_add into a single row adds rows in
+    their order: 88 µs for 256 rows × 500 terms, against 700 µs for 500 separate additions. On a GPU index_add is atomic and has no order,
+    so there the additions are separate.
     """
     terms = x.movedim(axis, 0)
     rest = terms.size()[1:]
@@ -61,10 +65,11 @@ def ordered_sum(x: Tensor, axis: int) -> Tensor:
 
 
 def exact_sqrt(x: Tensor) -> Tensor:
-    """√x, correctly rounded: torch.sqrt on a CPU is MKL's, which is one unit off for 17 % of float32 and 1.3 % of float64 numbers.
+    """√x, correctly rounded. On a CPU torch.sqrt is MKL's, which is one unit off for 17 % of float32 and 1.3 % of float64 numbers.
 
-    √ of a float32 is at least four float64 units away from the middle of two float32, so an error of one unit does not matter.
-    For float64 the complex root is the C library's (2.2 times as slow); its real part is 0 below 0.
+    float32 is computed in float64. That is exact, because the root of a float32 is at least four float64 units away from the middle
+    between two float32. For float64 the complex root is taken, which comes from the C library and is 2.2 times as slow. Its real part is
+    0 for negative x, which is replaced by NaN.
     """
     if x.is_cuda:
         return torch.sqrt(x)
@@ -75,8 +80,8 @@ def exact_sqrt(x: Tensor) -> Tensor:
 
 
 def select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """a where the condition holds, else b, for int32 and int64, by masks: torch.where on a CPU branches for every element, which
-    takes 3.3 ns where conditions are as random as those of trees, against 0.5 ns (0.8 ns for int64)."""
+    """a where the condition holds, else b, for int32 and int64. On a CPU it is computed by masks. There torch.where branches for every
+    element, which takes 3.3 ns if conditions are as random as those of trees, against 0.5 ns by masks (0.8 ns for int64)."""
     if condition.is_cuda or max(condition.numel(), a.numel(), b.numel()) < 4096:
         return torch.where(condition, a, b)
     mask = condition.to(a.dtype).neg()
@@ -84,8 +89,8 @@ def select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def filled(x: Tensor, fill: Tensor) -> Tensor:
-    """`fill` where x is NaN, else x, whose zeros may lose their sign; fill is finite. By vectors, as torch.isnan and torch.where are not:
-    0.8 instead of 1.5 ns a float64, 0.4 instead of 1.5 a float32."""
+    """`fill` where x is NaN, else x. Zeros may lose their sign, and fill must be finite. Unlike torch.isnan and torch.where, its operations
+    use vector instructions: it takes 0.8 instead of 1.5 ns a float64, and 0.4 instead of 1.5 ns a float32."""
     if x.numel() < 4096:
         return torch.where(torch.isnan(x), fill, x)
     missing = torch.ne(x, x, out=torch.empty_like(x))

@@ -1,4 +1,4 @@
-"""The smallest numbers of every row, in PyTorch: its own top-k, and a heap for the rows where an exact tie decides."""
+"""Smallest in PyTorch: torch.topk, and a heap for rows where an exact tie decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ TIES = {"column": 0, "heap": 1, "heaps": 2}
 
 
 def heaped(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The numbers that stay in a heap of k places, in its array, and their columns in rows[N, M] (see hbc.ops.nearest)."""
+    """(the numbers of rows[n, M] that stay in a heap of k places, in the order of its array, [n, k]; their columns i64[n, k]): see
+    hbc.ops.nearest."""
     width = rows.size(1)
     depth = 1
     while (1 << depth) - 1 < k:
@@ -27,7 +28,7 @@ def heaped(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     enters = rows < heap[:, :1]
     while bool(enters.any()):
         some = enters.any(1, keepdim=True)
-        # A row that has nothing left to push pushes its root again, which changes nothing.
+        # A row without a number that enters pushes its root again, which changes nothing.
         first = torch.argmax(enters.to(torch.uint8), 1, keepdim=True)
         new = torch.where(some, first, held[:, :1])
         number = torch.where(some, torch.gather(rows, 1, first), heap[:, :1])
@@ -48,7 +49,8 @@ def heaped(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def smallest(x: Tensor, columns: Tensor, k: int, ties: int) -> Tensor:
-    """`Smallest` of x[N, M]; columns[N or 1, M] are the columns in the order in which they are pushed."""
+    """Smallest of x[N, M], i64[N, k]. columns[N or 1, M] holds the columns in the order in which the source pushes them; `ties`: see
+    TIES."""
     width = x.size(1)
     x = torch.where(x < float("inf"), x, float("inf"))
     best = torch.topk(x, min(k + 1, width), 1, False, True)

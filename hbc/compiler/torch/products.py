@@ -1,4 +1,4 @@
-"""Products with several parts, which are not copied side by side before."""
+"""Products of a matrix in several parts, without copying the parts into one matrix first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from hbc.ops import tensor as t
 from hbc.ops.linear import Linear
 
 MOST_PARTS = 3
-"""With three a call of one row takes as long by parts; each one more is a µs, and next to nothing in a concatenation."""
+"""The largest number of parts that are multiplied apart. With three parts a call of one row takes as long as with a concatenation. Each
+further part would take one more µs, and almost nothing in a concatenation."""
 
 
 @operator
 class Products(Operator):
-    """y[N, K] = Σ xᵢ[N, Cᵢ] · coefᵢ[Cᵢ, K] + intercept[K]; coef[Σ Cᵢ, K] has them one below the other, and `cuts` are where the second
-    and those after it begin."""
+    """y[N, K] = Σᵢ xᵢ[N, Cᵢ] · coefᵢ[Cᵢ, K] + intercept[K]. coef[Σ Cᵢ, K] holds the coefᵢ one below the other; `cuts` are the rows in it
+    where the second and later ones begin."""
 
     coef: Array
     intercept: Array
@@ -33,7 +34,8 @@ class Products(Operator):
 
 
 def by_parts(node: Node) -> Node | None:
-    """`Linear(Concat(x, y))` → `Products(x, y)`: to copy 140 columns of float64 takes 0.4 to 0.6 ns each."""
+    """`Linear(Concat(x, y))` → `Products(x, y)`; None for other nodes. Without it, the concatenation copies x and y: for 140 columns of
+    float64 that takes 0.4 to 0.6 ns a number."""
     if not isinstance(node.op, Linear) or not isinstance(node.inputs[0].op, t.Concat):
         return None
     parts = node.inputs[0].inputs

@@ -1,4 +1,4 @@
-"""A graph as an `nn.Module`: its constants are buffers, and its methods are the model's."""
+"""A graph as an `nn.Module`, whose buffers are the graph's constants and whose methods are those of the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hbc.ops.missing import Impute
 
 @dataclass(frozen=True)
 class Step:
-    """values[result] = function(*values[arguments]); `dead` values are not needed afterwards."""
+    """One operator of a method: values[result] = function(*values[arguments]). Later steps do not need the values `dead`."""
 
     function: Function
     arguments: tuple[int, ...]
@@ -37,19 +37,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Method:
-    """The steps of one method over numbered values: first the graph's inputs, then the buffers it reads."""
+    """The steps of one method. Its values are numbered: first the graph's inputs, then the buffers that it reads, then the results of
+    operators."""
 
     buffers: tuple[str, ...]
+    """The names of the buffers."""
     steps: tuple[Step, ...]
     results: tuple[int, ...]
+    """The numbers of the values that the method returns."""
     size: int
+    """How many values there are."""
     row_bytes: int
-    """Of the widest value."""
+    """The bytes of the widest value for one row."""
 
 
 class Program(nn.Module):
-    """A graph. Every method of the model is a method, called `entry(name)`: it takes the graph's inputs, and returns its value, or a
-    tuple of several."""
+    """A graph as a module. It has a method for each method of the model, called `entry(name)`, which takes the graph's inputs as tensors
+    and returns a tensor, or a tuple of several."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -62,7 +66,7 @@ class Program(nn.Module):
             object.__setattr__(self, entry(name), functools.partial(self.compute, name))
 
     def _hold(self, array: Array) -> str:
-        """The name of the buffer with these bits."""
+        """The name of the buffer that holds this array; arrays with equal bits share one."""
         key = array_key(array)
         if key not in self._names:
             self._names[key] = f"constant{len(self._names)}"
@@ -71,6 +75,7 @@ class Program(nn.Module):
         return self._names[key]
 
     def _schedule(self, graph: Graph, results: Sequence[Node]) -> Method:
+        """The steps that compute these results."""
         operands: dict[Node, list[Node | str]] = {}  # a string is the name of a buffer
         for node in topological(results):
             if not isinstance(node.op, (Input, Constant)):
@@ -93,6 +98,7 @@ class Program(nn.Module):
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
 
     def compute(self, name: str, *inputs: Tensor) -> Any:
+        """The result of the model's method `name`: a tensor, or a tuple of several."""
         method = self._methods[name]
         values: list[Any] = [None] * method.size
         for i, (value, kind) in enumerate(zip(inputs, self._input_types, strict=True)):
@@ -110,6 +116,7 @@ class Program(nn.Module):
         return results[0] if len(results) == 1 else tuple(results)
 
     def row_bytes(self, name: str) -> int:
+        """The bytes of the widest value of a method, for one row."""
         return self._methods[name].row_bytes
 
 
@@ -118,12 +125,12 @@ ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where, Impute)
 
 
 def _by_column(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:
-    """The matrices that may lie column after column: in the end, only products and ranks read what is made of them."""
+    """The matrices that may be stored column after column, because in the end only products and ranks read them."""
     return _read_by((*PRODUCTS, Rank), (*ELEMENTWISE, OneHot), operands, results)
 
 
 def _unsigned(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:
-    """The matrices whose zeros may lose their sign: only products read them."""
+    """The matrices whose zeros may lose their sign, because only products read them."""
     return _read_by(PRODUCTS, (t.Cast,), operands, results)
 
 
@@ -133,7 +140,8 @@ def _read_by(
     operands: dict[Node, list[Node | str]],
     results: Sequence[Node],
 ) -> set[Node]:
-    """The matrices that only the `ends` read, and concatenations, selections and `joins` that are such matrices themselves."""
+    """The matrices all of whose readers are of two kinds: operators of the classes `ends`; or concatenations, selections of columns and
+    operators of the classes `joins`, whose own results are such matrices."""
     found = {
         node
         for node in operands
@@ -147,10 +155,10 @@ def _read_by(
 
 
 def entry(name: str) -> str:
-    """What a method is called in a module: its own name, or `apply_`, since modules have an `apply` already."""
+    """The name of a method in a module: its own, or with _ behind it if modules have that name already (`apply` becomes `apply_`)."""
     return f"{name}_" if hasattr(nn.Module, name) else name
 
 
 def row_bytes(kind: TensorType) -> int:
-    """The memory of one row of a value; 0 for a constant."""
+    """The bytes of a value for one row; 0 for a constant."""
     return math.prod(int(size) for size in kind.shape[1:]) * NUMPY_DTYPES[kind.dtype].itemsize if kind.batched else 0

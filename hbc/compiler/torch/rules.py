@@ -1,4 +1,4 @@
-"""What every operator is in PyTorch."""
+"""Rules: how PyTorch computes each operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
 from hbc.ops.missing import Impute
 
-# PyTorch stores uint16 but does not calculate with it: such values are int32 whose upper half is kept zero.
+# PyTorch stores uint16 but does not calculate with it. Such values are held as int32 whose upper half is kept zero.
 DTYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
     "i8": torch.int8,
@@ -33,23 +33,23 @@ DTYPES: dict[str, torch.dtype] = {
 OUTSIDE_DTYPES = {**DTYPES, "u16": torch.uint16}
 
 RULES: dict[type[Operator], Callable[[Any, Node], Function]] = {}
-"""From an operator and its node to the function of its inputs' tensors (and then of its PARAMETERS)."""
+"""Operator class → rule: (operator, its node) → the function that computes it, from the tensors of its inputs and then its PARAMETERS."""
 
 PARAMETERS: dict[type[Operator], Callable[[Any], tuple[Array, ...]]] = {
     Rank: lambda op: (op.edges,),
     Linear: lambda op: (op.coef, op.intercept),
     Impute: lambda op: (op.fill,),
 }
-"""The arrays of the model operators that are run as they are."""
+"""Operator class → the arrays of such an operator that become buffers. Only for model operators, which hold arrays themselves."""
 
 WORKSPACE: dict[type[Operator], Callable[[Any], int]] = {}
-"""The memory of a row inside such an operator, in bytes, where that is more than of its result."""
+"""Operator class → the bytes that such an operator needs inside for one row, if that is more than its result."""
 
 BY_COLUMN: dict[type[Operator], Callable[[Any, Node], Function]] = {}
-"""The rules of values that lie column after column, since only operators read them that take columns as fast as rows (program.py)."""
+"""Rules for values that are stored column after column. Only operators that read columns as fast as rows read these (program.py)."""
 
 UNSIGNED: dict[type[Operator], Callable[[Any, Node], Function]] = {}
-"""The rules of values that only products read: their zeros may lose their sign."""
+"""Rules for values that only products read, so that their zeros may lose their sign."""
 
 SIMPLE: dict[type[Operator], Function] = {
     t.Neg: torch.neg,
@@ -81,7 +81,7 @@ SIMPLE: dict[type[Operator], Function] = {
 
 
 def runs(kind: type[Operator]) -> Callable[[Callable[[Any, Node], Function]], Callable[[Any, Node], Function]]:
-    """Registers the rule of an operator."""
+    """A decorator that registers the rule of an operator class."""
 
     def register(rule: Callable[[Any, Node], Function]) -> Callable[[Any, Node], Function]:
         RULES[kind] = rule
@@ -113,7 +113,7 @@ def _mod(op: t.Mod, node: Node) -> Function:
     step = 2.0**700 if node.type.dtype == "f64" else 2.0**100
 
     def mod(a: Tensor, b: Tensor) -> Tensor:
-        # torch.fmod is NaN where a / b overflows: by multiples of b first.
+        # torch.fmod is NaN if a / b overflows, so the remainder is first taken by large multiples of b.
         rest = torch.fmod(torch.fmod(torch.fmod(a, b * step * step), b * step), b)
         return torch.where(
             rest == 0, torch.copysign(torch.zeros_like(rest), b), torch.where((rest < 0) != (b < 0), rest + b, rest)
@@ -136,7 +136,7 @@ def _block_matmul(op: t.BlockMatMul, node: Node) -> Function:
 @runs(t.Sum)
 def _sum(op: t.Sum, node: Node) -> Function:
     axis, keepdims, dtype = op.axis, op.keepdims, DTYPES[node.type.dtype]
-    if not op.ordered or not node.type.is_float:  # integers wrap: their sum has no order
+    if not op.ordered or not node.type.is_float:  # sums of integers overflow to the same number in any order
         return lambda x: torch.sum(x, axis, keepdims, dtype=dtype)
 
     def ordered(x: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def _sqrt(op: t.Sqrt, node: Node) -> Function:
 @runs(t.Where)
 def _where(op: t.Where, node: Node) -> Function:
     kind = DTYPES[node.type.dtype]
-    # What is missing is mostly rare, and then torch's branches are foreseen: 1.2 instead of 2.6 ns (5 % of float64).
+    # Missing values are mostly rare, so the processor predicts the branches of torch.where: 1.2 instead of 2.6 ns (5 % missing, float64).
     if kind.itemsize < 4 or isinstance(node.inputs[0].op, t.IsNan):
         return torch.where
     if not kind.is_floating_point:
@@ -186,7 +186,7 @@ def _cumsum(op: t.CumSum, node: Node) -> Function:
 
 @runs(t.ArgMax)
 def _argmax(op: t.ArgMax, node: Node) -> Function:
-    # torch.argmax documents that it returns the first of equals; its comparison takes NaN for the largest, on CPU and GPU.
+    # torch.argmax is documented to return the first of equal numbers. On CPU and GPU it takes NaN for the largest, as numpy does.
     if node.inputs[0].type.dtype == "bool":
         return lambda x: torch.argmax(x.to(torch.uint8), op.axis)
     return lambda x: torch.argmax(x, op.axis)
@@ -209,7 +209,7 @@ def _take(op: t.Take, node: Node) -> Function:
 
 
 def _neighbours(chosen: Operator) -> tuple[int, int] | None:
-    """The first of some columns, and how many follow one another from there: they are a view."""
+    """(first, count) if `chosen` is a constant first, first + 1, …: such columns are a view without a copy. Otherwise None."""
     if not isinstance(chosen, Constant) or chosen.value.ndim != 1 or not len(chosen.value):
         return None
     start, count = int(chosen.value[0]), len(chosen.value)
@@ -217,8 +217,8 @@ def _neighbours(chosen: Operator) -> tuple[int, int] | None:
 
 
 def _take_by_column(op: t.Take, node: Node) -> Function:
-    """To copy whole columns takes half the time of an index_select along the rows: 0.8 instead of 1.6 ns a float64, and 0.5 where they
-    already lie so."""
+    """The rule of Take for values stored column after column. To copy whole columns takes half the time of an index_select along rows: 0.8
+    instead of 1.6 ns a float64, and 0.5 ns if x is already stored so."""
     if op.axis != 1 or _neighbours(node.inputs[1].op) is not None:
         return _take(op, node)
     return lambda x, i: torch.index_select(x.t(), 0, i).t()
@@ -239,8 +239,8 @@ def _concat_by_column(op: t.Concat, node: Node) -> Function:
 
 
 def _hot(op: OneHot, choose: Function) -> Function:
-    """In place, a comparison is of the numbers' own type, and by vectors: with the choice of whole columns 0.6 ns a float64, where bools
-    and a cast take 1.4 more."""
+    """OneHot, where `choose` selects the columns. The comparison is in place: it then has the dtype of the numbers and uses vector
+    instructions. With whole columns that takes 0.6 ns a float64; a comparison to bool and a cast take 1.4 ns more."""
     dtype = DTYPES[op.dtype]
 
     def one_hot(x: Tensor, source: Tensor, value: Tensor) -> Tensor:
@@ -254,6 +254,7 @@ def _hot(op: OneHot, choose: Function) -> Function:
 
 
 def _encodes_nan(op: OneHot) -> bool:
+    """Whether NaN is one of the values."""
     return op.value.dtype.kind == "f" and bool(np.isnan(op.value).any())
 
 
@@ -283,7 +284,8 @@ def _reshape(op: t.Reshape, node: Node) -> Function:
 
 
 def reshaper(kind: TensorType) -> Callable[[Tensor], list[int]]:
-    """The sizes of a value, given a tensor with as many rows (which a trace must not fix; -1 would be ambiguous without columns)."""
+    """A function that gives the sizes of a value, from a tensor with as many rows. (The number of rows is read from the tensor, because
+    a trace must not fix it, and -1 would be ambiguous for zero columns.)"""
     sizes = [0 if size == N else int(size) for size in kind.shape]
     if not kind.batched:
         return lambda _: sizes
@@ -297,7 +299,7 @@ def _linear(op: Linear, node: Node) -> Function:
 
 @runs(Impute)
 def _impute(op: Impute, node: Node) -> Function:
-    # What is missing is mostly rare, and then the branches of torch.where are foreseen.
+    # Missing values are mostly rare, so the processor predicts the branches of torch.where.
     return lambda x, fill: torch.where(torch.isnan(x), fill, x)
 
 
@@ -315,13 +317,13 @@ WORKSPACE[Impute] = lambda op: 2 * op.fill.nbytes
 def _rank(op: Rank, node: Node) -> Function:
     def rank(x: Tensor, edges: Tensor) -> Tensor:
         places = torch.searchsorted(edges, x.t().contiguous(), out_int32=True).t()
-        return torch.where(torch.isnan(x), 0, places)  # searchsorted sorts NaN last
+        return torch.where(torch.isnan(x), 0, places)  # searchsorted places NaN last, but its rank is 0
 
     return rank
 
 
 def _wrapped(function: Function) -> Function:
-    """A u16 result: int32 modulo 2^16."""
+    """The same function with a u16 result: an int32, modulo 2^16."""
     return lambda *args: torch.bitwise_and(function(*args), 0xFFFF)
 
 
@@ -329,6 +331,8 @@ WRAPPING = (t.Add, t.Sub, t.Mul, t.Sum, t.Cast)
 
 
 def function_of(node: Node, by_column: bool = False, unsigned: bool = False) -> Function:
+    """The function that computes a node. `by_column`: its value may be stored column after column. `unsigned`: its zeros may lose their
+    sign."""
     allowed = [RULES, *[BY_COLUMN] * by_column, *[UNSIGNED] * unsigned]
     rule = next(rules[type(node.op)] for rules in reversed(allowed) if type(node.op) in rules)
     function = rule(node.op, node)

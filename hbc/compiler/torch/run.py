@@ -1,10 +1,10 @@
-"""Running a Program: numpy arrays without copies, rows in blocks, threads.
+"""Runs a Program: passes numpy arrays without copies, cuts rows into blocks, and shares these between threads.
 
-PyTorch's number of threads is a setting of the process (`torch.set_num_threads`), which hbc never touches: it is how many threads
-a model has that was not given `threads`. They share the blocks of rows, and each computes its block alone, under OpenMP and MKL
-limits that are the thread's own. Operators that are parallel one by one would meet at a barrier after each: 40 to 300 µs a row
-instead of 8 when other processes keep the cores busy (500 trees, 2 cores), and forever in a forked child, which has not inherited
-the threads of OpenMP. Where PyTorch was built without either library, `threads` is refused. On a GPU it means nothing.
+PyTorch's number of threads (`torch.set_num_threads`) is a setting of the process, which hbc never changes. A model that was not given
+`threads` uses this number. Threads share the blocks of rows. Each computes its block alone, under limits for OpenMP and MKL that apply
+to this thread only. If operators ran in parallel themselves, they would wait for each other after each operator: 40 to 300 µs a row
+instead of 8 when other processes keep the cores busy (500 trees, 2 cores), and forever in a forked child, which does not inherit the
+threads of OpenMP. If PyTorch was built without OpenMP, `threads` is refused. On a GPU it has no meaning.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from hbc.ir.graph import Graph
 from hbc.ir.types import Array
 
 BLOCK_BYTES = 1 << 20
-"""Of the widest value of a block of rows: the intermediate values of a block stay in the second-level cache."""
+"""The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
+cache."""
 LEAST_BYTES = 1 << 17
-"""A block for another thread: below it, starting the thread costs more than it computes."""
+"""The least size of the widest value of a block for another thread. For less, starting the thread costs more than the computation."""
 MOST_DIRECT = 256
-"""Rows of a call that is tested by the shorter way."""
+"""The largest number of rows for which the function of `direct` tests its input itself."""
 CUDA_BLOCK_BYTES = 1 << 29
-"""On a GPU blocks only bound the memory."""
+"""As BLOCK_BYTES, on a GPU, where blocks only limit the memory."""
 
 
 @functools.cache
 def thread_limits() -> tuple[Callable[[int], Any], Callable[[int], int] | None] | None:
-    """OpenMP's and MKL's calls that limit the calling thread alone; None where this PyTorch has no OpenMP that can be found."""
+    """(OpenMP's function, MKL's function) that set the number of threads for the calling thread only. The second is None if there is no
+    MKL. None if the OpenMP of this PyTorch cannot be found."""
     folder = Path(torch.__file__).parent / "lib"
     libraries = [path for pattern in ("libgomp*", "libomp*", "libiomp5*") for path in sorted(folder.glob(pattern))]
     if not libraries:
@@ -63,13 +65,13 @@ def thread_limits() -> tuple[Callable[[int], Any], Callable[[int], int] | None] 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """No parallel operators in the calling thread; other threads are not affected."""
+    """Inside, operators run without threads of their own in the calling thread. Other threads are not affected."""
     limits = thread_limits()
     if limits is None:
         yield
         return
     set_openmp, set_mkl = limits
-    before = torch.get_num_threads()  # also lets PyTorch set this thread up, which would undo the limit if it came later
+    before = torch.get_num_threads()  # this call also initializes the thread in PyTorch, which later would undo the limit
     set_openmp(1)
     mkl_before = set_mkl(1) if set_mkl else 0
     try:
@@ -82,7 +84,8 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TorchExecutable:
-    """`program` is a Program, or the same traced."""
+    """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: the bytes of the widest value of each method, for
+    one row."""
 
     program: Any
     graph: Graph
@@ -95,8 +98,8 @@ class TorchExecutable:
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """See hbc.compiler.base.DirectExecutable. (A row of 118 columns took 105 µs by `run`, and takes 65.) Large arrays are left to the
-        longer way, whose test for missing numbers is faster than PyTorch's."""
+        """See hbc.compiler.base.DirectExecutable. A row of 118 columns takes 65 µs in this way, and 105 by `run`. With a bound, it
+        leaves calls of more than MOST_DIRECT rows to `run`, because there the test for missing numbers is faster than PyTorch's."""
         inputs, results = self.graph.inputs, self.graph.outputs[method]
         if self.device.type != "cpu" or len(inputs) != 1 or len(results) != 1 or accepted:
             return None
@@ -116,11 +119,11 @@ class TorchExecutable:
         return direct
 
     def prepared(self, array: Array) -> Array:
-        """See hbc.compiler.base.DirectExecutable: no other form is faster."""
+        """The array itself: PyTorch has no form of it that is faster to read. See hbc.compiler.base.DirectExecutable."""
         return array
 
     def run_tensors(self, method: str, tensors: Sequence[Tensor], to: torch.device | None = None) -> list[Tensor]:
-        """As `run`, for tensors on any device; results are new memory on the device `to` (this model's, if not given)."""
+        """The outputs of a method for tensors on any device. Results are new memory on the device `to`; None: the device of this model."""
         to = self.device if to is None else to
         kinds = [node.type for node in self.graph.outputs[method]]
         rows = len(tensors[0])
@@ -152,7 +155,7 @@ class TorchExecutable:
         return self.threads or torch.get_num_threads()
 
     def _block_rows(self, method: str, rows: int, threads: int) -> int:
-        """Rows at a time, such that the intermediate values stay in cache and every thread has some."""
+        """The number of rows of a block, such that its intermediate values stay in the cache and every thread has a block."""
         width = max(self.widths[method], 1)
         if self.device.type != "cpu":
             return max(64, CUDA_BLOCK_BYTES // width)
@@ -172,7 +175,7 @@ class TorchExecutable:
 
 
 def _within(x: Tensor, bound: float, missing: bool) -> bool:
-    """Whether the sum of the squares is at most that; `missing`: of the numbers that are there."""
+    """Whether the sum of the squares of x is at most `bound`. `missing`: NaN is left out of the sum."""
     numbers = x.reshape(-1)
     if missing:
         numbers = torch.nan_to_num(numbers, 0.0, math.inf, -math.inf)
@@ -180,7 +183,7 @@ def _within(x: Tensor, bound: float, missing: bool) -> bool:
 
 
 def _owned(values: Sequence[Tensor], inputs: Sequence[Tensor], to: torch.device) -> list[Tensor]:
-    """Contiguous tensors on a device, each with memory of its own and no more than it needs."""
+    """The values as contiguous tensors on the device `to`. Each has its own memory, and no more than it needs."""
     taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     results = []
     for value in values:

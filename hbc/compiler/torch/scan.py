@@ -1,9 +1,10 @@
-"""Tree ensembles by scanning: every split of every tree is tested for many rows at once, in bytes (tree-kernels.md §1, §2).
+"""The strategy "scan" for tree ensembles: every split of every tree is tested for many rows at once, in bytes (tree-kernels.md §1, §2).
 
-The leaf a row is known to be to the right of starts at 0; at a split of the leaves [lo, …), parents first, it becomes `mid` if it
-is `lo` and the row goes right. Trees advance in lockstep, the largest first, so that a step is a few operators on matrices
-[trees, rows]. Only operators that PyTorch runs by vectors of bytes on a CPU are used (0.02 ns an element, eight a split): a compare into
-bool takes 0.5 ns, and torch.where 2.8.
+For each row and tree it keeps one leaf: the leftmost leaf that the row can still reach. It starts at leaf 0. Splits are tested parents
+first. If the leaves below a split are [lo, …) and those of its right child [mid, …), the leaf becomes `mid` if it is `lo` and the row
+goes right. All trees take their steps together, the largest trees first, so that a step is a few operators on matrices [trees, rows].
+Only operators that PyTorch runs by vectors of bytes on a CPU are used (0.02 ns an element, eight for a split). A comparison into bool
+would take 0.5 ns, and torch.where 2.8 ns.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import rank_encode
 
-MOST_LEAVES = 256  # that a byte tells apart
-SHARED = 11  # parameters of `scan`; those that follow are of the leaves
-TREES_AT_ONCE = 64  # whose leaf values are in memory together
+MOST_LEAVES = 256
+"""The largest number of leaves of a tree, since a byte holds the number of a leaf."""
+SHARED = 11
+"""The number of arrays of `_pack` that are parameters of `scan`. The others describe the leaves."""
+TREES_AT_ONCE = 64
+"""The number of trees whose leaf values are in memory together."""
 
 
 def scannable(op: Operator) -> bool:
+    """Whether this strategy can run an operator: a TreeEnsemble whose largest tree has 2 to MOST_LEAVES leaves."""
     return isinstance(op, TreeEnsemble) and int(op.leaf_counts.max(initial=0)) in range(2, MOST_LEAVES + 1)
 
 
@@ -43,18 +48,19 @@ def scan(
     place: Tensor,
     counts: list[int],
 ) -> Tensor:
-    """The leaves reached, from the left of their trees, u8[T, N]. The splits lie step by step, counts[s] of them in step s; see `_pack`."""
-    values = x.t().index_select(0, columns)  # whole columns: a third of the time of rows, turned over
+    """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. The parameters are those of `_pack`. Splits
+    are sorted by step; step s has counts[s] of them."""
+    values = x.t().index_select(0, columns)  # a third of the time of selecting in rows and transposing then
     nan = values.isnan()
     rank = torch.where(nan, missing, torch.searchsorted(edges, values, out_int32=True))
     rows = (rank.index_select(0, plane_column) - plane_first).clamp(0, 255).to(torch.uint8)
-    if below.size(0) > 0:  # planes once more, with NaN below all ranks
+    if below.size(0) > 0:  # copies of some planes, in which NaN has the rank 0
         without = rows.index_select(0, below)
         rows = torch.cat([rows, without.masked_fill_(nan.index_select(0, plane_column.index_select(0, below)), 0)])
     leaf = torch.zeros([place.size(0), x.size(0)], dtype=torch.uint8, device=x.device)
     start = 0
     for count in counts:
-        # Zero where a row goes right: its rank reaches the split's + 1; and where it is in the split's subtree.
+        # `stays` becomes 0 where the row goes right (its rank reaches the split's rank + 1) and its leaf is `lo`.
         value = rows.index_select(0, planes[start : start + count])
         stays = torch.maximum(value, ranks[start : start + count]).sub_(value)
         candidate = leaf[:count]
@@ -65,14 +71,15 @@ def scan(
 
 
 def sums(leaf: Tensor, values: Tensor, starts: Tensor, target: Tensor, base: Tensor, at_once: int) -> Tensor:
-    """The sums [N, K] of the leaves' values [L, V], in the order of the trees."""
+    """The sums [N, K] of the values [L, V] of the leaves reached, added in the order of the trees. `starts`: the first leaf of each
+    tree."""
     rows, width = leaf.size(1), values.size(1)
     outputs = base.size(0) // width
     total = base.reshape(outputs, 1, width).expand(outputs, rows, width).reshape(outputs, rows * width).contiguous()
     for first in range(0, leaf.size(0), at_once):
         some = leaf[first : first + at_once].to(torch.int64) + starts[first : first + at_once]
         terms = values.index_select(0, some.reshape(-1)).reshape(some.size(0), rows * width)
-        if leaf.is_cuda:  # there index_add adds in any order
+        if leaf.is_cuda:  # on a GPU index_add adds in any order
             for i in range(terms.size(0)):
                 total[target[first + i]] += terms[i]
         else:
@@ -81,21 +88,26 @@ def sums(leaf: Tensor, values: Tensor, starts: Tensor, target: Tensor, base: Ten
 
 
 def numbers(leaf: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
-    """The source's numbers of the leaves reached, i64[N, T]."""
+    """The leaves reached, i64[N, T], as the source library numbers them."""
     return ids.index_select(0, (leaf.to(torch.int64) + starts).t().reshape(-1)).reshape(leaf.size(1), leaf.size(0))
 
 
 def _counts(op: TreeEnsemble) -> list[int]:
-    """How many trees still have a split, step by step."""
+    """For each step, the number of trees that still have a split."""
     splits = op.leaf_counts - 1
     return [int((splits > step).sum()) for step in range(int(splits.max(initial=0)))]
 
 
 def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
-    """columns i64[C], edges [C, E], missing i32[C, 1]: what ranks the features' values. plane_column i64[P], plane_first i32[P, 1]:
-    the planes of bytes; below i64[D]: those that are there once more. planes i64[J], ranks (+ 1), lo, change (lo xor mid) u8[J, 1]: the
-    splits. place i64[T]: where a tree stands. Then the leaves: values [L, V], starts i64[T, 1], target i64[T], base; or ids i64[L],
-    starts."""
+    """The arrays of an ensemble, in the order of the parameters of `scan`, `sums` and `numbers`:
+
+    columns i64[C], edges [C, E], missing i32[C, 1]: the columns of x that are ranked, their thresholds, and the rank of NaN.
+    plane_column i64[P], plane_first i32[P, 1]: the planes of bytes. A plane holds the ranks of a column minus plane_first, as bytes.
+    below i64[D]: the planes that are there a second time, with NaN below all ranks.
+    planes i64[J], ranks, lo, change u8[J, 1]: for each split its plane, its rank + 1, its first leaf, and lo xor mid.
+    place i64[T]: the position of each tree, the largest tree first.
+    Then for the leaves: values [L, V], starts i64[T, 1], target i64[T], base. For output = "leaf": ids i64[L], starts i64[T, 1].
+    """
     ranked = rank_encode(op)
     splits = np.diff(ranked.starts)
     order = np.argsort(-splits, kind="stable")
@@ -130,7 +142,7 @@ def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
 
 
 PARAMETERS[TreeEnsemble] = _pack
-WORKSPACE[TreeEnsemble] = lambda op: 2 * op.n_trees  # the candidates, and what a step computes
+WORKSPACE[TreeEnsemble] = lambda op: 2 * op.n_trees  # a byte for each tree's leaf, and one for `stays`
 
 
 @runs(TreeEnsemble)

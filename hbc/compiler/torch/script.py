@@ -1,4 +1,4 @@
-"""The compiler of the backend "torchscript": the module of the backend "torch", traced."""
+"""The compiler of the backend "torchscript", which traces the module of the backend "torch"."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TorchScriptExecutable(TorchExecutable):
     """Runs a traced Program."""
 
     def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
-        # The optimizing executor compiles anew in its first two calls and on a GPU fuses Mul and Add into one rounding.
-        # This switch is the calling thread's own.
+        # The optimizing executor would compile again in its first two calls, and on a GPU fuse Mul and Add into one rounding.
+        # This switch applies to the calling thread only.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return super()._compute(method, tensors)
 

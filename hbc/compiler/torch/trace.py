@@ -1,4 +1,4 @@
-"""TorchScript of a Program: traced to be run here, and written to files that PyTorch loads without hbc."""
+"""Traces a Program to TorchScript, to run it here, or to write a file that PyTorch loads without hbc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.ir.graph import Graph
 
-EXAMPLE_ROWS = 3  # not 1: a trace through a single row would fix what broadcasts
+EXAMPLE_ROWS = 3  # more than 1, because a trace through a single row would fix broadcasts
 
 
 def trace(program: Program, graph: Graph, device: torch.device) -> Any:
@@ -25,8 +25,8 @@ def trace(program: Program, graph: Graph, device: torch.device) -> Any:
 
 
 def export(graph: Graph, device: torch.device, path: str) -> None:
-    """Write TorchScript: `torch.jit.load(path).predict(x)` with one tensor for each of the graph's inputs; `apply` is `apply_`.
-    Raises ValueError for another suffix than .pt."""
+    """Writes TorchScript to a .pt file. It is used as `torch.jit.load(path).predict(x)`, with one tensor for each of the graph's inputs;
+    the method `apply` is called `apply_`. Raises ValueError for another suffix."""
     if not str(path).endswith(".pt"):
         raise ValueError(f"{path}: PyTorch exports TorchScript, to a path that ends in .pt")
     with quiet_jit():

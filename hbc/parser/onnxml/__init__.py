@@ -1,8 +1,8 @@
-"""ONNX models with the operators of ai.onnx and ai.onnx.ml that skl2onnx and onnxmltools export.
+"""Converts ONNX models with the operators of ai.onnx and ai.onnx.ml that skl2onnx and onnxmltools export.
 
 The source library is ONNX Runtime: dtypes, rounding and class labels are those of its CPU kernels
-(onnxruntime/core/providers/cpu/ml), and the outputs those of `InferenceSession.run`, a ZipMap's dictionaries excepted: `predict_proba`
-gives the matrix that they are made of, whose columns `classes_` names.
+(onnxruntime/core/providers/cpu/ml). Outputs are those of `InferenceSession.run`, except for the dictionaries of a ZipMap: `predict_proba`
+gives the matrix from which they are made, and `classes_` names its columns.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "trees"]
 
 
 def read_file(path: Path) -> Any:
-    """The ModelProto in a file (with its external data)."""
+    """The onnx.ModelProto in a file, with its external data."""
     import onnx
 
     return onnx.load(str(path))
 
 
 def read_bytes(data: bytes) -> Any:
-    """The ModelProto in its serialized form."""
+    """The onnx.ModelProto in serialized bytes."""
     import onnx
 
     return onnx.load_model_from_string(data)
@@ -49,7 +49,7 @@ def _classes(m: Any) -> dict[str, object]:
 
 @converts("onnx.ModelProto", frame=True)
 def onnx_model(m: Any, x: Node | Frame) -> Result:
-    """Every output of the graph as a method (`outputs_as_methods`)."""
+    """Each output of the graph is a method; `outputs_as_methods` names them."""
     source = Source(m)
     if source.names is not None:
         columns_by_name()

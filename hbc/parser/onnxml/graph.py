@@ -1,4 +1,5 @@
-"""The walk through an ONNX graph: inputs from the columns of the caller's matrix, operators in their order, outputs as methods."""
+"""Walks through an ONNX graph: takes its inputs from the columns of the model's input, converts its operators in their order, and makes
+methods of its outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from hbc.parser.onnxml.values import OPERATORS, Call, Value, dtype_of
 
 OWNER = "onnx.ModelProto"
 TAKEN = frozenset({"backend", "bind", "device", "explain", "export", "graph", "info", "methods", "save", "spec", "variants"})
-"""Names that a compiled model has for itself."""
+"""Attributes of a compiled model, which cannot be names of methods."""
 CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
 PREDICTORS = (*CLASSIFIERS, "TreeEnsembleRegressor", "TreeEnsemble", "LinearRegressor", "SVMRegressor")
 LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
@@ -28,19 +29,21 @@ LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
 
 @dataclass(frozen=True)
 class InputTensor:
-    """An input of the ONNX graph. width: its columns, None where the file does not say; rank 1 or 2; refusal: why it cannot be taken,
-    which is said when the model is converted."""
+    """An input of the ONNX graph."""
 
     name: str
     dtype: str
     width: int | None
+    """The number of its columns; None if the file does not say."""
     rank: int
+    """1 for a vector [N], 2 for a matrix [N, width]."""
     refusal: Refusal | None = None
+    """Why it cannot be converted. It is raised when the model is converted."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model's protobuf message, read."""
+    """Reads the protobuf message of a model: its constants, inputs and class labels. `run` converts its graph."""
 
     proto: Any
 
@@ -69,14 +72,14 @@ class Source:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of columns: those of the inputs, where there are several, and each is one column."""
+        """The names of the columns, if there are several inputs of one column each: the names of these inputs. Otherwise None."""
         if len(self.inputs) < 2 or any(tensor.width != 1 for tensor in self.inputs):
             return None
         return tuple(tensor.name for tensor in self.inputs)
 
     @cached_property
     def classes(self) -> Array | None:
-        """The labels of the classifier's classes, in the order of the probabilities' columns."""
+        """The labels of the last classifier in the graph, in the order of the columns of its probabilities; None if it has none."""
         for node in reversed(self.proto.graph.node):
             if node.op_type == "ZipMap" or node.op_type in CLASSIFIERS:
                 values = attributes_of(node)
@@ -89,7 +92,8 @@ class Source:
         return [node.op_type for node in self.proto.graph.node]
 
     def run(self, x: Frame) -> list[tuple[str, Value]]:
-        """The graph's outputs by name, computed from the caller's columns."""
+        """(name, value) of each output of the graph, computed from the columns x. Raises Refusal for inputs, operators or attributes
+        that do not convert."""
         for tensor in self.inputs:
             if tensor.refusal is not None:
                 raise tensor.refusal
@@ -108,6 +112,7 @@ class Source:
         return [(info.name, values[info.name]) for info in self.proto.graph.output]
 
     def _require_known(self) -> None:
+        """Raises Refusal if the graph has operators without an implementation, or sparse constants."""
         graph = self.proto.graph
         functions = {(function.domain, function.name) for function in self.proto.functions}
         unknown: dict[str, None] = {}
@@ -123,6 +128,8 @@ class Source:
             raise Refusal("its graph has sparse initializers.", "Export it with dense ones.")
 
     def _entries(self, x: Frame) -> dict[str, Value]:
+        """Name of an input → its value. The inputs take the columns of x one after the other. If one input has no known width, it takes the
+        columns that the others leave."""
         widths = [tensor.width for tensor in self.inputs]
         if widths.count(None) > 1:
             raise Refusal("several of its inputs have no known number of columns.", "Export it with fixed numbers of columns.")
@@ -146,6 +153,7 @@ class Source:
         return entries
 
     def _apply(self, node: Any, inputs: tuple[Value | None, ...], rows: Node) -> tuple[Value, ...]:
+        """The outputs of a node of the graph. A node of ONNX's own domain whose inputs are all constants is computed at once."""
         import onnx
 
         values = attributes_of(node)
@@ -170,8 +178,8 @@ class Source:
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """Attributes by name: strings decoded, floats as float32 (an array of them where it is a list), integers as they are, tensors
-    as arrays. What has been given no value is left out."""
+    """Name → value of the attributes that a node has: strings decoded, floats as numpy float32, integers as Python numbers, lists of
+    numbers as arrays (float32 or int64), tensors as arrays."""
     import onnx
 
     kinds = onnx.AttributeProto
@@ -196,8 +204,9 @@ def attributes_of(node: Any) -> dict[str, Any]:
 
 
 def outputs_as_methods(source: Source, outputs: Sequence[tuple[str, Value]]) -> dict[str, Node]:
-    """A classifier's label and probabilities are `predict` and `predict_proba`; a lone output is `predict`, and `transform` too where no
-    operator of the graph says that it is a prediction. Any other output is a method by its own name."""
+    """Method name → node, for the outputs of the graph. The label and the probabilities of a classifier become `predict` and
+    `predict_proba`. A single output becomes `predict`, and also `transform` unless an operator of the graph shows that it is a prediction.
+    Any other output is a method under its own name. Raises Refusal for an output that has no row for each row of the input."""
     nodes: dict[str, Node] = {}
     for name, value in outputs:
         if not isinstance(value, Node) or not value.type.batched:
@@ -246,7 +255,7 @@ def _constant(values: dict[str, Any]) -> Array:
 
 
 def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
-    """A node of constants alone, by the reference implementation that comes with onnx."""
+    """The outputs of a node whose inputs are all constants, computed by onnx's reference implementation."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -267,6 +276,7 @@ def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
 
 
 def _described(info: Any) -> InputTensor:
+    """The input of the graph; if it cannot be converted, a stand-in that holds the refusal."""
     try:
         return _input(info)
     except Refusal as refusal:
@@ -274,6 +284,7 @@ def _described(info: Any) -> InputTensor:
 
 
 def _input(info: Any) -> InputTensor:
+    """The input of the graph. Raises Refusal unless it is a tensor [rows] or [rows, columns]."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         raise Refusal(f"its input {info.name!r} is no tensor.")
@@ -294,8 +305,8 @@ def _input(info: Any) -> InputTensor:
 
 
 def _entry(columns: Node, tensor: InputTensor) -> Node:
-    """The caller's columns in the dtype that the graph declares. Numbers that an integer input cannot hold are rejected, as ONNX
-    Runtime rejects every float there."""
+    """The columns in the dtype that the graph declares for this input, [N, F] or [N]. For an integer input, numbers that it cannot hold are
+    rejected. (ONNX Runtime rejects all floats there.)"""
     kind = tensor.dtype
     if kind == "str":
         value = Check(OWNER, allow_nan=False, allow_inf=True, min_rows=0)(columns)

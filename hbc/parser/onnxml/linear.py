@@ -1,4 +1,4 @@
-"""LinearClassifier and LinearRegressor (onnxruntime/core/providers/cpu/ml/linear*.cc): float32 throughout."""
+"""LinearClassifier and LinearRegressor, computed in float32 throughout (onnxruntime/core/providers/cpu/ml/linear*.cc)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hbc.parser.onnxml.values import ML, Call, implements
 
 
 def _scores(call: Call, n_outputs: int) -> Node:
+    """x · coefficientsᵀ + intercepts, f32[N, n_outputs]."""
     x = t.cast(call.matrix(0), "f32")
     coefficients = call.get("coefficients", np.zeros(0, np.float32))
     if len(coefficients) != n_outputs * x.type.columns:

@@ -1,4 +1,4 @@
-"""The operators of ai.onnx.ml that prepare features and name classes (onnxruntime/core/providers/cpu/ml)."""
+"""The operators of ai.onnx.ml that prepare features or map labels (onnxruntime/core/providers/cpu/ml)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hbc.parser.onnxml.values import ML, Call, Row, Value, implements, map_colum
 
 @implements("Scaler", attributes=("offset", "scale"), domain=ML)
 def scaler(call: Call) -> Node:
-    """(x - offset) · scale, computed in float64 for float64 x; float32 out."""
+    """(x - offset) · scale, f32[N, F]. It is computed in float64 for float64 x, otherwise in float32."""
     x = call.matrix(0)
     x = x if x.type.is_float else t.cast(x, "f32")
     offset, scale = (_per_column(call, name, x.type.columns) for name in ("offset", "scale"))
@@ -26,6 +26,7 @@ def scaler(call: Call) -> Node:
 
 
 def _per_column(call: Call, name: str, columns: int) -> Array:
+    """The values of an attribute: one for all columns, or one for each. Raises Refusal for another number."""
     values = np.asarray(call.get(name, np.zeros(0, np.float32)))
     if len(values) not in (1, columns):
         raise Refusal(f"its {name} has {len(values)} values for {columns} columns.")
@@ -49,13 +50,14 @@ def imputer(call: Call) -> Node:
 
 @implements("Normalizer", attributes=("norm",), domain=ML)
 def normalizer(call: Call) -> Node:
-    """Of L2 the root is taken of the quotient of squares; a norm of 0 changes nothing; MAX is the largest number, not magnitude."""
+    """x / norm, f32[N, F]; rows with the norm 0 stay as they are. L2 is computed as √(x² / Σ x²) with the sign of x. MAX is the largest
+    number of a row, not the largest magnitude."""
     x = call.matrix(0)
     norm = call.get("norm", "MAX")
     single = t.cast(x, "f32")
     if norm == "MAX":
         least = float(np.finfo(np.float32).min)
-        size = t.max_(t.where(t.less(least, single), single, least), axis=1, keepdims=True)  # NaN is passed over
+        size = t.max_(t.where(t.less(least, single), single, least), axis=1, keepdims=True)  # NaN is ignored
         scaled = t.div(single, size)
     elif norm == "L1":
         size = t.sum_(t.cast(t.absolute(x), "f32"), axis=1, keepdims=True, ordered=True)
@@ -81,7 +83,7 @@ def binarizer(call: Call) -> Node:
 
 @implements("FeatureVectorizer", attributes=("inputdimensions",), domain=ML)
 def feature_vectorizer(call: Call) -> Node:
-    """Inputs side by side as float32."""
+    """The inputs side by side, as float32. Raises Refusal if inputdimensions does not agree with their widths."""
     blocks = [t.cast(call.matrix(i), "f32") for i in range(len(call.inputs))]
     widths = [block.type.columns for block in blocks]
     if list(call.get("inputdimensions", widths)) != widths:
@@ -91,7 +93,7 @@ def feature_vectorizer(call: Call) -> Node:
 
 @implements("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(call: Call) -> Value:
-    """Columns by their numbers; or labels, from a constant by computed places, which come out as [1, N]."""
+    """Two uses: columns of a matrix by constant numbers, [N, K]; or labels from a constant table by computed positions, [1, N]."""
     values, places = call.value(0), call.value(1)
     if isinstance(values, Node):
         return select_columns(call.matrix(0), [int(i) for i in call.array(1).ravel()])
@@ -101,13 +103,13 @@ def array_feature_extractor(call: Call) -> Value:
     if (table.ndim > 1 and table.shape[0] != 1) or not isinstance(places, Node):
         raise Refusal("it takes computed places of several rows.")
     index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
-    index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime has no kernel for none
+    index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime fails for zero rows
     return Row(taken_rows(table.ravel(), index))
 
 
 @implements("ZipMap", attributes=("classlabels_strings", "classlabels_int64s"), domain=ML)
 def zip_map(call: Call) -> Value:
-    """The matrix that the dictionaries are made of."""
+    """The matrix of which ONNX Runtime makes dictionaries."""
     return call.matrix(0)
 
 
@@ -116,7 +118,7 @@ def zip_map(call: Call) -> Value:
 
 @implements("OneHotEncoder", attributes=("cats_int64s", "cats_strings", "zeros"), domain=ML)
 def one_hot_encoder(call: Call) -> Node:
-    """f32[N, C, K] for x[N, C]; [N, K] for x[N]."""
+    """1 where x equals category k, else 0: f32[N, C, K] for x[N, C], or f32[N, K] for x[N]. With zeros=0 unknown values are rejected."""
     x = call.rows_of(0)
     strings = x.type.dtype == "str"
     categories: Any = call.get("cats_strings" if strings else "cats_int64s", ())
@@ -137,6 +139,7 @@ def one_hot_encoder(call: Call) -> Node:
 
 
 def _known(column: Node, table: Array, name: str) -> Node:
+    """The column [N, 1]. A call is rejected for a value that is not in the table."""
     table = table if table.dtype.kind == "U" else np.sort(table)
     no = np.array([False])
     return CheckValues(
@@ -174,8 +177,8 @@ def label_encoder(call: Call) -> Value:
 
 
 def _encoded(call: Call, x: Node) -> Node:
-    """values[k] where x is keys[k], the default elsewhere."""
-    if call.get("classes_strings") is not None:  # version 1: strings to their places, and back
+    """values[k] where x = keys[k], the default elsewhere. Version 1 of the operator maps between strings and their positions instead."""
+    if call.get("classes_strings") is not None:  # version 1 of the operator
         classes = np.array(call.get("classes_strings"), str)
         places = np.arange(len(classes))
         keys, values = (classes, places) if x.type.dtype == "str" else (places, classes)
@@ -191,13 +194,15 @@ def _encoded(call: Call, x: Node) -> Node:
 
 
 def _looked_up(x: Node, keys: Array, values: Array, default: Any, opset: int = 1) -> Node:
+    """values[k] where x = keys[k], the default elsewhere, in x's shape. NaN equals a NaN among the keys from `opset` 4 on. Raises
+    Refusal if a key occurs twice."""
     rank = len(x.type.shape)
     column = t.reshape(x, "N", 1) if rank == 1 else x
     if x.type.dtype != "str":
         keys = keys.astype(NUMPY_DTYPES[x.type.dtype])
     nan = np.flatnonzero(np.isnan(keys)) if keys.dtype.kind == "f" else np.zeros(0, np.int64)
     if len(nan) and opset < 4:
-        keys, values, nan = keys[~np.isnan(keys)], values[~np.isnan(keys)], nan[:0]  # NaN equals nothing yet
+        keys, values, nan = keys[~np.isnan(keys)], values[~np.isnan(keys)], nan[:0]  # before opset 4, NaN equals nothing
     known = np.delete(np.arange(len(keys)), nan)
     if len(np.unique(keys[known])) < len(known) or len(nan) > 1:
         raise Refusal("it has one key twice.")
@@ -209,6 +214,7 @@ def _looked_up(x: Node, keys: Array, values: Array, default: Any, opset: int = 1
 
 
 def _side(call: Call, side: str) -> Array:
+    """The array of keys or values (`side`) from the attribute that holds it."""
     for kind, dtype in SIDES.items():
         value = call.get(f"{side}_{kind}")
         if value is not None and len(value):

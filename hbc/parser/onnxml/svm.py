@@ -1,5 +1,5 @@
-"""SVMRegressor (onnxruntime/core/providers/cpu/ml/svmregressor.cc). Kernels are computed in float64 here, in float32 there: the
-differences are ONNX Runtime's rounding."""
+"""SVMRegressor (onnxruntime/core/providers/cpu/ml/svmregressor.cc). Kernels are computed in float64 here. ONNX Runtime computes them in
+float32, so differences are its rounding errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hbc.parser.onnxml.values import ML, Call, implements
 
 
 def _kernel(call: Call, x: Node, vectors: Array) -> Node:
-    """f64[N, V] = the kernel of every row with every vector."""
+    """The kernel between every row and every vector, f64[N, V]. Raises Refusal for an unknown kernel."""
     parameters = call.get("kernel_params", np.zeros(3, np.float32)).astype(np.float64)
     gamma, coef0, degree = parameters if len(parameters) >= 3 else (0.0, 0.0, 0.0)
     x = t.cast(x, "f64")
@@ -35,6 +35,7 @@ def _kernel(call: Call, x: Node, vectors: Array) -> Node:
 
 
 def _power(x: Node, degree: float) -> Node:
+    """x^degree; by repeated products for whole degrees from 1 to 16."""
     if degree != int(degree) or not 1 <= degree <= 16:
         return t.power(x, degree)
     result = x

@@ -1,4 +1,4 @@
-"""The operators of ONNX itself that exporters of fitted models emit, where rows stay the first axis."""
+"""The operators of ONNX's own domain that exporters of fitted models emit. They are converted only if rows stay the first axis."""
 
 from __future__ import annotations
 
@@ -121,6 +121,7 @@ def cast(call: Call) -> Value:
 
 
 def _cast(x: Node, dtype: str) -> Node:
+    """x in another dtype, as ONNX Runtime's Cast converts it. Raises Refusal for casts whose result depends on the machine."""
     if x.type.dtype != dtype and "str" in (x.type.dtype, dtype):
         raise Refusal("it makes numbers of strings, or strings of numbers.")
     if not x.type.is_float or dtype in ("f32", "f64", "str"):
@@ -129,7 +130,7 @@ def _cast(x: Node, dtype: str) -> Node:
         return t.logical_not(t.equal(x, 0.0))
     if dtype not in ("i32", "i64"):
         raise Refusal(f"it makes {dtype} of floats.")
-    # What does not fit, NaN included, is the least integer, as x86 processors have it.
+    # A float that does not fit, or NaN, becomes the least integer, as on x86 processors.
     least = -(2.0 ** (31 if dtype == "i32" else 63))
     fits = t.logical_and(t.less_equal(least, x), t.less(x, -least))
     return as_dtype(t.where(fits, x, least), dtype)
@@ -160,7 +161,7 @@ def matmul(call: Call) -> Node:
 
 @implements("Gemm", attributes=("alpha", "beta", "transA", "transB"))
 def gemm(call: Call) -> Node:
-    """α · x · w + β · c"""
+    """α · x · w + β · c, [N, K]."""
     if int(call.get("transA", 0)):
         raise Refusal("it transposes the rows.")
     x, w = call.matrix(0), call.array(1)
@@ -185,17 +186,19 @@ def softmax(call: Call) -> Node:
 
 
 def _log_sum_exp(x: Node, axis: int) -> Node:
+    """ln Σ e^x along an axis, which keeps the length 1."""
     largest = t.max_(x, axis, keepdims=True)
     largest = t.where(t.less(t.absolute(largest), np.inf), largest, 0.0)
     return t.add(t.log(t.sum_(t.exp(t.sub(x, largest)), axis, keepdims=True)), largest)
 
 
 def _without_nan(x: Node) -> Node:
-    """What ONNX Runtime's vectorized reductions make of NaN depends on its place, so it is rejected."""
+    """x. A call is rejected for NaN, because the result of ONNX Runtime's vectorized reductions depends on where the NaN stands."""
     return Check("onnx.ModelProto", allow_nan=False, allow_inf=True, min_rows=0)(x) if x.type.is_float else x
 
 
 def _product(x: Node, axis: int) -> Node:
+    """The product along an axis, which keeps the length 1. Raises Refusal for more than 64 factors."""
     parts = [t.take(x, np.array([i]), axis=axis) for i in range(int(x.type.shape[axis]))]
     if not 1 <= len(parts) <= 64:
         raise Refusal(f"it multiplies {len(parts)} values.")
@@ -398,7 +401,7 @@ def gather(call: Call) -> Value:
 
 
 def taken_rows(table: Array, index: Node) -> Node:
-    """table[index], for places that are known to lie in the table."""
+    """table[index], [N]. Raises Refusal unless the index comes from an ArgMax, so that it is known to lie in the table."""
     source = index
     while isinstance(source.op, (Check, t.Cast, t.Reshape, t.Where)):
         source = source.inputs[-1]
@@ -415,7 +418,7 @@ def constant_of_shape(call: Call) -> Value:
         raise Refusal("its shape does not begin with the rows.")
     rows = call.rows if len(call.rows.type.shape) == 1 else t.reshape(t.take(call.rows, np.array([0]), axis=1), "N")
     inner = [int(d) for d in wanted.dims[1:]]
-    # True for every row, NaN included.
+    # True for every row, also if it is NaN. This gives the constant its number of rows.
     yes = t.logical_or(t.equal(rows, rows), t.logical_not(t.equal(rows, rows)))
     yes = t.reshape(yes, "N", *(1 for _ in inner))
     filled = np.full((1, *inner), value)

@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of ai.onnx.ml share: labels, and what is made of scores (onnxruntime's ml_common.h)."""
+"""Functions for the classifiers and regressors of ai.onnx.ml: labels, and post_transform of scores (onnxruntime's ml_common.h)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from hbc.parser.onnxml.values import Call
 
 
 def table_of_labels(call: Call) -> Array:
-    """The class labels: strings, where there are some, otherwise integers."""
+    """The class labels of a node: strings if it has any, otherwise int64."""
     strings = call.get("classlabels_strings", [])
     integers = call.get("classlabels_int64s", call.get("classlabels_ints", np.zeros(0, np.int64)))
     return np.array(strings, str) if len(strings) else np.asarray(integers, np.int64)
 
 
 def labels(names: Array, index: Node) -> Node:
-    """names[index] for i64[N]."""
+    """names[index] for index i64[N]."""
     return t.take(names, index, axis=0)
 
 
 def label_of(names: Array, second: Node) -> Node:
-    """The second label where bool[N], otherwise the first."""
+    """names[1] where `second` (bool[N]) is true, otherwise names[0]."""
     return labels(names, t.cast(second, "i64"))
 
 
 def first_largest(x: Node, axis: int) -> Node:
-    """The place of the first of the largest, as a loop with > finds it: NaN is passed over, but the first value if it is NaN stays."""
+    """The position of the first largest value along an axis, i64, as a loop with `>` finds it: NaN is ignored, but if the first value is
+    NaN the position is 0."""
     if not x.type.is_float:
         return t.argmax(x, axis)
     missing = t.isnan(x)
@@ -39,13 +40,13 @@ def first_largest(x: Node, axis: int) -> Node:
 
 
 def logistic(x: Node) -> Node:
-    """1 / (1 + e^-|x|), and 1 minus that below 0."""
+    """The logistic function of x as ONNX Runtime computes it: 1 / (1 + e^-|x|) for x ≥ 0, and 1 minus that for x < 0."""
     upper = t.div(1.0, t.add(1.0, t.exp(t.neg(t.absolute(x)))))
     return t.where(t.less(x, 0.0), t.sub(1.0, upper), upper)
 
 
 def softmax_zero(x: Node) -> Node:
-    """A softmax over the scores that are not 0; the others stay 0."""
+    """A softmax over the scores of each row that are not 0 (|x| > 1e-7). The others become x · e^-max / Σ, which is 0 for x = 0."""
     largest = t.max_(x, axis=1, keepdims=True)
     scored = t.less(float(np.float32(1e-7)), t.absolute(x))
     powers = t.exp(t.sub(x, largest))
@@ -54,10 +55,10 @@ def softmax_zero(x: Node) -> Node:
 
 
 def post_transform(scores: Node, name: str, *, alone: bool = False) -> Node:
-    """The scores [N, K] transformed; `alone`: they are one column, which stays as it is.
+    """The scores [N, K] after the transformation `name`. `alone`: they are a single column, to which ONNX Runtime applies none.
 
-    PROBIT is refused: ONNX Runtime's formula takes the difference of nearly equal float32 numbers around 1/2, so that the last bit of a
-    logarithm changes the result by 1e-4, and its library's logarithm is not ours.
+    Raises Refusal for unknown transformations and for PROBIT. Near 1/2, ONNX Runtime's formula for PROBIT subtracts nearly equal float32
+    numbers, so that the last bit of a logarithm changes the result by 1e-4; and hbc does not have the logarithm of its library.
     """
     if name == "PROBIT":
         raise Refusal("its post_transform is PROBIT, whose result depends on rounding.", "Export it with another one.")

@@ -1,6 +1,6 @@
 """TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, as ONNX Runtime computes them
-(onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h and tree_ensemble_aggregator.h): trees are added in their order from 0
-on, in float32 (in float64 for float64 input), and base values last."""
+(onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h and tree_ensemble_aggregator.h). Sums start from 0, trees are added in their
+order, and base values last; all in float32, or in float64 for float64 input."""
 
 from __future__ import annotations
 
@@ -18,28 +18,36 @@ from hbc.parser.onnxml.transforms import first_largest, label_of, labels, logist
 from hbc.parser.onnxml.values import ML, Call, as_dtype, implements
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-LARGEST_TREE = 1 << 24  # nodes after those with several parents have been copied: about 1 GiB of tables
+LARGEST_TREE = 1 << 24
+"""The largest number of nodes that is converted, after nodes with several parents have been copied. It takes about 1 GiB of tables."""
 CATEGORY_LIMIT = 2.0**24
+"""Sets of whole numbers below this limit are tested by CategoryPlanes."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes of all trees in one numbering. mode: an index into MODES, -1 at leaves; true and false: the children's numbers;
-    missing: NaN goes to the true child; sets: of the nodes that test for one of several values, those values.
-
-    weights [M, K] and scored bool[M, K] (whether a leaf has a weight for a column); roots [T].
-    """
+    """All M nodes of all T trees in one numbering. The file calls the two children of a node true and false, after its test."""
 
     mode: Array
+    """The test of each node, an index into MODES; -1 at leaves. i64[M]."""
     feature: Array
+    """The column that each node reads, i64[M]."""
     value: Array
+    """The number with which a node compares, f32|f64[M]."""
     true: Array
+    """The number of the child for rows that pass the test, i64[M]."""
     false: Array
+    """The number of the other child, i64[M]."""
     missing: Array
+    """Whether NaN goes to the true child, bool[M]."""
     weights: Array
+    """What a leaf adds to each of K outputs, f32|f64[M, K]."""
     scored: Array
+    """Whether a leaf has a weight for an output, bool[M, K]."""
     roots: Array
+    """The number of each tree's root, i64[T]."""
     sets: dict[int, Array]
+    """node → the values of its set, for nodes that test whether x is one of several values (BRANCH_MEMBER)."""
 
     @property
     def n_outputs(self) -> int:
@@ -50,13 +58,14 @@ class Nodes:
 
 
 def _floats(call: Call, name: str) -> Array:
-    """An attribute that is a list of floats, or a tensor under another name (for float64)."""
+    """The values of an attribute: a list of float32, or a tensor under the name with "_as_tensor" (which can be float64)."""
     tensor = call.get(f"{name}_as_tensor")
     return np.asarray(call.get(name, np.zeros(0, np.float32)) if tensor is None else tensor).ravel()
 
 
 def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
-    """The nodes of the operators of versions 1 and 3; prefix: "class" or "target"."""
+    """The nodes of an operator of version 1 or 3. `prefix` is that of its attributes for weights: "class" or "target". Raises Refusal for
+    attributes that contradict each other."""
     tree, number = call.get("nodes_treeids"), call.get("nodes_nodeids")
     places = _places(tree, number)
     names = list(MODES)
@@ -73,7 +82,7 @@ def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
         missing = np.asarray(given) == 1
     at = _find(places, call.get(f"{prefix}_treeids"), call.get(f"{prefix}_nodeids"))
     column, weight = call.get(f"{prefix}_ids"), _floats(call, f"{prefix}_weights")
-    leaf = ~inner[at]  # weights of inner nodes are ignored
+    leaf = ~inner[at]  # like ONNX Runtime, ignore weights of inner nodes
     weights, scored = _weights(at[leaf], column[leaf], weight[leaf], size, n_outputs, dtype)
     starts = np.flatnonzero(np.concatenate([[True], tree[1:] != tree[:-1]]))
     if len(np.unique(tree[starts])) < len(starts):
@@ -83,6 +92,8 @@ def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
 
 
 def _places(tree: Array, number: Array) -> tuple[Array, Array]:
+    """A table for `_find`: the keys of all nodes, ascending, and the position of the node of each key. Raises Refusal if two nodes of a
+    tree have one number."""
     keys = _keys(tree, number)
     order = np.argsort(keys, kind="stable")
     if len(np.unique(keys)) < len(keys):
@@ -91,6 +102,7 @@ def _places(tree: Array, number: Array) -> tuple[Array, Array]:
 
 
 def _keys(tree: Array, number: Array) -> Array:
+    """One i64 key for each pair of a tree and a node's number in it. Raises Refusal for numbers outside 0 … 2^31 - 1."""
     tree, number = np.asarray(tree, np.int64), np.asarray(number, np.int64)
     if np.any((number < 0) | (number >= 2**31) | (tree < 0) | (tree >= 2**31)):
         raise Refusal("numbers of nodes or trees are negative.")
@@ -98,6 +110,7 @@ def _keys(tree: Array, number: Array) -> Array:
 
 
 def _find(places: tuple[Array, Array], tree: Array, number: Array) -> Array:
+    """The positions of nodes that are given by tree and number, i64. Raises Refusal if one does not exist."""
     keys, order = places
     wanted = _keys(tree, number)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -107,6 +120,8 @@ def _find(places: tuple[Array, Array], tree: Array, number: Array) -> Array:
 
 
 def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int, dtype: DType) -> tuple[Array, Array]:
+    """(weights [size, n_outputs], scored bool[size, n_outputs]) from a list: leaf at[i] adds weight[i] to output column[i]. Raises Refusal
+    for outputs that do not exist, and for two weights of a leaf for one output."""
     if n_outputs < 1 or np.any((column < 0) | (column >= n_outputs)):
         raise Refusal("leaves have weights for columns that are not there.")
     weights, scored = np.zeros((size, n_outputs), NUMPY_DTYPES[dtype]), np.zeros((size, n_outputs), bool)
@@ -118,7 +133,7 @@ def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int,
 
 
 def _exact(values: Array, dtype: DType) -> Array:
-    """Parameters in the dtype of the computation, which must hold them."""
+    """The parameters in the dtype of the computation. Raises Refusal if it cannot hold them exactly."""
     result = values.astype(NUMPY_DTYPES[dtype])
     if not np.array_equal(result.astype(values.dtype), values, equal_nan=True):
         raise Refusal("its parameters are float64, but its input is float32.")
@@ -129,8 +144,11 @@ def _exact(values: Array, dtype: DType) -> Array:
 
 
 def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
-    """Every node below a root once for each way to it, tree by tree, the root first: its number in `nodes`, its children's
-    numbers among the copies, and its tree. Chains of BRANCH_EQ share their subtrees; TreeEnsemble has trees."""
+    """Copies nodes with several parents, so that each copy has one: (the number in `nodes` of each copy, the number of its true child among
+    the copies, that of its false child, its tree), tree by tree, each root first.
+
+    In a chain of BRANCH_EQ the nodes share their subtrees, but TreeEnsemble (the operator of hbc) takes trees only. Raises Refusal for a
+    cycle, or if there would be more than LARGEST_TREE copies."""
     old, tree = [nodes.roots], [np.arange(len(nodes.roots))]
     children: list[Array] = []
     count, level = len(nodes.roots), 0
@@ -155,31 +173,38 @@ def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
 
 @dataclass(frozen=True)
 class SetTest:
-    """Whether x[feature] is one of the values (bytes of x's dtype); missing: whether NaN is; truncated: after its fraction is cut off."""
+    """The test whether x[feature] is one of several values."""
 
     feature: int
     values: bytes
+    """The values, as the bytes of an array of x's dtype."""
     missing: bool
+    """Whether NaN passes the test."""
     truncated: bool
+    """Whether the fraction of x is cut off before the test."""
 
     def of(self, dtype: DType) -> Array:
+        """The values as an array; `dtype` is that of x."""
         return np.frombuffer(self.values, NUMPY_DTYPES[dtype])
 
     def is_whole(self, dtype: DType) -> bool:
+        """Whether all values are whole numbers in 0 … CATEGORY_LIMIT - 1, so that CategoryPlanes can test for them."""
         values = self.of(dtype)
         return bool(np.all((values >= 0) & (values == np.floor(values)) & (values < CATEGORY_LIMIT)))
 
 
 class Planes:
-    """Tests for equality and membership as columns behind x, each once: 1 where it is true."""
+    """Collects the tests of nodes for equality and membership, and makes a column behind x of each: 1 where it is true, else 0. Equal tests
+    share a column."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self.tests: dict[SetTest, int] = {}
 
     def add(self, feature: int, values: Array, missing: bool, *, member: bool) -> int:
-        """The column for one value, or for the set of a BRANCH_MEMBER. If that has others than 30 of the numbers 0…30, ONNX Runtime keeps
-        integers, and looks up x cut off to one (BRANCH_MEMBER_BIGSET)."""
+        """The number of the column that tests whether x[feature] is one of `values`. `member`: they are the set of a BRANCH_MEMBER. ONNX
+        Runtime keeps such a set as integers and cuts off the fraction of x (BRANCH_MEMBER_BIGSET), unless it has at most 30 values, all in
+        0 … 30. Raises Refusal for an empty set, NaN, and such integers beyond 32 bits."""
         values = np.unique(values + 0.0)  # -0.0 equals 0.0
         if np.isnan(values).any() or not len(values):
             raise Refusal("a node tests for NaN, or for none of any values.")
@@ -190,6 +215,7 @@ class Planes:
         return self.n_features + self.tests.setdefault(test, len(self.tests))
 
     def behind(self, x: Node) -> Node:
+        """x with the columns of the tests behind it; x itself if there are none."""
         if not self.tests:
             return x
         dtype = x.type.dtype
@@ -205,9 +231,10 @@ class Planes:
 
 
 def _category_planes(x: Node, tests: list[SetTest], kind: str) -> Node:
+    """The columns of tests for sets of whole numbers, [N, len(tests)]. `kind`: "exact", or "truncated" if x loses its fraction first."""
     columns, place = np.unique([test.feature for test in tests], return_inverse=True)
     used = t.take(x, columns, axis=1)
-    if kind == "exact":  # a fraction is none of the categories: CategoryPlanes would cut it off
+    if kind == "exact":  # CategoryPlanes cuts off fractions, so a number with a fraction is replaced by -1, which is in no set
         used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
     sets = [test.of(x.type.dtype) for test in tests]
     return CategoryPlanes(
@@ -222,6 +249,7 @@ def _category_planes(x: Node, tests: list[SetTest], kind: str) -> Node:
 
 
 def _equality(x: Node, test: SetTest) -> Node:
+    """The column [N, 1] of a test for any numbers."""
     column = t.take(x, np.array([test.feature]), axis=1)
     value = column
     if test.truncated:
@@ -233,7 +261,8 @@ def _equality(x: Node, test: SetTest) -> Node:
 
 
 def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
-    """The trees as one operator with the sums of all columns from 0 on, and what it is applied to."""
+    """(the trees as one TreeEnsemble, whose sums start from 0; the matrix that it reads). All kinds of tests become x <= threshold.
+    `exact`: see TreeEnsemble. Raises Refusal for comparisons with NaN or below -inf."""
     number, true, false, tree = _copied_apart(nodes)
     mode, value, feature = nodes.mode[number], nodes.value[number], nodes.feature[number].copy()
     missing = nodes.missing[number]
@@ -254,11 +283,11 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsembl
     for i in np.flatnonzero(tests):
         unequal = bool(named["BRANCH_NEQ"][i])
         values = nodes.sets.get(int(number[i]), value[i : i + 1])
-        # NaN is unequal to every number.
+        # NaN is unequal to every number: it passes a BRANCH_NEQ in any case.
         member = bool(named["BRANCH_MEMBER"][i])
         feature[i] = planes.add(int(feature[i]), values, bool(missing[i]) and not unequal, member=member)
     threshold[tests], missing_left[tests] = 0.5, False
-    swapped |= named["BRANCH_EQ"] | named["BRANCH_MEMBER"]  # 0 is false and goes left
+    swapped |= named["BRANCH_EQ"] | named["BRANCH_MEMBER"]  # a column of 0 means false and goes left
     left, right = np.where(swapped, false, true), np.where(swapped, true, false)
     feature[~inner] = -1
     values, scored = nodes.weights[number], nodes.scored[number]
@@ -275,7 +304,7 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsembl
 
 
 def _only_column(scored: Array, leaf: Array, bounds: Array) -> Array | None:
-    """For every tree the one column that its leaves have weights for, or None where a tree has several."""
+    """For each tree the one output for which its leaves have weights, i64[T]. None if a tree has several."""
     used = np.logical_or.reduceat(scored & leaf[:, None], bounds[:-1], axis=0)
     return used.argmax(axis=1) if np.all(used.sum(axis=1) <= 1) else None
 
@@ -301,7 +330,7 @@ NODES = (
 
 
 def _read(call: Call) -> Node:
-    """The input as the trees compare it: integers as float32."""
+    """The input in the dtype in which the trees compare it: floats stay, integers become float32."""
     x = call.matrix(0)
     return x if x.type.is_float else t.cast(x, "f32")
 
@@ -351,7 +380,7 @@ def tree_ensemble_regressor(call: Call) -> Node:
     domain=ML,
 )
 def tree_ensemble(call: Call) -> Node:
-    """Version 5: leaves stand apart from nodes, modes and functions are numbers."""
+    """The operator of version 5. It lists leaves apart from nodes, and gives modes and functions as numbers."""
     x = _read(call)
     dtype = x.type.dtype
     modes = call.get("nodes_modes").astype(np.int64)
@@ -378,7 +407,7 @@ def tree_ensemble(call: Call) -> Node:
         dtype,
     )
     roots = np.asarray(call.get("tree_roots"))
-    # A root with one leaf on both sides is that leaf.
+    # A tree of a single leaf is written as a root with this leaf on both sides.
     roots = np.where((true[roots] == false[roots]) & (true[roots] >= size), true[roots], roots)
     nodes = Nodes(
         mode,
@@ -401,7 +430,7 @@ def tree_ensemble(call: Call) -> Node:
 
 
 def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
-    """The sets of the BRANCH_MEMBER nodes in their order, each ended by a NaN."""
+    """node → its set of values, for the BRANCH_MEMBER nodes. In `values` the sets stand in the order of the nodes, each ended by a NaN."""
     nodes = np.flatnonzero(modes == MODES.index("BRANCH_MEMBER"))
     if values is None or not len(nodes):
         return {}
@@ -416,7 +445,7 @@ def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
 
 
 def aggregated(nodes: Nodes, x: Node, function: str, base: Array) -> Node:
-    """y[N, K] = the sum, average, least or largest of the leaves' weights, plus base[K]; x's dtype."""
+    """y[N, K] = the sum, average, minimum or maximum over the trees of the weights of the leaves reached, plus base[K]; in x's dtype."""
     if function in ("SUM", "AVERAGE"):
         operator, read = ensemble(nodes, x)
         scores = operator(read)
@@ -480,7 +509,8 @@ def tree_ensemble_classifier(call: Call) -> tuple[Node, Node]:
 
 
 def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
-    """Whether a row has a score for a class must not depend on the row: some tree has one in every leaf."""
+    """Raises Refusal unless every row has a score for the same classes. It has one for a class if there is a base value, or if some tree
+    has a weight for the class in every leaf."""
     number, _, _, tree = _copied_apart(nodes)
     leaf = nodes.mode[number] < 0
     has = nodes.scored[number]
@@ -491,8 +521,10 @@ def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
 
 
 def _two_classes(nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
-    """Of one score for two classes, the label is the second where it is above 0.5, if no weight is negative, and otherwise above 0.
-    Of two scores the second alone decides, and ONNX Runtime gives 1 and 0 for integer labels, whatever they are."""
+    """(labels [N], scores f32[N, 2]) of a classifier of two classes.
+
+    If there is one score, the second label is chosen where it is above 0.5; above 0 if a weight is negative. If there are two scores, the
+    second alone decides, and ONNX Runtime returns the labels 0 and 1 if the model's labels are integers, whatever these are."""
     first, second = (bool(nodes.scored[nodes.mode < 0, k].any()) for k in (0, 1))
     if len(base) > 1 or (len(base) and not first):
         raise Refusal("its two classes have base values that ONNX does not say the meaning of.")

@@ -1,9 +1,9 @@
-"""What flows through an ONNX graph while it is parsed, and the registry of operators. One operator, one function:
+"""The values of an ONNX graph while it is converted, and the registry of operators. Each operator is one function:
 
     @implements("Relu")
     def relu(call): return t.maximum(call.node(0), 0.0)
 
-Rows are the first axis of every value that depends on them. An operator, an attribute or a use of one that has no test is refused by name.
+Rows are the first axis of every value that depends on them. Operators, attributes and uses of them that have no test are refused by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ML = "ai.onnx.ml"
 
 @dataclass(frozen=True)
 class Dims:
-    """What `Shape` gives, where one of the numbers is that of rows."""
+    """A shape that the operator Shape returns, in which one number is the number of rows. `scalar`: a single number of it."""
 
     dims: tuple[Dim, ...]
     scalar: bool = False
@@ -32,7 +32,7 @@ class Dims:
 
 @dataclass(frozen=True)
 class Row:
-    """A value of shape [1, N] (ArrayFeatureExtractor looks labels up into one), held as the vector [N]."""
+    """A value of shape [1, N], held as the vector [N]. ArrayFeatureExtractor makes one when it looks up labels."""
 
     node: Node
 
@@ -42,27 +42,33 @@ Value = Node | Array | Dims | Row
 
 @dataclass(frozen=True)
 class Call:
-    """One node of the ONNX graph: its inputs (None where one is left out), its attributes (floats as float32, strings decoded),
-    the version of its operator set, and some value with rows."""
+    """One node of the ONNX graph, as an implementation of its operator sees it."""
 
     op: str
+    """The name of the operator."""
     inputs: tuple[Value | None, ...]
+    """Its inputs; None for an optional one that is left out."""
     attributes: Mapping[str, Any]
+    """Its attributes: floats as float32, strings decoded."""
     opset: int
+    """The version of its operator set."""
     n_outputs: int
     rows: Node
+    """Some value of the graph with a row for each row of the input: it gives constants their number of rows."""
 
     def has(self, i: int) -> bool:
+        """Whether input i is there."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:
+        """Input i, of any kind. Raises Refusal if it is missing."""
         value = self.inputs[i] if i < len(self.inputs) else None
         if value is None:
             raise Refusal(f"input {i} is missing.")
         return value
 
     def node(self, i: int) -> Node:
-        """Input i as a value of the graph; constants included."""
+        """Input i as a Node, also if it is a constant. Raises Refusal for a shape or a [1, N] value."""
         value = self.value(i)
         if isinstance(value, Node):
             return value
@@ -71,31 +77,32 @@ class Call:
         raise Refusal(f"input {i} is a shape, or has its rows on the second axis.")
 
     def rows_of(self, i: int) -> Node:
-        """Input i, which must have a value for every row."""
+        """Input i as a Node with a value for every row. Raises Refusal if it does not depend on the rows."""
         node = self.node(i)
         if not node.type.batched:
             raise Refusal(f"input {i} does not depend on the rows.")
         return node
 
     def matrix(self, i: int = 0) -> Node:
-        """Input i, which must be [N, F]."""
+        """Input i as a matrix [N, F]. Raises Refusal for other shapes."""
         node = self.rows_of(i)
         if len(node.type.shape) != 2:
             raise Refusal(f"input {i} is {node.type}, expected a matrix.")
         return node
 
     def array(self, i: int) -> Array:
-        """Input i, which must be a constant."""
+        """Input i as an array. Raises Refusal if it is not a constant."""
         value = self.value(i)
         if not isinstance(value, np.ndarray):
             raise Refusal(f"input {i} is computed from the data, expected a constant.")
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or the default if the node does not have it."""
         return self.attributes.get(name, default)
 
     def axes(self, i: int = 1) -> list[int] | None:
-        """The axes that newer versions take as input i, and older ones as an attribute."""
+        """The node's axes: newer versions of operators take them as input i, older ones as an attribute. None if they are not given."""
         if "axes" in self.attributes:
             return [int(axis) for axis in self.attributes["axes"]]
         return [int(axis) for axis in self.array(i).ravel()] if self.has(i) else None
@@ -106,19 +113,21 @@ Result = Value | tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Implementation:
-    """How an operator is converted, and the attributes that are looked at; any other is refused."""
+    """The function that converts an operator, and the attributes that it reads. Nodes with other attributes are refused."""
 
     function: Callable[[Call], Result]
     attributes: frozenset[str]
 
 
 OPERATORS: dict[tuple[str, str], Implementation] = {}
-"""(domain, name) → implementation; the domain of ONNX itself is ""."""
+"""(domain, name) → implementation. ONNX's own domain is ""."""
 
 
 def implements(
     *names: str, attributes: tuple[str, ...] = (), domain: str = ""
 ) -> Callable[[Callable[[Call], Result]], Callable[[Call], Result]]:
+    """A decorator that registers a function for operators by their names in a domain."""
+
     def register(function: Callable[[Call], Result]) -> Callable[[Call], Result]:
         for name in names:
             OPERATORS[domain, name] = Implementation(function, frozenset(attributes))
@@ -128,11 +137,12 @@ def implements(
 
 
 def as_dtype(x: Node, dtype: str) -> Node:
+    """x cast to a dtype."""
     return t.cast(x, cast(DType, dtype))
 
 
 def dtype_of(element_type: int) -> DType:
-    """The dtype of an ONNX element type. Raises Refusal for those without one (float16, uint64, …)."""
+    """hbc's dtype for an ONNX element type. Raises Refusal for types that hbc does not have (float16, uint64, …)."""
     import onnx
 
     try:
@@ -144,7 +154,7 @@ def dtype_of(element_type: int) -> DType:
 
 
 def inner_axis(axis: int, x: Node) -> int:
-    """An axis counted from the front, which must not be the rows'."""
+    """The axis of x, counted from the front. Raises Refusal if it is the axis of rows, or does not exist."""
     rank = len(x.type.shape)
     place = axis + rank if axis < 0 else axis
     if not 0 <= place < rank or (place == 0 and x.type.batched):
@@ -153,7 +163,7 @@ def inner_axis(axis: int, x: Node) -> int:
 
 
 def map_columns(x: Node, function: Callable[[Node], Node]) -> Node:
-    """function of every column [N, 1] of a vector or matrix, in x's shape."""
+    """function applied to each column [N, 1] of a vector or matrix; the result has x's shape. Raises Refusal for more axes."""
     rank = len(x.type.shape)
     if rank == 1:
         return t.reshape(function(t.reshape(x, "N", 1)), "N")
