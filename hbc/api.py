@@ -42,7 +42,7 @@ from hbc.ir.soundness import require_sound
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops import import_all
 from hbc.optimizer import tuned
-from hbc.optimizer.checks import input_limits, looser_limits, lower_accepted
+from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
 from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.strategy import worth_measuring

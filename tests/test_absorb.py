@@ -40,10 +40,10 @@ from hbc.ops.functions import Function
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
 from hbc.ops.tree import TreeEnsemble, join
-from hbc.optimizer.absorb import NumbersIntoTrees
-from hbc.optimizer.cuts import Curves, Cuts, find_curve_cuts, find_cuts, number, place
-from hbc.optimizer.place import PlaceFunctions, ancestors
-from hbc.optimizer.simplify import RemoveChecks
+from hbc.optimizer.columns.simplify import RemoveChecks
+from hbc.optimizer.host import PlaceFunctions, ancestors
+from hbc.optimizer.trees.absorb import NumbersIntoTrees
+from hbc.optimizer.trees.cuts import Curves, Cuts, find_curve_cuts, find_cuts, number, place
 
 F = 4
 OFFSET, SCALE = np.array([0.1, -3e5, 0.0, 7.25]), np.array([1e-3, -17.7, 1e30, 3.0])

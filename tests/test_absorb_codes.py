@@ -24,7 +24,7 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tree import TreeEnsemble, join
-from hbc.optimizer.narrow_codes import NarrowCodes
+from hbc.optimizer.trees.narrow_codes import NarrowCodes
 
 F = 4
 INF, NAN = np.inf, np.nan

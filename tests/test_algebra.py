@@ -21,9 +21,9 @@ from hbc.ops.linear import Linear
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Clip, Standardize
 from hbc.ops.tree import Tree, TreeEnsemble, join
-from hbc.optimizer.algebra import FoldLinear
-from hbc.optimizer.prune import PruneTrees
-from hbc.optimizer.simplify import MergeColumns, RemoveChecks
+from hbc.optimizer.columns.simplify import MergeColumns, RemoveChecks
+from hbc.optimizer.linear.algebra import FoldLinear
+from hbc.optimizer.trees.prune import PruneTrees
 
 ROWS = np.array(
     [

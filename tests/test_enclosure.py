@@ -17,8 +17,8 @@ from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
-from hbc.optimizer.cuts import number, place
-from hbc.optimizer.enclosure import enclose
+from hbc.optimizer.trees.cuts import number, place
+from hbc.optimizer.trees.enclosure import enclose
 
 F = 3
 XS = np.array([[-2.0, -1, 0.5, 0.5, 3], [-1e30, -1, 0, 1e-30, 7], [0, 0, 0, 0, 1]])

@@ -20,12 +20,12 @@ from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.functions import Function
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Standardize
-from hbc.optimizer.checks import input_limits
+from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
+from hbc.optimizer.host import PlaceFunctions
+from hbc.optimizer.limits.checks import input_limits
 from hbc.optimizer.lower import Lower
 from hbc.optimizer.partition import BEFORE, partition
 from hbc.optimizer.pipeline import optimize
-from hbc.optimizer.place import PlaceFunctions
-from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
 
 ROWS = np.array([[1.0, -2.0, 3.0], [np.nan, np.inf, -np.inf], [-0.0, 5e-324, 1e308]])

@@ -29,8 +29,8 @@ from hbc.ops.functions import Polynomial
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Normalize, Standardize
 from hbc.ops.tree import CategoryPlanes
-from hbc.optimizer.absorb_categories import CategoriesIntoTrees
-from hbc.optimizer.select import PushSelection
+from hbc.optimizer.columns.select import PushSelection
+from hbc.optimizer.trees.absorb_categories import CategoriesIntoTrees
 
 ROWS = np.array([[1.0, -2.0, 3.0, 0.0], [np.nan, np.inf, -np.inf, 1.0], [-0.0, 5e-324, 1e308, 2.0]])
 CODES = np.array([[0, 3], [-1, 1], [2, 2]])

@@ -1,4 +1,4 @@
-"""What an estimator rejects, as an operator: it changes nothing in the graph. `optimizer/checks.py` carries these requirements
+"""What an estimator rejects, as an operator: it changes nothing in the graph. `optimizer/limits/checks.py` carries these requirements
 back to the columns of the model's input, where the runtime tests them before anything is computed."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Check(Operator):
         return (kept,)
 
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
-        """What is still true of them; the caller's input is tested before (optimizer/checks.py), for all columns."""
+        """What is still true of them; the caller's input is tested before (optimizer/limits/checks.py), for all columns."""
         return Check(self.owner, self.allow_nan, self.allow_inf, self.limit, self.min_rows), columns[0]
 
     def lower(self, x: Node) -> Node:

@@ -9,7 +9,7 @@ from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.ops.nearest import Ascending, PresentEntries
-from hbc.optimizer.place import on_host
+from hbc.optimizer.host import on_host
 
 
 @dataclass(frozen=True)

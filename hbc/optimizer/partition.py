@@ -11,7 +11,7 @@ from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
 from hbc.ir.types import Array
 from hbc.ops.tensor import Take
-from hbc.optimizer.place import ancestors, on_host
+from hbc.optimizer.host import ancestors, on_host
 
 BEFORE = "inputs"
 

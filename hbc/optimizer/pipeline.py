@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
-from hbc.optimizer.absorb import NumbersIntoTrees
-from hbc.optimizer.absorb_categories import CategoriesIntoTrees
-from hbc.optimizer.algebra import FoldLinear
+from hbc.optimizer.columns.select import PushSelection
+from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
+from hbc.optimizer.host import PlaceFunctions
+from hbc.optimizer.linear.algebra import FoldLinear
 from hbc.optimizer.lower import Lower
-from hbc.optimizer.narrow_codes import NarrowCodes
-from hbc.optimizer.place import PlaceFunctions
-from hbc.optimizer.prune import PruneTrees
-from hbc.optimizer.select import PushSelection
-from hbc.optimizer.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.strategy import ChooseStrategy
+from hbc.optimizer.trees.absorb import NumbersIntoTrees
+from hbc.optimizer.trees.absorb_categories import CategoriesIntoTrees
+from hbc.optimizer.trees.narrow_codes import NarrowCodes
+from hbc.optimizer.trees.prune import PruneTrees
 from hbc.process import CHOICES, GRAPHS, PASSES, debug_level
 
 Pass = Callable[[Graph], Graph]

@@ -13,9 +13,9 @@ import numpy as np
 from hbc.ir.graph import Constant, Node, gives_rows, topological
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
-from hbc.optimizer.columns import Column, placed
-from hbc.optimizer.cuts import Cuts
-from hbc.optimizer.flow import Flow
+from hbc.optimizer.columns.column import Column, placed
+from hbc.optimizer.trees.column_functions import ColumnFunctions
+from hbc.optimizer.trees.cuts import Cuts
 
 MOST_OPERATORS = 64
 """Of one curve; a PowerTransformer's has 12."""
@@ -31,7 +31,7 @@ class Curve:
 
 
 @dataclass
-class Upwards:
+class ColumnTracer:
     """What a column of a value is computed from. through_missing: also what is imputed. dtypes: what it may end with. guards: what
     is read instead of a value (the first) by what is computed of it by curves up to another (the second), and stays: ends of curves that
     are not followed. Found on the way: `operands` of columns, a column of each operand that is no constant; `curves`; and the cuts of
@@ -129,7 +129,7 @@ class Upwards:
 
     def _start(self, column: Column, base: Column, members: set[Column]) -> float | None:
         """Where the curve starts; None where it has a number for NaN, and must not."""
-        flow, only = Flow({0: [column, base]}, self.operands), np.zeros(1, np.int64)
+        flow, only = ColumnFunctions({0: [column, base]}, self.operands), np.zeros(1, np.int64)
         dtype = NUMPY_DTYPES[base[0].type.dtype]
         if not self.through_missing and not np.isnan(flow.compute(only, np.array([np.nan], dtype))).all():
             return None
@@ -186,7 +186,7 @@ def is_guard(node: Node) -> bool:
     return isinstance(condition.inputs[1].op, Constant) and (condition.inputs[0] is x or is_guard(x))
 
 
-def pieces_of(chain: Sequence[Column], up: Upwards) -> list[list[Column]]:
+def pieces_of(chain: Sequence[Column], up: ColumnTracer) -> list[list[Column]]:
     """A chain cut up, from the trees upwards: each curve for itself, and what is monotone between them."""
     found: list[list[Column]] = []
     for column, above in pairwise(chain):

@@ -13,7 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.checks import Check, CheckAgreed, CheckLeast, CheckValues, CheckWhole
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.tensor import Cast, Concat
-from hbc.optimizer.bounds import safe_magnitude
+from hbc.optimizer.limits.bounds import safe_magnitude
 from hbc.optimizer.lower import Lower
 
 Origin = frozenset[tuple[Node, int]]

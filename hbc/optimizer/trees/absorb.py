@@ -17,10 +17,10 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
-from hbc.optimizer.chains import Guard, Upwards, pieces_of
-from hbc.optimizer.columns import Column, side_by_side
-from hbc.optimizer.cuts import MOST_ODD, Cuts, find_curve_cuts, find_cuts
-from hbc.optimizer.flow import Flow, apart
+from hbc.optimizer.columns.column import Column, side_by_side
+from hbc.optimizer.trees.column_functions import ColumnFunctions, apart
+from hbc.optimizer.trees.column_tracer import ColumnTracer, Guard, pieces_of
+from hbc.optimizer.trees.cuts import MOST_ODD, Cuts, find_curve_cuts, find_cuts
 
 MOST_TESTS = 1 << 19
 """Different ones of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
@@ -87,7 +87,7 @@ class _Absorbed:
 def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | None:
     """The trees over the columns that those of x are made of; None where nothing is gained."""
     features = np.unique(op.feature[op.feature >= 0]).tolist()
-    up = Upwards(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
+    up = ColumnTracer(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
     x = _narrow_codes(x, features, up)
     kept: set[int] = set()  # features read as they are
     tests = None
@@ -111,7 +111,7 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
             kept |= set() if curves else {feature}
 
 
-def _narrow_codes(x: Node, features: Iterable[int], up: Upwards) -> Node:
+def _narrow_codes(x: Node, features: Iterable[int], up: ColumnTracer) -> Node:
     """x with the zeros and ones of encoders in float32, where all other columns are: they have no digits to lose."""
     bases = {up.chain((x, feature))[-1][0] for feature in features}
     codes = {node for node in bases if type(node.op) is OneHot and node.type.dtype == "f64"}
@@ -156,7 +156,7 @@ class _Tests:
         return cls(feature[new].astype(np.int64), threshold[new], missing[new], of_split)
 
 
-def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: Upwards) -> tuple[Cuts, dict[tuple[Node, Node], Node]]:
+def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: ColumnTracer) -> tuple[Cuts, dict[tuple[Node, Node], Node]]:
     """The tests as tests of the columns that chains end with; and guards that are still needed: where what a curve is NaN of goes
     another way than the smallest other numbers, and where single floats go another way than those around."""
     count = len(tests.feature)
@@ -175,7 +175,7 @@ def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: Upwards) -> tup
                 here = np.flatnonzero(np.isin(tests.feature, list(columns)) & cuts.found)
                 if not len(here):
                     continue
-                flow = Flow(columns, up.operands)
+                flow = ColumnFunctions(columns, up.operands)
                 feature, limit, missing = tests.feature[here], cuts.cut[here], cuts.missing[here]
                 if not is_curve:
                     decide = partial(_goes_left, flow, feature, limit, missing)
@@ -212,7 +212,7 @@ def _can_move(moves: Mapping[float, float], odd: Mapping[int, Mapping[float, flo
     )
 
 
-def _goes_left(flow: Flow, features: Array, threshold: Array, missing_left: Array, numbers: Array) -> Array:
+def _goes_left(flow: ColumnFunctions, features: Array, threshold: Array, missing_left: Array, numbers: Array) -> Array:
     y = flow.compute(features, numbers)
     return np.asarray((y <= threshold) | (np.isnan(y) & missing_left))
 
@@ -225,7 +225,9 @@ def _compose(cuts: Cuts, here: Array, above: Cuts) -> None:
     cuts.found[here] = above.found
 
 
-def _rebuilt(op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], up: Upwards) -> _Absorbed:
+def _rebuilt(
+    op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], up: ColumnTracer
+) -> _Absorbed:
     """The trees with the cuts for thresholds, over the columns that the chains end with."""
     bases = [chain[-1] for chain in chains.values()]
     dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in bases) else "f64"

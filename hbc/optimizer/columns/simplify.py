@@ -16,7 +16,7 @@ from hbc.ops.tensor import Concat
 
 @dataclass(frozen=True)
 class RemoveChecks:
-    """`Check(x)` → `x`: the runtime has tested the input (optimizer/checks.py)."""
+    """`Check(x)` → `x`: the runtime has tested the input (optimizer/limits/checks.py)."""
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, Check) else None)

@@ -31,7 +31,7 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Affine, Standardize
-from hbc.optimizer.tables import table_sum
+from hbc.optimizer.linear.tables import table_sum
 
 LARGEST_SHIFT = {"f64": 100.0, "f32": 4.0}
 """How many times its own scale a column may be shifted before a product that takes the shift over (see above)."""

@@ -16,15 +16,15 @@ from hbc.ir.ranges import Range
 from hbc.ir.types import Array
 from hbc.ops.curves import NormalQuantile
 from hbc.ops.functions import Function
-from hbc.optimizer.columns import Column
-from hbc.optimizer.cuts import Curves
-from hbc.optimizer.enclosure import enclose
+from hbc.optimizer.columns.column import Column
+from hbc.optimizer.trees.cuts import Curves
+from hbc.optimizer.trees.enclosure import enclose
 
 Operands = Mapping[Column, tuple[Column | None, ...]]
 Values = Array | Range
 
 
-class Flow:
+class ColumnFunctions:
     """What pieces of chains compute, by feature: of numbers in their last columns, those in their first ones.
 
     Operators compute all their columns side by side, as in any call, with the source's own logarithms; a row has a number for each of the

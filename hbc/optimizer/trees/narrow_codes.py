@@ -13,7 +13,7 @@ from hbc.ir.types import Array
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tensor import Cast, Reshape, Take, reshape, take
 from hbc.ops.tree import TreeEnsemble
-from hbc.optimizer.columns import Column, placed, side_by_side
+from hbc.optimizer.columns.column import Column, placed, side_by_side
 
 
 @dataclass(frozen=True)

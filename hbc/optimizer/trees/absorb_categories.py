@@ -13,7 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
-from hbc.optimizer.columns import Column, placed, side_by_side
+from hbc.optimizer.columns.column import Column, placed, side_by_side
 
 LARGEST_CODE = 1 << 20
 """Exact in float32, and a table of the codes up to it is small enough to be looked into."""
