@@ -141,15 +141,17 @@ def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array
 class Lanes:
     """The code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
 
-    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, outputs: int, codes: Codes | None) -> None:
-        self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, outputs, codes
+    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
+        """start i64[K]: what the sums of the outputs begin with."""
+        self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
+        self.start = f.own(start, "i64")
         self.planes, self.groups, self.vectors = f.size(planes), f.size(len(packed.ends)), f.size(packed.vectors * LANES)
         self.registers = next(count for count in (1, 2, 4) if planes <= count * LANES)
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
         self.first, self.integers = f.own(packed.first, "i32"), f.own(packed.integers, "u8")
         self.target = f.own(packed.target, "i64") if packed.target.any() else None
-        self.sums = T.alloc_buffer((outputs * ROWS,), "int64")
+        self.sums = T.alloc_buffer((self.outputs * ROWS,), "int64")
         self.row_ranks = T.alloc_buffer((ROWS * self.registers * LANES,), "uint8")
         self.reached = T.alloc_buffer((ROWS * packed.together * LANES,), "uint8")
         self.places = T.alloc_buffer((packed.together * LANES,), "int32")
@@ -171,8 +173,10 @@ class Lanes:
 
     def run(self, row: Expr, rows: int) -> None:
         f, together = self.f, self.packed.together
-        with f.repeat(self.outputs * rows) as i:
-            T.buffer_store(self.sums, tirx.const(0, "int64"), [i])
+        with f.repeat(self.outputs) as output:
+            start = T.Bind(f.constant(self.start, "i64", output))
+            for r in range(rows):
+                T.buffer_store(self.sums, start, [output * rows + r])
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]

@@ -20,24 +20,32 @@ FEWEST_DIGITS, MOST_DIGITS = 4, 8
 WIDTHS = (64, 128, 256)  # bytes that one, two, four registers permute
 ROWS = 64  # of a vector of bytes
 GROUPS_IN_SPAN = 256  # whose sums of four digits fit 16 bits
+PRECISE = 1 << 20  # units of a value that is rounded to a millionth of its size
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ integers[:, c] / 2^exponent + a number for each tree.
+    """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ (integers[:, c] + a number for each tree) / 2^exponent.
 
-    integers i64[L, C], from 0; offset f64[K]: base, and those numbers of all trees. Where the values of every leaf add up to the
-    same number (probabilities), C is V - 1: with `total`, what a row's sums add up to, the last sum follows from the others.
+    integers i64[L, C], from 0; start i64[K]: the sums of those numbers over the trees, from which a row's sums begin; base f64[K].
+    total: what a row's integers of all V columns add up to, where that is the same for every row (probabilities). C is V - 1 then, and
+    the last sum follows from the others. It is None elsewhere.
     error: no sum is further from the source's. exact: all sums are exact, here and in the source.
+    few: a sum of integers from 1 up to here is too small to be precise to a millionth of its size. 0: there are none.
+
+    A value of 0 or 1 is exactly that here, and no other value becomes 0 or 1. So a probability is 0 exactly where it is in the source,
+    and 1, and none is below or above.
     """
 
     exponent: int
     digits: int
     integers: Array
-    offset: Array
-    total: float | None
+    start: Array
+    base: Array
+    total: int | None
     error: float
     exact: bool
+    few: int
 
     @property
     def columns(self) -> int:
@@ -50,42 +58,78 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     Its error is below 1e-10 (1e-6 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
     the tenth part of each tree's leaves: where few leaves are huge, the rows that do not reach them have small sums.
     """
-    values = op.values.astype(np.float64)
-    limits = np.finfo(op.values.dtype)
+    values, base = op.values.astype(np.float64), op.base.astype(np.float64)
+    double, limits = op.values.dtype == np.float64, np.finfo(op.values.dtype)
     trees, tree = max(op.n_trees, 1), _tree_of_leaf(op)
-    total = _common_sum(values) if op.values.dtype == np.float64 else None
-    used = values if total is None else values[:, :-1]
-    span = max(float((_each(np.maximum, used, tree, trees) - _each(np.minimum, used, tree, trees)).max(initial=0)), 2.0**-900)
+    spans = _each(np.maximum, values, tree, trees) - _each(np.minimum, values, tree, trees)
+    span = max(float(spans.max(initial=0)), 2.0**-900)
     small = np.stack([_small(size, tree, trees) for size in np.abs(values).T], axis=1)
     sums = np.sqrt(_by_output(op, small**2))
     scale = float(sums.min(initial=np.inf, where=sums > 0))
+    # Integers may be as many units off as there are columns: see `_balanced`.
+    room = 2 * (values.shape[1] + 1)
     for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
-        exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - 2) / span)))
+        exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - room) / span)))
         # The rounding errors of T leaves are independent: six standard deviations of their sum.
         error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
-        if error <= (1e-6 if op.values.dtype == np.float32 else 1e-10) * scale:
+        if error <= (1e-10 if double else 1e-6) * scale:
             break
     else:
         return None
-    rounded = np.rint(np.ldexp(used, exponent))
-    if np.abs(rounded).max(initial=0.0) * trees >= 2.0**62:
+    if np.ldexp(np.abs(values).sum(axis=1).max(initial=0.0) + room, exponent) * trees >= 2.0**62:
         return None
-    integers = rounded.astype(np.int64)
+    integers, total = _integers(values, exponent), None
+    if double and (balanced := _balanced(values, integers, exponent)) is not None:
+        integers, total = balanced[0][:, :-1], balanced[1] * op.n_trees
     least = _each(np.minimum, integers, tree, trees)
-    offset = op.base.astype(np.float64)
-    offset[: op.n_outputs if total is None else -1] += _by_output(op, np.ldexp(least.astype(np.float64), -exponent))
-    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, trees)) + np.abs(op.base)).max())
+    start = np.zeros(op.n_outputs, np.int64)
+    start[: op.n_outputs if total is None else -1] = _by_output(op, least)
+    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, trees)) + np.abs(base)).max())
     exact = (
         np.array_equal(np.ldexp(np.rint(np.ldexp(values, exponent)), -exponent), values)
-        and not op.base.any()
+        and not base.any()
         and largest * 2.0 ** (exponent - _common_zeros(integers)) < 2.0**limits.nmant
     )
-    # Here each leaf is rounded by half a unit at most, in the source each partial sum by half of its last digit.
-    unit = 2.0**-exponent * (1 if total is None else used.shape[1])
+    # Here each leaf is off by a unit at most, or by one a column; in the source each partial sum is by half of its last digit.
+    unit = 2.0**-exponent * (1 if total is None else values.shape[1] + 1)
     worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
-    if total is not None:
-        total = total * op.n_trees + float(op.base.astype(np.float64).sum())
-    return FixedPoint(exponent, digits, integers - least[tree], offset, total, worst, exact)
+    positive = double and not exact and not base.any() and bool((values >= 0).all())
+    few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
+    return FixedPoint(exponent, digits, integers - least[tree], start, base, total, worst, exact, few)
+
+
+def _integers(values: Array, exponent: int) -> Array:
+    """i64: values · 2^exponent, rounded, but to what 0 and 1 become only where the value is 0 or 1."""
+    rounded = np.abs(np.rint(np.ldexp(values, exponent)))
+    rounded = np.where(values != 0, np.maximum(rounded, 1), 0)
+    below_one = (np.abs(values) < 1) & (exponent > 0)
+    rounded = np.where(below_one, np.minimum(rounded, 2.0**exponent - 1), rounded)
+    return np.copysign(rounded, values).astype(np.int64)
+
+
+def _balanced(values: Array, integers: Array, exponent: int) -> tuple[Array, int] | None:
+    """The integers of each leaf changed so that they add up to the same number, and that number.
+
+    None where the values do not add up to a common whole number (but for their own rounding), or where the change would make a 0 or 1
+    of another value. What a leaf's integers lack goes to the largest of its values that are rounded.
+    """
+    columns = values.shape[1]
+    if columns < 2 or not len(values) or exponent < 0:
+        return None
+    sums = values.sum(axis=1)
+    common = np.rint(sums[0])
+    if np.abs(sums - common).max() > 2 * columns * np.finfo(np.float64).eps * np.abs(values).max():
+        return None
+    total = int(common) << exponent
+    lacking = total - integers.sum(axis=1)
+    rounded = np.ldexp(integers.astype(np.float64), -exponent) != values
+    column = np.where(rounded, np.abs(values), -1.0).argmax(axis=1)
+    leaf = np.arange(len(values))
+    result = integers.copy()
+    result[leaf, column] += lacking
+    changed, value = np.abs(result[leaf, column]), np.abs(values[leaf, column])
+    kept = rounded[leaf, column] & (changed > 0) & ((changed < 1 << exponent) | (value > 1))
+    return (result, total) if np.all(kept | (lacking == 0)) else None
 
 
 def _each(combine: np.ufunc, values: Array, tree: Array, trees: int) -> Array:
@@ -107,19 +151,10 @@ def _small(sizes: Array, tree: Array, trees: int) -> Array:
 
 def _by_output(op: TreeEnsemble, values: Array) -> Array:
     """The sums over the trees of each output: [K] from [T, V], or [V] where fewer columns are given."""
-    result = np.zeros(op.n_outputs if op.values.shape[1] == values.shape[1] else values.shape[1])
+    result = np.zeros(op.n_outputs if op.values.shape[1] == values.shape[1] else values.shape[1], values.dtype)
     for column in range(values.shape[1]):
         np.add.at(result, op.target + column, values[:, column])
     return result
-
-
-def _common_sum(values: Array) -> float | None:
-    """What the values of every leaf add up to, but for rounding."""
-    if values.shape[1] < 2 or not len(values):
-        return None
-    sums = values.sum(axis=1)
-    near = np.ptp(sums) <= 2 * values.shape[1] * np.finfo(np.float64).eps * np.abs(values).max()
-    return float(np.median(sums)) if near else None
 
 
 def _common_zeros(integers: Array) -> int:
@@ -171,15 +206,17 @@ class Leaves:
     """The sums i64[outputs, block] of the leaves' integers: of each span of groups of trees, `begin`, `add` every group, and `end`."""
 
     def __init__(self, f: Function, fixed: FixedPoint) -> None:
-        self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.offset)
+        self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.start)
+        self.start = f.own(fixed.start, "i64")
         self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
 
     def clear(self, rows: Expr) -> None:
         """Begin the sums of the first rows of the block."""
-        zero = broadcast(tirx.const(0, "int64"), 8)
         parts = T.Bind((rows + 7) // 8)
-        with self.f.repeat(self.outputs) as output, T.serial(tirx.const(0, "int64"), parts) as part:
-            store(self.sums, zero, output * self.f.block + part * 8, 8)
+        with self.f.repeat(self.outputs) as output:
+            start = T.Bind(broadcast(self.f.constant(self.start, "i64", output), 8))
+            with T.serial(tirx.const(0, "int64"), parts) as part:
+                store(self.sums, start, output * self.f.block + part * 8, 8)
 
     def begin(self, span: Expr, chunks: int) -> None:
         """A span of groups that add to the same outputs begins, for 64 · chunks rows."""

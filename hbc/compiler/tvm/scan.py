@@ -20,7 +20,6 @@ Trees of more than 256 leaves are scanned split by split, a group of them in loc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -32,7 +31,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.categories import Codes, pack_sets
 from hbc.compiler.tvm.codegen import Function
-from hbc.compiler.tvm.expressions import DTYPES, Dialect, Expr
+from hbc.compiler.tvm.expressions import Dialect, Expr
 from hbc.compiler.tvm.lanes import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.leaves import (
     DIGIT,
@@ -48,6 +47,7 @@ from hbc.compiler.tvm.leaves import (
 )
 from hbc.compiler.tvm.planes import CHUNK, comparable, held, rank_planes
 from hbc.compiler.tvm.ranks import Lockstep, Pieces, lockstep, pieces, ranked_trees
+from hbc.compiler.tvm.sums import WRITTEN, Result
 from hbc.compiler.tvm.trees import RowWalk, Sums
 from hbc.compiler.tvm.vectors import as_signed, broadcast, many, store, vector
 from hbc.ir.graph import Node
@@ -61,7 +61,6 @@ CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains 
 CHUNKS_OF_PIECES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
 HALF = 32  # rows of AVX2's registers
 WORDS = HALF // 4  # of such a register
-WRITTEN = 8  # rows whose results are written at once
 FEW_ROWS = 16  # below, walks are faster than 64 rows
 FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
 MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
@@ -257,7 +256,7 @@ def tree_scan(f: Function, node: Node) -> None:
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if in_lanes:
         lanes = f.once(pack_lanes_of, op, ranked, fixed)
-        few = Lanes(f, lanes, ranked.planes, ranks, op.n_outputs, sets.codes if sets is not None else None)
+        few = Lanes(f, lanes, ranked.planes, ranks, fixed.start, sets.codes if sets is not None else None)
         # One row alone takes less time than four, two do not. Of the last four, some may not be there.
         fours = T.Bind((f.rows - scanned + 2) // ROWS)
         with T.serial(tirx.const(0, "int64"), fours) as four:
@@ -282,48 +281,6 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> P
     # Lanes read integers with a sign.
     size = fixed.digits * DIGIT // 8 + 1
     return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
-
-
-class Result:
-    """From the integers of a row to its sums."""
-
-    def __init__(self, f: Function, node: Node, fixed: FixedPoint, again: Any) -> None:
-        self.f, self.node, self.again = f, node, again
-        self.scale, self.close = f.number(2.0**-fixed.exponent), f.number(fixed.error)
-        self.outputs, self.columns = len(fixed.offset), len(fixed.offset) if fixed.total is None else fixed.columns
-        self.total = None if fixed.total is None else f.number(fixed.total)
-        self.offset = f.own(fixed.offset, "f64")
-        self.memory = {lanes: T.alloc_buffer((3 * lanes,), "float64") for lanes in (1, ROWS, WRITTEN)}
-
-    def write(self, row: Expr, lanes: int, integers: Callable[[Expr], Expr]) -> None:
-        """Store the sums of `lanes` rows from `row` on, given the integers of a column. Where the two largest nearly tie, mark
-        the row in `again`: its leaves have to be added as the source does."""
-        f, node, memory = self.f, self.node, self.memory[lanes]
-        largest, second, rest = (slot * lanes for slot in range(3))
-
-        def put(column: Expr, total: Expr) -> None:
-            f.store_many(node, column, row, tirx.Cast(many(DTYPES[node.type.dtype], lanes), total), lanes)
-            most = vector(memory, largest, lanes)
-            store(memory, tirx.Max(vector(memory, second, lanes), tirx.Min(most, total)), second, lanes)
-            store(memory, tirx.Max(most, total), largest, lanes)
-
-        # The sign of a single output decides a label, as if there were a second one of 0.
-        for slot, start in ((largest, 0.0 if self.outputs == 1 else -np.inf), (second, -np.inf)):
-            store(memory, broadcast(tirx.const(start, "float64"), lanes), slot, lanes)
-        if self.total is not None:
-            store(memory, broadcast(self.total, lanes), rest, lanes)
-        with f.grid([self.columns]) as (column,):
-            value = tirx.Mul(tirx.Cast(many("float64", lanes), integers(column)), broadcast(self.scale, lanes))
-            total = T.Bind(tirx.Add(value, broadcast(f.constant(self.offset, "f64", column), lanes)))
-            put(column, total)
-            if self.total is not None:
-                store(memory, tirx.Sub(vector(memory, rest, lanes), total), rest, lanes)
-        if self.total is not None:
-            put(tirx.const(self.columns, "int64"), T.Bind(vector(memory, rest, lanes)))
-        if self.again is not None:
-            gap = tirx.Sub(vector(memory, largest, lanes), vector(memory, second, lanes))
-            near = tirx.LE(gap, broadcast(self.close, lanes))
-            store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
 
 
 class Scan:
