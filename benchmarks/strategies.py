@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import machine
 from hbc.api import Builder
-from hbc.compiler.base import CompileOptions, DirectExecutable, load_compiler
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import FILE, RANGE, Shape, estimate, fastest
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
@@ -182,7 +182,7 @@ def _call(backend: str, graph: Graph, strategy: str) -> Callable[[Array], Array]
     """As a user's call goes."""
     builder = Builder(backend, CompileOptions(threads=1), strategy)
     executable = builder.compile(builder.plan(graph))
-    direct = executable.direct("predict", None) if isinstance(executable, DirectExecutable) else None
+    direct = executable.direct("predict", None)
     if direct is not None:
         return lambda x: direct(x, len(x))  # type: ignore[return-value]
     return lambda x: executable.run("predict", [x])[0]

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from hbc.compiler.base import (
+    EXPORTS,
     CompileOptions,
     Compiler,
     Executable,
-    GraphExporter,
-    HostCompiler,
     backend_name,
+    completed,
     is_available,
     known_backends,
     load_compiler,
@@ -52,16 +52,12 @@ from hbc.process import cpus
 from hbc.runtime import artifact, tuning
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
-from hbc.runtime.model import CompiledModel, Launches, Plan
+from hbc.runtime.model import CompiledModel
 from hbc.runtime.tuning import Tuning
+from hbc.runtime.variant import Launches, Plan
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
 """The paper's, which become tensor operators and so run on every backend."""
-
-EXPORTS = {".onnx": "onnx", ".pt": "torchscript", ".so": "tvm"}
-"""Which backend writes which kind of file."""
-
-WITHOUT_TARGET = ("torch", "torchscript", "onnx", "numpy")
 
 
 def convert(
@@ -158,7 +154,7 @@ def tune(
     builder = replace(own, strategy="auto", choice=None, note="")
     data = _data(usual, max(counts)) if X is None else X
     candidates, left_out = builder.candidates(graph, counts)
-    schedules = [{"block": block} for block in getattr(builder.compiler, "blocks", ())]
+    schedules: list[dict[str, Any]] = [{"block": block} for block in builder.compiler.blocks]
     if builder.options.threads is None and builder.device == "cpu" and cpus() > 1:
         schedules.append({"threads": 1})
     found = tuning.search(
@@ -306,33 +302,36 @@ class Builder:
         compiler = self.compiler
         makes_rows = _makes_rows(plan.graph)
         if compiler.handles_strings and not makes_rows:
-            return compiler.compile(plan.graph, self.effective)
+            return self._compiled(plan.graph)
         parts = partition(plan.graph)
-        device = compiler.compile(parts.device, self.effective) if parts.device.outputs else None
+        device = self._compiled(parts.device) if parts.device.outputs else None
         if device is not None and parts.before is None and not parts.after:
             return device
-        if isinstance(compiler, HostCompiler):
-            parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
+        parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
         whole = None
-        if isinstance(compiler, GraphExporter) and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
+        if compiler.writes_strings and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
             whole = functools.partial(compiler.export_graph, plan.graph)
         methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
         return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
 
+    def _compiled(self, graph: Graph) -> Executable:
+        return completed(self.compiler.compile(graph, self.effective), Executable)  # type: ignore[type-abstract]
+
     def export(self, graph: Graph, built: Executable, path: str) -> None:
         suffix = Path(path).suffix.lower()
-        if suffix not in EXPORTS:
-            kinds = ", ".join(EXPORTS)
+        own = suffix in self.compiler.exports
+        if not own and suffix not in EXPORTS:
+            kinds = ", ".join(dict.fromkeys([*EXPORTS, *self.compiler.exports]))
             raise ValueError(
                 f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
             )
         if not Path(path).absolute().parent.is_dir():
             raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
         graph, parsed = rewrite(graph, _as_arrays), graph
-        writer = self if EXPORTS[suffix] == self.backend else self.moved(EXPORTS[suffix], "cpu")
+        writer = self if own else self.moved(EXPORTS[suffix], "cpu")
         numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
         takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
-        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not _writes_strings(writer.compiler):
+        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not writer.writes_strings:
             left_out = ", ".join(method for method in graph.outputs if method not in numeric)
             warnings.warn(
                 f"{path} has no {left_out}: it returns strings, which {suffix} files cannot hold. Use classes_ with predict_proba.",
@@ -344,6 +343,11 @@ class Builder:
             built.export(path)
             return
         writer.compile(writer.plan(graph)).export(path)
+
+    @property
+    def writes_strings(self) -> bool:
+        """Whether its files may have strings in them."""
+        return self.compiler.handles_strings or self.compiler.writes_strings
 
     def restore(self, data: bytes) -> CompiledModel:
         return _model(_read(io.BytesIO(data), "pickled model"), self)
@@ -383,10 +387,6 @@ def _as_arrays(node: Node) -> Node | None:
     if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
         return None
     return node.op.lower(*node.inputs)
-
-
-def _writes_strings(compiler: Compiler) -> bool:
-    return compiler.handles_strings or isinstance(compiler, GraphExporter)
 
 
 def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
@@ -492,8 +492,8 @@ def _target(target: Any, backend: str) -> dict[str, Any] | None:
         return None
     if not isinstance(target, Mapping):
         raise ValueError(f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {target!r}")
-    if backend in WITHOUT_TARGET:
-        raise ValueError(f"target is for backend 'tvm'; {backend!r} compiles for this machine only")
+    if not load_compiler(backend).takes_target:
+        raise ValueError(f"backend {backend!r} takes no target: it compiles for this machine only. Backend 'tvm' takes one.")
     return dict(target)
 
 

@@ -68,13 +68,13 @@ def convert(
 
     A LightGBM or XGBoost file holds a Booster: `predict` returns what `Booster.predict` does, also where a classifier wrote it.
     """
-    from hbc.api import EXPORTS
+    from hbc.compiler.base import EXPORTS
     from hbc.parser.files import READERS, read_model
 
     suffix = output.suffix.lower()
     _require_new(output, model, {name for name in READERS if name != ".onnx"}, WRITTEN)
     if backend is None:
-        backend = {".onnx": "onnx", ".pt": "torchscript"}.get(suffix, "tvm")
+        backend = EXPORTS.get(suffix, "tvm")
     if suffix not in (".hbc", *EXPORTS):
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}" if suffix else "no suffix", expected=WRITTEN)
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
@@ -127,7 +127,7 @@ def tune(
 
     Example: `hbc tune model.txt --rows 1,1000,100000 -o model.hbc`
     """
-    from hbc.api import EXPORTS
+    from hbc.compiler.base import EXPORTS
     from hbc.parser.files import READERS, read_model
 
     try:

@@ -223,7 +223,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 0}, "batch_size"),
     ({"batch_size": "many"}, "batch_size"),
     ({"target": "llvm"}, "target must be a dict"),
-    ({"target": {"kind": "llvm"}}, "target is for backend 'tvm'"),
+    ({"target": {"kind": "llvm"}}, "Backend 'tvm' takes one"),
     ({"X": np.ones((2, 7))}, "the sample X: found 7 columns, expected 3"),
     ({"X": "rows"}, "the sample X"),
     ({"X": np.ones((1, 2, 3))}, "the sample X"),

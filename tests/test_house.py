@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "compiler": {"errors", "process", "ir", "ops"},
     "runtime": {"errors", "process", "ir", "compiler.base"},
     "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime"},
-    "cli": {"errors", "api", "parser.files"},
+    "cli": {"errors", "api", "compiler.base", "parser.files"},
     "__init__": {"errors", "api", "parser.registry", "runtime.model"},
 }
 """Room (folder or file of hbc/) → the rooms it may import, besides itself."""
@@ -107,12 +107,15 @@ def test_every_room_has_its_directions() -> None:
 
 def test_libraries_behind_names_are_homes_too() -> None:
     """What is imported by name, when it is needed, comes from the registries alone."""
-    from hbc.compiler.base import BACKENDS
+    from hbc.compiler.base import BACKENDS, load_compiler
     from hbc.parser.files import READERS
 
     assert all(backend.module.startswith("hbc.compiler.") for backend in BACKENDS.values())
     modules = [*READERS.values(), *registry.MODULES.values()]
     assert all(name.startswith("hbc.parser.") for name in modules)
+    for name in hbc.backends():
+        if hbc.backends()[name] and name in BACKENDS:
+            assert load_compiler(name).exports == BACKENDS[name].exports, f"{name} declares its files twice, differently"
     for name in set(READERS.values()):
         assert callable(importlib.import_module(name).read_file)
 

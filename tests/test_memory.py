@@ -69,15 +69,15 @@ def test_nothing_beside_the_arrays_is_touched(name: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "aligned", guarded_table)
     case = CASES[name]
     model, X, compiled = converted(case, "tvm")
-    if not isinstance(X, np.ndarray) or X.ndim != 2 or not compiled._fast:
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or not compiled._plain:
         pytest.skip("takes no plain matrix")
     # One method of one dtype: LLVM takes most of the time, and what they share is most of their code.
-    bound = [m for m in source_methods(case, model) if m in compiled._short and m not in compiled._frames]
-    bound = [m for m in bound if not compiled._sparse.get(m, ("",))[0] and len(call(case, model, m, X[:2])) == 2]
+    bound = [m for m in source_methods(case, model) if m in compiled._calls]
+    bound = [m for m in bound if not compiled._calls[m].returns and len(call(case, model, m, X[:2])) == 2]
     if not bound:
         pytest.skip("returns no array with a row for each")
     method = bound[-1]
-    single = case.float32 and np.dtype(np.float32) in compiled._fast
+    single = case.float32 and np.dtype(np.float32) in compiled._plain
     handle = compiled.bind(method, np.float32 if single else None)
     if handle._returned is None:
         pytest.skip("returns several arrays")

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
 from hbc.parser import registry
@@ -41,6 +43,38 @@ class Compiler(NumpyCompiler):
 
 COMPILER = Compiler()
 """
+
+MINIMAL = """
+import numpy as np
+
+class Executable:
+    def __init__(self, graph):
+        self.graph = graph
+
+    def run(self, method, arrays):
+        assert all(type(array) is np.ndarray for array in arrays)
+        return self.graph.evaluate(*arrays, methods=[method])[method]
+
+    def export(self, path):
+        with open(path, "w") as file:
+            file.write("exported")
+
+class Compiler:
+    name = "tiny"
+    EXPORTS
+
+    def supports(self, op):
+        return op.level == "tensor"
+
+    def choose_strategy(self, op, options):
+        return "tree_trav", "it has no other"
+
+    def compile(self, graph, options):
+        return Executable(graph)
+
+COMPILER = Compiler()
+"""
+"""A backend that imports nothing of hbc's, with the members that it must have and no others."""
 
 
 @pytest.fixture
@@ -110,6 +144,44 @@ def test_entry_points(mypackage: Path) -> None:
     expected = pipeline.predict_proba(X)  # type: ignore[attr-defined]
     for again in (model, hbc.load(mypackage / "model.hbc"), pickle.loads(pickle.dumps(model))):
         np.testing.assert_allclose(again.predict_proba(X), expected, rtol=1e-12)
+
+
+def test_a_backend_with_the_required_members_alone(mypackage: Path) -> None:
+    """The others have defaults: strings and sparse results, handles, tuning and files work; a target has no meaning to it."""
+    (mypackage / "mypackage" / "backend.py").write_text(MINIMAL.replace("EXPORTS", 'exports = (".tiny",)'))
+    entry_points(mypackage, "[hbc.backends]\ntiny = mypackage.backend\n")
+    y = np.array(["no", "yes"])[(X[:, 0] > 0).astype(int)]
+    forest = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
+    model = hbc.convert(forest, "tiny")
+    np.testing.assert_array_equal(model.predict(X), forest.predict(X))
+    handle = model.bind("predict_proba", np.float64)
+    for _ in range(3):
+        np.testing.assert_allclose(handle(X), forest.predict_proba(X), rtol=1e-12)
+    words = np.array([["a"], ["b"], ["a"]], object)
+    for encoder in (OneHotEncoder(), OneHotEncoder(sparse_output=False), OrdinalEncoder()):
+        found, expected = hbc.convert(encoder.fit(words), "tiny").transform(words), encoder.transform(words)
+        assert type(found) is type(expected)
+        np.testing.assert_array_equal(getattr(found, "toarray", found.copy)(), getattr(expected, "toarray", expected.copy)())
+    assert set(hbc.tune(forest, rows=(1,), backend="tiny").seconds) >= {"auto", "gemm", "perf_tree_trav"}
+    model = hbc.convert(StandardScaler().fit(X), "tiny")
+    model.export(mypackage / "model.tiny")
+    assert (mypackage / "model.tiny").read_text() == "exported"
+    with pytest.raises(ValueError, match=r"cannot export \.txt; known are \.so, \.pt, \.onnx, \.tiny\."):
+        model.export(mypackage / "model.txt")
+    with pytest.raises(ValueError, match="backend 'tiny' takes no target"):
+        hbc.convert(forest, "tiny", target={"kind": "llvm"})
+
+
+def test_a_backend_without_a_required_member(mypackage: Path) -> None:
+    (mypackage / "mypackage" / "backend.py").write_text("class Compiler:\n    name = 'tiny'\nCOMPILER = Compiler()")
+    (mypackage / "mypackage" / "empty.py").write_text("")
+    entry_points(mypackage, "[hbc.backends]\ntiny = mypackage.backend\nempty = mypackage.empty\n")
+    with pytest.raises(
+        hbc.BackendUnavailableError, match=r"mypackage\.backend\.Compiler has no choose_strategy, compile, supports"
+    ):
+        hbc.strategies("tiny")
+    with pytest.raises(hbc.BackendUnavailableError, match="no attribute 'COMPILER'"):
+        hbc.strategies("empty")
 
 
 def test_broken_entry_points_name_themselves(mypackage: Path) -> None:

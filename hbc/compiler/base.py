@@ -1,23 +1,25 @@
-"""What a compiler is, and where the compilers are found."""
+"""What a backend is (Compiler, Executable), and where the backends are found."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
 import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeVar
 
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
+from hbc.ir.rows import Rows
 from hbc.ir.types import Array
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What the caller of `hbc.convert` chose. `target` is a TVM target as a dict; `batch_size` only a hint. `block`, rows that are computed
-    together, is chosen by `hbc tune` alone."""
+    """The choices of the caller of `hbc.convert`. `target` is a TVM target as a dict. `batch_size`, the rows of a call, is only a hint.
+    `block` is the number of rows that are computed together; only `hbc tune` chooses it."""
 
     device: str = "cpu"
     threads: int | None = None
@@ -26,112 +28,142 @@ class CompileOptions:
     block: int | None = None
 
 
-@runtime_checkable
-class Executable(Protocol):
-    """A compiled graph. Safe to call from several threads at once."""
+Direct = Callable[..., Array | None]
+"""(array, its rows, out=None) -> result, or None; see Executable.direct."""
 
+
+class Executable(ABC):
+    """A compiled graph. Several threads may call it at once.
+
+    A backend must provide `run` and `export`. The other members have defaults that work for every backend.
+    """
+
+    takes_coded_strings: bool = False
+    """Whether `run` takes columns of strings as CodedStrings. Otherwise it gets arrays of strings."""
+
+    @abstractmethod
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        """The values of one method for arrays in the order of the graph's inputs, with exactly the inputs' dtypes, C-contiguous.
+        """The values of one method. `arrays` are in the order of the graph's inputs, of exactly their dtypes, and C-contiguous.
         The result is new memory, or the input itself where the graph returns it."""
-        ...
 
+    @abstractmethod
     def export(self, path: str) -> None:
         """Write the compiled code for use without hbc. Raises ValueError for a suffix that this backend does not write."""
-        ...
 
-
-Direct = Callable[..., Array | None]
-"""(array, its rows, out=None) -> result, or None; see DirectExecutable."""
-
-
-@runtime_checkable
-class DirectExecutable(Protocol):
-    """An executable with a shorter way than `run` for methods of one input and one output."""
+    def run_rows(self, method: str, arrays: Sequence[Array]) -> Sequence[Array | Rows]:
+        """The values of one method as `run` gives them, but a value that is mostly zeros may be Rows. By default what `run` returns."""
+        return self.run(method, arrays)
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """A function for a C-contiguous, aligned, writeable array of the input's dtype and shape, and the number of its rows
-        (at least one). It returns the result, in new memory or in `out`: an array with that property, of the result's dtype and shape.
-        With a bound it returns None, having computed nothing of use, if the sum of the squares of the array, or of some of its rows,
-        is not at most that (`missing`: of its numbers, NaN being none), or if one of the bools is false that the graphs `accepted`
-        (of supported operators, on the same input) compute. None where there is no such way."""
-        ...
+        """A faster function than `run` for a method of one input and one output, or None where there is none (the default).
+
+        The function takes a C-contiguous, aligned, writeable array of the input's dtype and shape, and the number of its rows (at least
+        one). It returns the result in new memory or in `out`, which is such an array of the result's dtype and shape. It also tests the
+        input: it returns None, and leaves `out` undefined, if
+
+        * `bound` is not None, and the sum of squares of the array, or of some of its rows, is not at most `bound`. With `missing`, the
+          sum leaves out NaN.
+        * one of the graphs `accepted` gives False for some row. They are graphs of supported operators on the same input.
+
+        The caller then takes the slow path, which says what is wrong with the input.
+        """
+        return None
 
     def prepared(self, array: Array) -> Any:
-        """An array as that function takes it with the least delay, for arrays that it gets again and again."""
-        ...
+        """The array in the form that the function of `direct` takes with the least delay. For arrays that come again and again. By
+        default the array itself."""
+        return array
 
 
-@runtime_checkable
-class Compiler(Protocol):
-    """A backend: it must run every tensor operator, and says which model operators it runs as they are."""
+class Compiler(ABC):
+    """A backend. It must run every tensor operator, and it says which model operators it runs without lowering.
+
+    A backend must provide `name`, `supports`, `choose_strategy` and `compile`. The other members have defaults.
+    """
 
     name: str
-    strategies: tuple[str, ...]
-    """The tree strategies that it brings itself, beside the three that lower to tensor operators."""
-    one_launch: bool
-    """Whether a method is one compiled function; otherwise each operator is at least one."""
-    handles_strings: bool
-    """Whether string inputs and outputs may stay in its graphs; otherwise the host computes what touches strings."""
+    strategies: tuple[str, ...] = ()
+    """The backend's own tree strategies, beside the three that lower to tensor operators."""
+    one_launch: bool = False
+    """Whether a method becomes one compiled function. Otherwise each operator is at least one."""
+    handles_strings: bool = False
+    """Whether graphs for `compile` may have inputs and outputs of strings. Otherwise the host computes what touches strings."""
+    writes_strings: bool = False
+    """Whether `export_graph` writes graphs with strings, although `compile` does not take them."""
+    exports: tuple[str, ...] = ()
+    """The suffixes of the files that its executables export, such as (".onnx",)."""
+    takes_target: bool = False
+    """Whether it compiles for the `target` of the options. Otherwise `hbc.convert` rejects a target."""
+    blocks: tuple[int, ...] = ()
+    """The numbers of rows in a block that `hbc tune` tries."""
 
+    @abstractmethod
     def supports(self, op: Operator) -> bool:
-        """Whether this operator runs as it is; a model operator that does not is lowered."""
-        ...
+        """Whether this operator runs without lowering."""
 
+    @abstractmethod
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         """The strategy for a tree ensemble under `strategy="auto"`, and the reason in a few words."""
-        ...
 
+    @abstractmethod
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
         """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
-        ...
-
-
-@runtime_checkable
-class Estimates(Protocol):
-    """A compiler that knows about how long the strategies take. `blocks`: rows of a block that `hbc tune` tries."""
-
-    blocks: tuple[int, ...]
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
-        """Nanoseconds a call on a CPU, for each number of rows, of the strategies for a tree ensemble that are worth a trial."""
-        ...
-
-
-@runtime_checkable
-class GraphExporter(Protocol):
-    """A compiler that leaves strings to the host when it runs a graph, but can write all of it to a file."""
+        """Strategy → estimated nanoseconds of a call on a CPU, for each number of rows, for the strategies of a tree ensemble that are
+        worth a trial. By default empty: `hbc tune` then tries all strategies."""
+        return {}
 
     def export_graph(self, graph: Graph, path: str) -> None:
-        """Write a whole graph, strings included. Raises ValueError."""
-        ...
-
-
-@runtime_checkable
-class HostCompiler(Protocol):
-    """A compiler that also has code for the host's part of a graph."""
+        """Write a whole graph, strings included; called only if `writes_strings`. Raises ValueError for what a file cannot hold."""
+        raise NotImplementedError
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
-        """The same graph, of operators whose `evaluate` is that code where there is some."""
-        ...
+        """The host's part of a graph, in which operators whose `evaluate` is compiled code take the place of others. By default the graph
+        as it is."""
+        return graph
+
+
+Part = TypeVar("Part", Executable, Compiler)
+
+
+def completed(found: Any, kind: type[Part]) -> Part:
+    """`found` itself if it derives from `kind`. Otherwise an object that has the members of `found`, and the defaults of `kind` for those
+    that `found` lacks: a backend of another package need not import hbc. Raises TypeError for one without the members that it must have."""
+    if isinstance(found, kind):
+        return found
+    names = [name for name in {*vars(kind), *kind.__annotations__} if not name.startswith("_") and hasattr(found, name)]
+    if lacking := sorted(kind.__abstractmethods__.difference(names)):
+        raise TypeError(
+            f"{type(found).__module__}.{type(found).__qualname__} has no {', '.join(lacking)}: not {kind.__name__} of hbc's"
+        )
+    whole = type(type(found).__name__, (kind,), dict.fromkeys(kind.__abstractmethods__))()
+    for name in names:
+        setattr(whole, name, getattr(found, name))
+    return whole
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a compiler lives: the module that has `COMPILER`, the packages it needs, and the extra that installs them."""
+    """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them, and the suffixes of
+    the files that it exports, which can be looked up here without importing the packages."""
 
     module: str
     packages: tuple[str, ...] = ()
     extra: str | None = None
+    exports: tuple[str, ...] = ()
 
 
 BACKENDS: dict[str, Backend] = {
-    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm"),
+    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", (".so",)),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
-    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch"),
-    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx"),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", (".pt",)),
+    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", (".onnx",)),
     "numpy": Backend("hbc.compiler.numpy"),
 }
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}
+EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.exports}
+"""Suffix of an exported file → the backend of hbc's that writes it."""
 
 
 def known_backends() -> dict[str, Backend]:
@@ -146,7 +178,7 @@ def _backend(name: str) -> Backend:
 
 
 def backend_name(name: str) -> str:
-    """The canonical name. Raises ValueError that lists the known ones."""
+    """The canonical name of a backend. Raises ValueError that lists the known ones."""
     lowered = name.lower() if isinstance(name, str) else ""
     canonical = ALIASES.get(lowered, lowered)
     if canonical not in BACKENDS and canonical not in (known := known_backends()):
@@ -169,5 +201,7 @@ def load_compiler(name: str) -> Compiler:
         module = importlib.import_module(backend.module)
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(backend=name, reason=str(error), extra=backend.extra) from error
-    compiler: Compiler = module.COMPILER
-    return compiler
+    try:
+        return completed(module.COMPILER, Compiler)  # type: ignore[type-abstract]
+    except (AttributeError, TypeError) as error:
+        raise BackendUnavailableError(backend=name, reason=str(error), extra=backend.extra) from error

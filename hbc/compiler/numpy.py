@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, Compiler, Executable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.types import Array
 
 
 @dataclass(frozen=True)
-class NumpyExecutable:
+class NumpyExecutable(Executable):
     """Evaluates a graph in numpy."""
 
     graph: Graph
-    takes_texts = True
+    takes_coded_strings = True
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return self.graph.evaluate(*arrays, methods=[method])[method]
@@ -25,12 +25,11 @@ class NumpyExecutable:
         raise ValueError(f"{path}: the numpy backend exports nothing; convert with another backend, or save() the model")
 
 
-class NumpyCompiler:
+class NumpyCompiler(Compiler):
     """The compiler of the backend "numpy", which has nothing to compile."""
 
     name = "numpy"
     strategies = ("reference",)
-    one_launch = False
     handles_strings = True
 
     def supports(self, op: Operator) -> bool:

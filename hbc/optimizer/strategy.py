@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbc.compiler.base import CompileOptions, Compiler, Estimates
+from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.ops.tensor import Concat
@@ -66,12 +66,14 @@ def worth_measuring(
     ensembles = [seen(node, node.op, compiler) for node in nodes if isinstance(node.op, TreeEnsemble)]
     if not ensembles:
         return ["auto"], {}
-    if not isinstance(compiler, Estimates) or options.device != "cpu":
+    if options.device != "cpu":
         return ["auto", *known], {}
     total: dict[str, list[float]] = {}
     for op in ensembles:
         for name, times in compiler.estimates(op, options, rows).items():
             total[name] = [a + b for a, b in zip(total.get(name, [0.0] * len(rows)), times, strict=True)]
+    if not total:
+        return ["auto", *known], {}
     least = [min(column) for column in zip(*total.values(), strict=True)]
     behind = {name: min(time / best for time, best in zip(times, least, strict=True)) for name, times in total.items()}
     left_out = {name: "not for trees like these" for name in known if name not in total}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.runtime.calls import ArrayCall
 from hbc.runtime.host import Labels
-
-if TYPE_CHECKING:
-    from hbc.runtime.model import CompiledModel
 
 MOST_ROWS = 256  # of arrays that are remembered from one call to the next; for more rows, the time to look at them is nothing
 
@@ -35,24 +33,22 @@ class Handle:
     """
 
     __slots__ = (
-        *("_direct", "_input", "_least", "_model", "_names_classes", "_output", "_prepared", "_returned", "_seen", "_width"),
+        *("_call", "_direct", "_input", "_least", "_names_classes", "_output", "_prepared", "_returned", "_seen", "_width"),
         *("dtype", "method", "out_dtype"),
     )
 
-    def __init__(self, model: CompiledModel, method: str, dtype: np.dtype[Any]) -> None:
-        self.method, self.dtype = method, dtype
-        variant = model._fast[dtype]
-        ready = variant.ready
-        nodes = variant.plan.graph.outputs[method]
-        own = NUMPY_DTYPES[nodes[0].type.dtype]
-        self._model = model
-        self._width = model._width
-        self._least = max(ready.gate_of(method).min_rows, 1)
+    def __init__(self, call: ArrayCall, dtype: np.dtype[Any]) -> None:
+        self.method, self.dtype = call.method, dtype
+        variant = call.shared.plain[dtype]
+        nodes = variant.plan.graph.outputs[call.method]
+        self._call = call
+        self._width = call.shared.spec.n_features
+        self._least = call.least_rows(variant)
         self._returned = tuple(int(size) for size in nodes[0].type.shape[1:]) if len(nodes) == 1 else None
-        self.out_dtype: np.dtype[Any] = model._dtypes.get(method, own)
-        self._direct = model._direct(method, variant)
+        self.out_dtype: np.dtype[Any] = NUMPY_DTYPES[nodes[0].type.dtype] if call.dtype is None else call.dtype
+        self._direct = call.direct(variant)
         self._names_classes = isinstance(self._direct, Labels)
-        self._prepared = getattr(ready.executable, "prepared", None)
+        self._prepared = variant.ready.executable.prepared
         # Arrays that came twice running: the array, its shape, and what is passed to the compiled code for it.
         self._input: tuple[Any, Any, Any] = (object(), None, None)
         self._output: tuple[Any, Any, Any] = (object(), None, None)
@@ -89,7 +85,7 @@ class Handle:
         if array is not self._seen[which] or (which and self._names_classes):
             self._seen[which] = array if len(array) <= MOST_ROWS else None
             return array
-        passed = self._prepared(array)  # type: ignore[misc]
+        passed = self._prepared(array)
         if which:
             self._output = array, array.shape, passed
         else:
@@ -114,7 +110,7 @@ class Handle:
                     f"a C-contiguous array, {self.out_dtype}{[len(X), *self._returned]}, as handle.empty(len(X)) makes it"
                 )
             raise InvalidInputError(found=_described(out), expected=expected, where="out")
-        result = self._model._run(self.method, X)
+        result = self._call(X)
         if out is None:
             return result
         out[...] = result
@@ -129,7 +125,7 @@ class Handle:
         )
 
     def __repr__(self) -> str:
-        return f"<{self.method} of {self._model.info.source} for {self.dtype} arrays of {self._width} columns>"
+        return f"<{self.method} of {self._call.shared.info.source} for {self.dtype} arrays of {self._width} columns>"
 
 
 def _described(X: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.compiler.base import Direct, DirectExecutable, Executable
+from hbc.compiler.base import Direct, Executable
 from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
@@ -37,7 +37,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class HostedExecutable:
+class HostedExecutable(Executable):
     """`before` and `after` run on the host, around `device` (optimizer/partition.py).
     The device has no part where strings alone are computed with: an encoder's categories, say.
     What `before` holds as Rows goes to the device a few rows at a time: as one array it could be larger than any memory."""
@@ -53,7 +53,7 @@ class HostedExecutable:
     in_blocks: bool = False
     """Whether the host makes Rows of text or of large arrays: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
 
-    takes_texts = True
+    takes_coded_strings = True
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
@@ -75,9 +75,9 @@ class HostedExecutable:
         return results if after is None else [dense(value) for value in after.evaluate_rows(*results, *arrays)[method]]  # type: ignore[arg-type]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """See hbc.compiler.base.DirectExecutable: where the host has nothing to do but to name classes. (By `run` a row took 18 µs
-        where the device takes 2.8, and its label 39.)"""
-        if self.before is not None or method not in self.methods or not isinstance(self.device, DirectExecutable):
+        """See hbc.compiler.base.Executable. There is such a function where the host has nothing to do but to name classes. (By `run` a row
+        took 18 µs where the device takes 2.8, and its label 39.)"""
+        if self.before is not None or method not in self.methods or self.device is None:
             return None
         if method in self.after and method not in self.labels:
             return None
@@ -85,9 +85,8 @@ class HostedExecutable:
         return short if short is None or method not in self.labels else Labels(short, self.labels[method])
 
     def prepared(self, array: Array) -> Any:
-        """See hbc.compiler.base.DirectExecutable."""
-        assert isinstance(self.device, DirectExecutable)
-        return self.device.prepared(array)
+        """See hbc.compiler.base.Executable."""
+        return array if self.device is None else self.device.prepared(array)
 
     def export(self, path: str) -> None:
         if self.whole is not None:

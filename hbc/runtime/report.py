@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hbc.ir.graph import Graph
-from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, ModelInfo, input_layout
 from hbc.runtime.drawing import svg
-
-if TYPE_CHECKING:
-    from hbc.runtime.model import CompiledModel, Launches, Plan, Variant
+from hbc.runtime.variant import Launches, Plan, Variant
 
 NAMES_SHOWN = 12
 
 
-def explain(model: CompiledModel) -> str:
+@dataclass(frozen=True)
+class Facts:
+    """What a report is about: a model's source, its input, its variants, the one that the report shows (`main`), and its options."""
+
+    info: ModelInfo
+    spec: InputSpec
+    variants: tuple[Variant, ...]
+    main: Variant
+    backend: str
+    device: str
+    settings: Mapping[str, Any]
+
+    @property
+    def methods(self) -> str:
+        """The names of the methods, with commas."""
+        return ", ".join(self.main.graph.outputs)
+
+
+def explain(model: Facts) -> str:
     """Several sections of text; see CompiledModel.explain."""
-    variant = model.variants[model._main]
-    plan = variant.plan
-    settings = {key: value for key, value in model._builder.settings().items() if key not in ("backend", "device", "tuned")}
+    variant, plan = model.main, model.main.plan
+    settings = {key: value for key, value in model.settings.items() if key not in ("backend", "device", "tuned")}
     options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
     lines = [
         f"{model.info.source}, compiled for {model.backend} on {model.device}" + (f" ({options})" if options else ""),
-        f"methods: {', '.join(model.methods)}"
+        f"methods: {model.methods}"
         + "".join(f"; {method} gives a frame of {output.library}" for method, output in model.info.frames.items()),
         f"input: {_input(model.spec)}",
         *_rejected(plan.limits, variant.kinds, model.spec),
         "",
         "variants (one for each dtype of input; each is compiled when it is first needed):",
-        *(f"  {_kinds(other.kinds)}: {_state(other)}" for other in model.variants.values()),
+        *(f"  {_kinds(other.kinds)}: {_state(other)}" for other in model.variants),
         "",
         f"The rest is about the variant {_kinds(variant.kinds)}.",
         "",
@@ -115,16 +132,15 @@ def _size(graph: Graph) -> str:
     return f"{count} operator" + ("s" if count != 1 else "")
 
 
-def html(model: CompiledModel) -> str:
+def html(model: Facts) -> str:
     """A card with the model's facts, its passes, and its graph as parsed and as compiled. Everything from outside is escaped."""
-    variant = model.variants[model._main]
-    plan = variant.plan
+    variant, plan = model.main, model.main.plan
     facts = {
         "source": model.info.source,
         "backend": f"{model.backend} on {model.device}",
-        "methods": ", ".join(model.methods),
+        "methods": model.methods,
         "input": _input(model.spec),
-        "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants.values()),
+        "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants),
         "launches in a call": "; ".join(f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()),
         "tree ensembles": "; ".join(strategies(plan)),
     }
@@ -139,7 +155,7 @@ def html(model: CompiledModel) -> str:
     )
 
 
-def page(model: CompiledModel) -> str:
+def page(model: Facts) -> str:
     """The same as a document of its own, with the graphs in sight."""
     body = html(model).replace("<details>", "<details open>")
     return f"<!doctype html><html><head><meta charset='utf-8'><title>{escape(model.info.source)}</title></head><body>{body}</body></html>\n"

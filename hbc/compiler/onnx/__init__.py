@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, Compiler
 from hbc.compiler.costs import Terms, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
@@ -15,15 +15,14 @@ from hbc.ir.graph import Graph, Operator
 from hbc.ops.tree import TreeEnsemble
 
 
-class OnnxCompiler:
+class OnnxCompiler(Compiler):
     """Compiles a graph for ONNX Runtime."""
 
     name = "onnx"
     strategies = (tree.STRATEGY,)
-    one_launch = False
-    handles_strings = False
+    writes_strings = True
+    exports = (".onnx",)
     terms: Mapping[str, Terms] = STRATEGIES
-    blocks: tuple[int, ...] = ()
 
     def supports(self, op: Operator) -> bool:
         return emittable(op)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, Executable
 from hbc.compiler.onnx.builder import build, emittable, output_names
 from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
@@ -104,7 +104,7 @@ class _Session:
         return results
 
 
-class OnnxExecutable:
+class OnnxExecutable(Executable):
     """Runs a graph in ONNX Runtime, with one session for each method. A session is made at the method's first call, from the part of the
     graph that the method needs, because the runtime would compute the other parts too.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, Compiler
 from hbc.compiler.costs import Terms, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import STRATEGIES
@@ -46,15 +46,12 @@ def checked_device(backend: str, options: CompileOptions) -> torch.device:
     return torch.device(options.device if kind == "cuda" else "cpu")
 
 
-class TorchCompiler:
+class TorchCompiler(Compiler):
     """Compiles a graph to a Program that PyTorch runs eagerly, with the tree strategies of hbc.compiler.torch.costs."""
 
     name = "torch"
     strategies: tuple[str, ...] = ("scan",)
-    one_launch = False
-    handles_strings = False
     terms: Mapping[str, Terms] = STRATEGIES
-    blocks: tuple[int, ...] = ()
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hbc.compiler.base import Direct
+from hbc.compiler.base import Direct, Executable
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
@@ -83,7 +83,7 @@ def one_thread() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class TorchExecutable:
+class TorchExecutable(Executable):
     """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: the bytes of the widest value of each method, for
     one row."""
 
@@ -98,7 +98,7 @@ class TorchExecutable:
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """See hbc.compiler.base.DirectExecutable. A row of 118 columns takes 65 µs in this way, and 105 by `run`. With a bound, it
+        """See hbc.compiler.base.Executable. A row of 118 columns takes 65 µs in this way, and 105 by `run`. With a bound, it
         leaves calls of more than MOST_DIRECT rows to `run`, because there the test for missing numbers is faster than PyTorch's."""
         inputs, results = self.graph.inputs, self.graph.outputs[method]
         if self.device.type != "cpu" or len(inputs) != 1 or len(results) != 1 or accepted:
@@ -117,10 +117,6 @@ class TorchExecutable:
             return out
 
         return direct
-
-    def prepared(self, array: Array) -> Array:
-        """The array itself: PyTorch has no form of it that is faster to read. See hbc.compiler.base.DirectExecutable."""
-        return array
 
     def run_tensors(self, method: str, tensors: Sequence[Tensor], to: torch.device | None = None) -> list[Tensor]:
         """The outputs of a method for tensors on any device. Results are new memory on the device `to`; None: the device of this model."""

@@ -32,6 +32,7 @@ class TorchScriptCompiler(TorchCompiler):
     """Compiles a graph to TorchScript: the same rules and strategies as TorchCompiler, traced once at compile time."""
 
     name = "torchscript"
+    exports = (".pt",)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
         device = checked_device(self.name, options)

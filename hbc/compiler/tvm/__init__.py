@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, Compiler
 from hbc.compiler.costs import Terms, choose, estimates
 from hbc.compiler.tvm.categories import join_sets
 from hbc.compiler.tvm.costs import STRATEGIES
@@ -33,11 +33,14 @@ WORTH_A_SCAN = 128
 """Splits from which on a scan saves more than it costs to compile the first of its kind (0.8 s against 0.4), if the rows are not known."""
 
 
-class TvmCompiler:
+class TvmCompiler(Compiler):
+    """Compiles each method of a graph to one TIR function, and that to machine code or CUDA."""
+
     name = "tvm"
     strategies = ("walk", "scan", "select")
     one_launch = True
-    handles_strings = False
+    exports = (".so",)
+    takes_target = True
     terms: Mapping[str, Terms] = STRATEGIES
     blocks: tuple[int, ...] = (128, 1024)
 

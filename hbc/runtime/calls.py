@@ -1,0 +1,296 @@
+"""Calls: how one method of a compiled model goes from the caller's X to its result. Which kind of call a method is, by the kind of its
+result, is decided once, when the model is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy import ndarray
+
+from hbc.compiler.base import Direct
+from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import dense
+from hbc.ir.graph import gives_rows
+from hbc.ir.rows import Rows
+from hbc.ir.signature import InputSpec, Kinds, ModelInfo
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.runtime import sparse
+from hbc.runtime.frames import make_frame
+from hbc.runtime.host import Labels
+from hbc.runtime.inputs import Intake, as_given, reject_sparse
+from hbc.runtime.variant import Ready, Variant
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all methods of a model share: the source's facts, the reader of its input, and the variants."""
+
+    info: ModelInfo
+    spec: InputSpec
+    intake: Intake
+    variants: Mapping[Kinds, Variant]
+
+    @cached_property
+    def plain(self) -> dict[np.dtype[Any], Variant]:
+        """dtype → the variant that takes a whole matrix of this dtype as it is. Empty for models of strings, frames or vectors."""
+        spec, intake = self.spec, self.intake
+        if spec.ndim != 2 or spec.frames_only or spec.objects_only or intake.texts or len(intake.numbers) != spec.n_features:
+            return {}
+        dtypes = {dtype: np.dtype(NUMPY_DTYPES[dtype]) for dtype in intake.uniform if dtype in ("f32", "f64", "i64")}
+        variants = {plain: self.variants[intake.uniform[dtype]] for dtype, plain in dtypes.items()}
+        return {dtype: variant for dtype, variant in variants.items() if len(set(variant.kinds)) == 1}
+
+    @cached_property
+    def mixes_rows(self) -> bool:
+        """Whether a row's result depends on other rows of the call, so that a large input cannot be cut into blocks."""
+        return any(variant.graph.mixes_rows for variant in self.variants.values())
+
+
+class ArrayCall:
+    """A method that returns an array, or a list of several.
+
+    The model's generated method and `Handle` look into `short` first. The call itself takes any X, and has two ways to the result:
+    `fast`, by the executable's direct function, and `slow`, which tests the values and says what is wrong with them.
+    """
+
+    returns = ""
+    """The words for a result that is no array."""
+
+    def __init__(self, method: str, shared: Shared) -> None:
+        self.method = method
+        self.shared = shared
+        self.short: dict[np.dtype[Any], tuple[Direct, int]] = {}
+        """dtype → (the direct function for plain matrices, the least number of rows that it takes). The first slow call fills it."""
+        info, spec = shared.info, shared.spec
+        dtype = info.output_dtypes.get(method)
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        """The source's dtype, where the graph's is another."""
+        self._empty = None
+        if method in info.without_rows:
+            dtype, shape = info.without_rows[method]
+            self._empty = np.empty(shape, dtype)
+        self._keeps_dtype = bool(spec.own_dtype) and method == "transform"
+        self._plain = shared.plain
+
+    def __call__(self, X: Any) -> Any:
+        """What the source's method returns for X. Raises InvalidInputError."""
+        found = self._answer(X)
+        return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
+
+    def _answer(self, X: Any) -> Any:
+        """The result, before the dtype of X is given back to it."""
+        if type(X) is ndarray:
+            variant, flags = self._plain.get(X.dtype), X.flags
+            width = self.shared.spec.n_features
+            if variant is not None and X.ndim == 2 and X.shape[1] == width and flags.c_contiguous and flags.aligned:
+                # A plain matrix of the right width, dtype and layout goes through without a copy.
+                return self._compute(variant, (X,))
+        elif sparse.is_sparse(X) and self._needs_blocks(X):
+            parts = _in_blocks(X, self._read)
+            if isinstance(parts[0], list):
+                return [np.concatenate(each) for each in zip(*parts, strict=True)]
+            return np.concatenate(parts)
+        return self._read(X)
+
+    def _needs_blocks(self, X: Any) -> bool:
+        """Whether a sparse matrix has to be cut into blocks of rows. Raises InvalidInputError where the method takes none."""
+        if self.method in self.shared.spec.dense_methods:
+            reject_sparse(X)
+        return not self.shared.mixes_rows and sparse.is_large(X)
+
+    def _read(self, X: Any) -> Any:
+        kinds, arrays = self.shared.intake(X)
+        return self._compute(self.shared.variants[kinds], arrays)
+
+    def _compute(self, variant: Variant, arrays: Sequence[Array]) -> Any:
+        found = self.fast(variant, arrays)
+        return self.slow(variant, arrays) if found is None else found
+
+    def fast(self, variant: Variant, arrays: Sequence[Array]) -> Any:
+        """The result by the direct function, which also tests the values. None where there is no such function yet, where it does not
+        take these arrays, or where a value did not pass the test. A frame's numbers come here as an array."""
+        array = arrays[0]
+        if len(arrays) != 1 or type(array) is not ndarray or self._plain.get(array.dtype) is not variant:
+            return None
+        short = self.short.get(array.dtype)
+        return short[0](array, len(array)) if short and len(array) >= short[1] and array.flags.carray else None
+
+    def slow(self, variant: Variant, arrays: Sequence[Array]) -> Any:
+        """The result by `run`, after a test of the values. Raises InvalidInputError for what the source rejects."""
+        ready, arrays = self._tested(variant, arrays)
+        self._remember(
+            variant
+        )  # before `run`: otherwise a backend compiles the method first without and then again with the test
+        return self._owned(ready.run(self.method, arrays), arrays)
+
+    def _tested(self, variant: Variant, arrays: Sequence[Array]) -> tuple[Ready, Sequence[Array]]:
+        """The compiled variant, and the arrays in the form that it takes. Raises InvalidInputError for values that the source rejects."""
+        ready = variant.ready
+        taken = arrays if ready.takes_coded_strings else [dense(array) for array in arrays]
+        ready.gate_of(self.method)(taken)
+        return ready, taken
+
+    def _remember(self, variant: Variant) -> None:
+        """Put the direct function of a variant of plain matrices into `short`, if it is not there."""
+        dtype = next((dtype for dtype, plain in self._plain.items() if plain is variant), None)
+        if dtype is not None and dtype not in self.short:
+            self.short[dtype] = (self._shortcut(variant) or _none, self.least_rows(variant))
+
+    def _shortcut(self, variant: Variant) -> Direct | None:
+        """The function for `short`."""
+        return self.direct(variant)
+
+    def direct(self, variant: Variant) -> Direct | None:
+        """The executable's direct function, if it returns what the source returns."""
+        direct = variant.ready.direct(self.method)
+        own = NUMPY_DTYPES[variant.plan.graph.outputs[self.method][0].type.dtype]
+        wanted = own if self.dtype is None else self.dtype
+        if isinstance(direct, Labels):
+            return direct.astype(wanted)
+        return direct if own == wanted else None
+
+    def least_rows(self, variant: Variant) -> int:
+        """The least number of rows that a direct function may be given."""
+        return max(variant.ready.gate_of(self.method).min_rows, 1)
+
+    def _owned(self, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
+        """The results with the source's dtypes, in memory that nobody else has."""
+        if self._empty is not None and not len(results[0]):
+            return self._empty.copy()
+        dtype = self.dtype
+        owned = []
+        for result in results:
+            if dtype is not None and result.dtype != dtype:
+                result = result.astype(dtype)
+            elif result.base is None:
+                for array in arrays:  # a generator under any() would take 0.3 µs, as long as all the rest of this function
+                    if result is array:
+                        result = result.copy()
+            elif not result.flags.writeable or any(
+                isinstance(array, ndarray) and np.may_share_memory(result, array) for array in arrays
+            ):
+                result = result.copy()
+            owned.append(result)
+        return owned[0] if len(owned) == 1 else owned
+
+
+class SparseCall(ArrayCall):
+    """A method that returns a sparse matrix for some kinds of X (arrays, CSR, CSC), and an array for the others: those are not made of
+    Rows, which took 50 times as long."""
+
+    def __init__(self, method: str, shared: Shared) -> None:
+        super().__init__(method, shared)
+        self._classes = shared.info.sparse.get(method, ("", "", ""))
+        self.returns = "a sparse matrix" if self._classes[0] else ""
+
+    def _answer(self, X: Any) -> Any:
+        given = type(X) is not ndarray and sparse.is_sparse(X)
+        name = self._classes[0 if not given else 2 if X.format == "csc" else 1]
+        if not name:
+            return super()._answer(X)
+        rows = Rows.stack(_in_blocks(X, self._rows)) if given and self._needs_blocks(X) else self._rows(X)
+        if name.endswith(" *"):
+            name = f"{name[:3]}_{'matrix' if sparse.is_matrix(X) else 'array'}"
+        return sparse.as_scipy(rows, name)
+
+    def _rows(self, X: Any) -> Rows:
+        """The result as Rows: those that the host holds, or those of arrays, which are computed a block of rows at a time."""
+        kinds, arrays = self.shared.intake(X)
+        variant = self.shared.variants[kinds]
+        ready, taken = self._tested(variant, arrays)
+        (node,) = variant.plan.graph.outputs[self.method]
+        rows = max(len(taken[0]), 1)
+        step = rows
+        if not gives_rows(node) and not self.shared.mixes_rows:
+            step = max(sparse.BLOCK_BYTES // max(node.type.columns * NUMPY_DTYPES[node.type.dtype].itemsize, 1), 1)
+        found = []
+        for start in range(0, rows, step):
+            (part,) = ready.executable.run_rows(self.method, [array[start : start + step] for array in taken])
+            found.append(part if isinstance(part, Rows) else Rows.from_dense(part))
+        whole = Rows.stack(found)
+        return whole if self.dtype is None else whole.with_data(whole.data.astype(self.dtype))
+
+
+class GivenBack(SparseCall):
+    """A method that returns an array as it is given, the very object, if the source accepts its values. Other input is computed with."""
+
+    def __call__(self, X: Any) -> Any:
+        if type(X) is not ndarray:
+            return super().__call__(X)
+        kinds, arrays = self.shared.intake(X)
+        variant = self.shared.variants[kinds]
+        self._tested(variant, arrays)
+        self._remember(variant)
+        return X
+
+    def fast(self, variant: Variant, arrays: Sequence[Array]) -> None:
+        """None: what is in `short` is for arrays that are the caller's, and these were made of X."""
+        return None
+
+    def _shortcut(self, variant: Variant) -> Direct | None:
+        gate = variant.ready.gate_of(self.method)
+        return _itself if gate.simple and gate.fast is None else None
+
+
+class FrameCall(SparseCall):
+    """A method that returns a frame (scikit-learn's `set_output`). `short` stays empty: it is for arrays."""
+
+    def __init__(self, method: str, shared: Shared) -> None:
+        super().__init__(method, shared)
+        self.returns = "a frame"
+        self._output = shared.info.frames[method]
+
+    def __call__(self, X: Any) -> Any:
+        if sparse.is_sparse(X):
+            raise InvalidInputError(
+                found=f"a sparse matrix ({type(X).__name__})",
+                expected="a dense one, since the result is a frame",
+                advice="Pass X.toarray().",
+            )
+
+        def blocks() -> Sequence[Array]:
+            found = self._answer(X)
+            return found if isinstance(found, list) else [found]
+
+        return make_frame(self._output, X, blocks, self.shared.intake.positions)
+
+    def _remember(self, variant: Variant) -> None:
+        pass
+
+
+def call_of(method: str, shared: Shared) -> ArrayCall:
+    """The call of a method, of the class for its kind of result."""
+    info = shared.info
+    if method in info.frames:
+        return FrameCall(method, shared)
+    if method in info.given_back:
+        return GivenBack(method, shared)
+    return SparseCall(method, shared) if method in info.sparse else ArrayCall(method, shared)
+
+
+def _in_blocks(X: Any, compute: Callable[[Any], T]) -> list[T]:
+    """The results for the blocks of rows of a large sparse matrix. Errors name the block's first row."""
+    found: list[T] = []
+    for start, block in sparse.blocks(X):
+        try:
+            found.append(compute(block))
+        except InvalidInputError as error:
+            if not start:
+                raise
+            where = f"{error.facts.get('where') or 'X'}, counting rows from row {start}"
+            raise InvalidInputError(**{**error.facts, "where": where}) from error
+    return found
+
+
+def _none(X: Array, n: int) -> None:
+    return None
+
+
+def _itself(X: Array, n: int) -> Array:
+    return X
