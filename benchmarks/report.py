@@ -128,7 +128,7 @@ def heading(results: dict[str, Any], title: str, legend: str) -> str:
     machine, settings = results["machine"], results["settings"]
     versions: dict[str, str] = {}
     for workload in results["workloads"].values():
-        for found in workload["engines"].values():
+        for found in workload.get("engines", {}).values():
             versions |= found.get("versions", {})
     changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
     lines = [
