@@ -67,7 +67,7 @@ class Tables:
         for (dtype, number), arrays in self.arrays.items():
             name = f"{dtype}_table{number or ''}"
             if number:
-                tables[name] = arrays[0].reshape(-1)
+                tables[name] = arrays[0].reshape(-1).view(NUMPY_DTYPES[dtype])  # bits as the bytes they are
                 continue
             tables[name] = aligned(max(self.sizes[dtype], 1), dtype)
             for array in arrays:
