@@ -107,7 +107,7 @@ def random_graph(chain: Chain) -> Graph:
 
 
 def absorb(graph: Graph, backend: str = "numpy", strategy: str = "auto") -> Graph:
-    return NumbersIntoTrees(load_compiler(backend), CompileOptions(), strategy, [])(graph).verify()
+    return NumbersIntoTrees(load_compiler(backend), CompileOptions(), strategy)(graph).graph.verify()
 
 
 def trees_of(graph: Graph) -> Node:
@@ -334,7 +334,7 @@ def curved(name: str, dtype: str) -> tuple[Pipeline, Array, Graph]:
     model = make_pipeline(CURVES[name](), trees).fit(X, y)
     kind = "f32" if dtype == "f4" else "f64"
     (graph,) = (v.graph for v in hbc.convert(model, "numpy").variants.values() if v.graph.inputs[0].type.dtype == kind)
-    return model, X, PlaceFunctions(load_compiler("numpy"), [])(RemoveChecks()(graph))
+    return model, X, PlaceFunctions(load_compiler("numpy"))(RemoveChecks()(graph)).graph
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -220,8 +220,8 @@ SCAN = {"strategy": "scan"}
 def test_one_hot_codes_become_set_tests() -> None:
     before = graph_of(lambda x, c: stump(1, **SCAN)(t.concat([hot(c, [0, 1], [2, 3]), x])))
     after = graph_of(lambda x, c: stump(2, **SCAN)(planes(t.cast(c, "f64"), [1], [3])))
-    notes: list[str] = []
-    assert_picture(CategoriesIntoTrees(Sets(True), notes)(before), before, after)
+    found, notes = CategoriesIntoTrees(Sets(True))(before)
+    assert_picture(found, before, after)
     assert "1 one-hot columns" in notes[0]
 
 
@@ -237,9 +237,9 @@ UNTOUCHED = {
 @pytest.mark.parametrize("name", UNTOUCHED)
 def test_what_is_no_set_test_stays(name: str) -> None:
     graph = graph_of(UNTOUCHED[name])
-    assert CategoriesIntoTrees(Sets(True), [])(graph) == graph
+    assert CategoriesIntoTrees(Sets(True))(graph).graph == graph
 
 
 def test_a_compiler_without_sets_gets_none() -> None:
     graph = graph_of(lambda x, c: stump(1, **SCAN)(hot(c, [0, 1], [2, 3])))
-    assert CategoriesIntoTrees(Sets(False), [])(graph) == graph
+    assert CategoriesIntoTrees(Sets(False))(graph).graph == graph

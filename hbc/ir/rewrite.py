@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from hbc.ir.graph import Graph, Node
 
 Rule = Callable[[Node], Node | None]
 """Given a node whose inputs are already rewritten, its replacement, or None to keep it."""
 
+NotingRule = Callable[[Node], tuple[Node, str] | None]
+"""A Rule that gives, with the replacement, a sentence about it."""
+
 MAX_REWRITES_PER_NODE = 1000
+
+
+class Noted(NamedTuple):
+    """A rewritten graph, and sentences about what was rewritten."""
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
 
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:
@@ -56,6 +67,20 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     limit = MAX_REWRITES_PER_NODE * (len(graph.nodes) + 1)
     inputs = tuple(visit(node) for node in graph.inputs)
     return Graph(inputs, {method: tuple(map(visit, group)) for method, group in graph.outputs.items()})
+
+
+def rewrite_noting(graph: Graph, rule: NotingRule) -> Noted:
+    """`rewrite`, with the sentence of every rewrite in the order in which they were made."""
+    notes: list[str] = []
+
+    def replacement(node: Node) -> Node | None:
+        found = rule(node)
+        if found is None:
+            return None
+        notes.append(found[1])
+        return found[0]
+
+    return Noted(rewrite(graph, replacement), tuple(notes))
 
 
 def _same(a: Node, b: Node) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
-from hbc.ir.rewrite import substitute
+from hbc.ir.rewrite import Noted, substitute
 from hbc.ops.curves import NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.hashed_categories import HashedValues
@@ -19,26 +19,27 @@ class PlaceFunctions:
     the backend does not run it."""
 
     compiler: Compiler
-    notes: list[str]
 
-    def __call__(self, graph: Graph) -> Graph:
+    def __call__(self, graph: Graph) -> Noted:
         deciding = ancestors(graph, [node for node in graph.nodes if node.op.jumps])
         moved: dict[Node, Node] = {}
+        notes: list[str] = []
         for node in graph.nodes:
             op = node.op
             if isinstance(op, HashedValues) and not self.compiler.supports(op):
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
-                self.notes.append(f"hashes of categories are looked up on the host: {self.compiler.name} has no such tables")
+                notes.append(f"hashes of categories are looked up on the host: {self.compiler.name} has no such tables")
             if node not in deciding or not isinstance(op, (Function, NormalQuantile)):
                 continue
             exact = isinstance(op, Function) and op.rounds_exactly
             if not exact and (op.by_c_library or not self.compiler.handles_strings):
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
                 name = op.function if isinstance(op, Function) else "the normal quantile"
-                self.notes.append(f"{name} is computed on the host: a decision follows, and backends differ by an ulp")
+                notes.append(f"{name} is computed on the host: a decision follows, and backends differ by an ulp")
         if not moved:
-            return graph
-        return Graph(graph.inputs, {method: tuple(substitute(group, moved)) for method, group in graph.outputs.items()})
+            return Noted(graph)
+        outputs = {method: tuple(substitute(group, moved)) for method, group in graph.outputs.items()}
+        return Noted(Graph(graph.inputs, outputs), tuple(notes))
 
 
 def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:

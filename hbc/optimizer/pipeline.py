@@ -7,9 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
+from hbc.ir.rewrite import Noted
 from hbc.optimizer.columns.select import PushSelection
 from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.host import PlaceFunctions
@@ -22,11 +24,78 @@ from hbc.optimizer.trees.narrow_codes import NarrowCodes
 from hbc.optimizer.trees.prune import PruneTrees
 from hbc.process import CHOICES, GRAPHS, PASSES, debug_level
 
-Pass = Callable[[Graph], Graph]
+Pass = Callable[[Graph], Graph | Noted]
 
 
-NEEDED = ("RemoveChecks", "PlaceFunctions", "ChooseStrategy", "Lower")
-"""Without these a graph does not compile, or not to what the source computes."""
+@dataclass(frozen=True)
+class Settings:
+    """What passes depend on: the compiler, the caller's options, the strategy asked for, and what `hbc tune` found."""
+
+    compiler: Compiler
+    options: CompileOptions
+    strategy: str = "auto"
+    tuned: str = ""
+
+
+class Position(NamedTuple):
+    """A pass in its place: how it is made, and why it stands there. `needed`: without it a graph does not compile, or not to what the
+    source computes."""
+
+    kind: type[Pass]
+    make: Callable[[Settings], Pass]
+    reason: str
+    needed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.kind.__name__
+
+
+ORDER: tuple[Position, ...] = (
+    Position(PruneTrees, lambda s: PruneTrees(), "first: what only unreachable branches read is not computed"),
+    Position(
+        PushSelection,
+        lambda s: PushSelection(),
+        "early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects",
+    ),
+    Position(FoldLinear, lambda s: FoldLinear(), "before RemoveChecks: what was checked is finite"),
+    Position(
+        RemoveChecks,
+        lambda s: RemoveChecks(),
+        "before the others: checks stand between operators that later passes match together",
+        needed=True,
+    ),
+    Position(
+        NumbersIntoTrees,
+        lambda s: NumbersIntoTrees(s.compiler, s.options, s.strategy),
+        "after PushSelection: it looks at every column that trees read",
+    ),
+    Position(NarrowCodes, lambda s: NarrowCodes(), "after NumbersIntoTrees, which removes what stands between codes and trees"),
+    Position(MergeColumns, lambda s: MergeColumns(), "before ChooseStrategy: fewer columns may reach a tree ensemble"),
+    Position(
+        PlaceFunctions,
+        lambda s: PlaceFunctions(s.compiler),
+        "before Lower, which leaves the host's operators as they are",
+        needed=True,
+    ),
+    Position(
+        ChooseStrategy,
+        lambda s: ChooseStrategy(s.compiler, s.options, s.strategy, s.tuned),
+        "before Lower, which follows the choice",
+        needed=True,
+    ),
+    Position(
+        CategoriesIntoTrees,
+        lambda s: CategoriesIntoTrees(s.compiler),
+        "after ChooseStrategy: a scan tests sets as fast as numbers, a walk does not",
+    ),
+    Position(
+        Lower, lambda s: Lower(s.compiler, s.options.device), "when all passes that match model operators are done", needed=True
+    ),
+    Position(FoldConstants, lambda s: FoldConstants(), "last: lowering makes constants out of parameters"),
+)
+"""The passes in their order, each with the reason for its position."""
+NEEDED = tuple(position.name for position in ORDER if position.needed)
 
 
 @dataclass(frozen=True)
@@ -49,46 +118,32 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     """Every pass on a parsed graph, down to what the compiler runs. The graph is verified before and after each pass; an error
     names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes,
     with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
-    notes: list[str] = []
-    passes: tuple[Pass, ...] = (
-        PruneTrees(notes),  # first: what is only read by branches that no row reaches is not computed
-        PushSelection(),  # early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects
-        FoldLinear(notes),  # before RemoveChecks: what was checked is finite
-        RemoveChecks(),  # before the others: checks stand between operators that later passes match together
-        NumbersIntoTrees(compiler, options, strategy, notes),  # behind PushSelection: it looks at every column that trees read
-        NarrowCodes(notes),  # behind NumbersIntoTrees, which takes away what stands between codes and trees
-        MergeColumns(),  # before strategies: fewer columns may reach a tree ensemble
-        PlaceFunctions(compiler, notes),  # before lowering, which leaves the host's operators as they are
-        ChooseStrategy(compiler, options, strategy, notes, tuned),  # before lowering, which follows the choice
-        CategoriesIntoTrees(compiler, notes),  # after the choice: a scan tests sets as fast as numbers, a walk does not
-        Lower(compiler, options.device),
-        FoldConstants(),  # last: lowering makes constants out of parameters
-    )
-    debug, without = debug_level(), _without(passes)
+    settings = Settings(compiler, options, strategy, tuned)
+    debug, without = debug_level(), _without()
     records = []
     graph.verify()
-    for step in passes:
-        name = type(step).__name__
-        if name in without:
+    for position in ORDER:
+        if position.name in without:
             continue
-        notes.clear()
         start = time.perf_counter()
         try:
-            after = step(graph).verify()
+            found = position.make(settings)(graph)
+            after, notes = found if isinstance(found, Noted) else (found, ())
+            after.verify()
         except (TypeError, RuntimeError) as error:
             if isinstance(error, NotImplementedError):
                 raise
-            raise type(error)(f"pass {name}: {error}") from error
-        records.append(PassRecord(name, after.nodes != graph.nodes, time.perf_counter() - start, tuple(notes)))
+            raise type(error)(f"pass {position.name}: {error}") from error
+        records.append(PassRecord(position.name, after.nodes != graph.nodes, time.perf_counter() - start, notes))
         graph = after
         _trace(debug, records[-1], graph)
     return Optimized(graph, tuple(records))
 
 
-def _without(passes: tuple[Pass, ...]) -> set[str]:
-    """The names in HBC_WITHOUT."""
+def _without() -> set[str]:
+    """The names in HBC_WITHOUT. Raises ValueError for names of no pass, and of passes that are needed."""
     names = {name.strip() for name in os.environ.get("HBC_WITHOUT", "").split(",") if name.strip()}
-    optional = [name for name in (type(step).__name__ for step in passes) if name not in NEEDED]
+    optional = [position.name for position in ORDER if not position.needed]
     if unknown := names.difference(optional):
         raise ValueError(f"HBC_WITHOUT names {', '.join(sorted(unknown))}; what can be left out is {', '.join(optional)}")
     return names

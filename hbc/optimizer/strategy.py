@@ -9,7 +9,7 @@ import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node
-from hbc.ir.rewrite import rewrite
+from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ops.tensor import Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
@@ -22,13 +22,12 @@ class ChooseStrategy:
     compiler: Compiler
     options: CompileOptions
     strategy: str
-    notes: list[str]
     tuned: str = ""
 
-    def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._choose)
+    def __call__(self, graph: Graph) -> Noted:
+        return rewrite_noting(graph, self._choose)
 
-    def _choose(self, node: Node) -> Node | None:
+    def _choose(self, node: Node) -> tuple[Node, str] | None:
         op = node.op
         if not isinstance(op, TreeEnsemble) or op.strategy != "auto":
             return None
@@ -36,11 +35,11 @@ class ChooseStrategy:
         if chosen == "auto":
             chosen, reason = self.compiler.choose_strategy(seen(node, op, self.compiler), self.options)
             reason += f"; {self.tuned}" * bool(self.tuned)
-        self.notes.append(
+        note = (
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
             f"{chosen} ({reason})"
         )
-        return op.run_as(chosen)(*node.inputs)
+        return op.run_as(chosen)(*node.inputs), note
 
 
 def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hbc.ir.graph import Constant, Graph, Node
-from hbc.ir.rewrite import rewrite
+from hbc.ir.rewrite import Noted, rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -59,16 +59,15 @@ class FoldLinear:
     `Linear(Concat(x, OneHot(codes)))` → `Add(Linear'(x), Sum(Take(rows of weights, codes)))`.
     """
 
-    notes: list[str] = field(default_factory=list)
-
-    def __call__(self, graph: Graph) -> Graph:
+    def __call__(self, graph: Graph) -> Noted:
+        notes: list[str] = []
         folded, turn, fired = rewrite(graph, lambda node: None), 0, False  # equal operands are one, before readers are counted
         while turn < len(_TURNS):
-            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn], self.notes)
+            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn], notes)
             folded = rewrite(folded, step)
             turn = 0 if step.fired else turn + 1
             fired = fired or step.fired
-        return folded if fired else graph
+        return Noted(folded, tuple(notes)) if fired else Noted(graph)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node, gives_rows
-from hbc.ir.rewrite import rewrite, substitute
+from hbc.ir.rewrite import Noted, rewrite_noting, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast
@@ -54,21 +54,17 @@ class NumbersIntoTrees:
     compiler: Compiler
     options: CompileOptions
     strategy: str
-    notes: list[str]
 
-    def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._absorb)
+    def __call__(self, graph: Graph) -> Noted:
+        return rewrite_noting(graph, self._absorb)
 
-    def _absorb(self, node: Node) -> Node | None:
+    def _absorb(self, node: Node) -> tuple[Node, str] | None:
         if type(node.op) is not TreeEnsemble or gives_rows(node.inputs[0]):
             return None
         absorbed = _absorbed(node.op, node.inputs[0], through_missing=True)
         if absorbed is not None and self._has_to_look_for_nan(node.op, absorbed.op):
             absorbed = _absorbed(node.op, node.inputs[0], through_missing=False)
-        if absorbed is None:
-            return None
-        self.notes.append(absorbed.note)
-        return absorbed.op(absorbed.x)
+        return None if absorbed is None else (absorbed.op(absorbed.x), absorbed.note)
 
     def _has_to_look_for_nan(self, before: TreeEnsemble, after: TreeEnsemble) -> bool:
         if before.missing_left.any() or not after.missing_left.any():

@@ -8,7 +8,7 @@ import numpy as np
 
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node
-from hbc.ir.rewrite import rewrite
+from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast, Concat
@@ -26,12 +26,11 @@ class CategoriesIntoTrees:
     codes instead of 10,000 numbers."""
 
     compiler: Compiler
-    notes: list[str]
 
-    def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._absorb)
+    def __call__(self, graph: Graph) -> Noted:
+        return rewrite_noting(graph, self._absorb)
 
-    def _absorb(self, node: Node) -> Node | None:
+    def _absorb(self, node: Node) -> tuple[Node, str] | None:
         op = node.op
         if type(op) is not TreeEnsemble or op.strategy != "scan":
             return None
@@ -57,13 +56,11 @@ class CategoriesIntoTrees:
         )
         if not self.compiler.supports(sets):
             return None
-        self.notes.append(
-            f"{len(codes)} one-hot columns became set tests on {len(set(sets.columns.tolist()))} columns of codes"
-        )
+        note = f"{len(codes)} one-hot columns became set tests on {len(set(sets.columns.tolist()))} columns of codes"
         place.update({column: y.type.columns + plane for plane, column in enumerate(codes)})
         number = np.full(op.feature.max() + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
         number[list(columns)] = [place[column] for column in columns.values()]
-        return replace(op, feature=number[op.feature])(Concat(1)(y, sets(y)))
+        return replace(op, feature=number[op.feature])(Concat(1)(y, sets(y))), note
 
 
 def _code(column: Column, dtype: str) -> tuple[Column, float] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hbc.ir.graph import Constant, Graph, Node, gives_rows
-from hbc.ir.rewrite import rewrite
+from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import Array
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tensor import Cast, Reshape, Take, reshape, take
@@ -30,17 +30,14 @@ class NarrowCodes:
     codes in float64, and without permutations of 64 bytes (AVX2) 100 take 0.28 instead of 0.16.
     """
 
-    notes: list[str]
+    def __call__(self, graph: Graph) -> Noted:
+        after = rewrite_noting(graph, self._narrow)
+        before, now = (sum(isinstance(node.op, (Lookup, Take)) for node in each.nodes) for each in (graph, after.graph))
+        return (
+            after if now <= before else Noted(graph)
+        )  # where others read the codes as they are, these would be looked up twice
 
-    def __call__(self, graph: Graph) -> Graph:
-        after = rewrite(graph, self._narrow)
-        before, now = (sum(isinstance(node.op, (Lookup, Take)) for node in each.nodes) for each in (graph, after))
-        if now > before:  # others read the codes as they are: they would be looked up twice
-            self.notes.clear()
-            return graph
-        return after
-
-    def _narrow(self, node: Node) -> Node | None:
+    def _narrow(self, node: Node) -> tuple[Node, str] | None:
         op = node.op
         if type(op) is not TreeEnsemble or op.threshold.dtype != np.float64 or gives_rows(node.inputs[0]):
             return None
@@ -60,11 +57,11 @@ class NarrowCodes:
             if source in codes:
                 tested = op.feature == feature
                 threshold[tested] = np.searchsorted(codes[source][index], op.threshold[tested], side="right") - 1
-        self.notes.append(f"{sum(map(len, codes.values()))} columns of codes became places, and thresholds float32")
+        note = f"{sum(map(len, codes.values()))} columns of codes became places, and thresholds float32"
         y, place = side_by_side(columns.values(), "f32")
         number = np.full(max(features) + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
         number[features] = [place[column] for column in columns.values()]
-        return replace(op, feature=number[op.feature], threshold=threshold)(y)
+        return replace(op, feature=number[op.feature], threshold=threshold)(y), note
 
 
 def _rounded_down(threshold: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hbc.ir.graph import Graph
-from hbc.ir.rewrite import rewrite
+from hbc.ir.rewrite import Noted, rewrite
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -25,22 +25,23 @@ class PruneTrees:
     order. Nothing of this is done where the number of the leaf is asked for.
     """
 
-    notes: list[str]
-
-    def __call__(self, graph: Graph) -> Graph:
+    def __call__(self, graph: Graph) -> Noted:
         trees = {id(node.op): node.op for node in graph.nodes if type(node.op) is TreeEnsemble and node.op.output == "sum"}
-        pruned = {key: after for key, op in trees.items() if (after := self._pruned(op)) is not op}
+        pruned = {key: after for key, op in trees.items() if (after := _pruned(op)) is not op}
         if not pruned:
-            return graph
-        return rewrite(graph, lambda node: pruned[id(node.op)](*node.inputs) if id(node.op) in pruned else None)
+            return Noted(graph)
+        smaller = rewrite(graph, lambda node: pruned[id(node.op)](*node.inputs) if id(node.op) in pruned else None)
+        return Noted(smaller, tuple(_note(trees[key], op) for key, op in pruned.items()))
 
-    def _pruned(self, op: TreeEnsemble) -> TreeEnsemble:
-        after = without_equal_trees(without_constants(without_branches(op)))
-        splits, left = (int((trees.feature >= 0).sum()) for trees in (op, after))
-        if after is not op:
-            trees = op.n_trees - after.n_trees
-            self.notes.append(f"{trees} of {op.n_trees} trees and {splits - left} of {splits} splits were not needed")
-        return after
+
+def _pruned(op: TreeEnsemble) -> TreeEnsemble:
+    return without_equal_trees(without_constants(without_branches(op)))
+
+
+def _note(before: TreeEnsemble, after: TreeEnsemble) -> str:
+    splits, left = (int((op.feature >= 0).sum()) for op in (before, after))
+    trees = before.n_trees - after.n_trees
+    return f"{trees} of {before.n_trees} trees and {splits - left} of {splits} splits were not needed"
 
 
 # --- branches
