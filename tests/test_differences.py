@@ -131,7 +131,7 @@ def test_bagged_probabilities_of_another_number_of_classes() -> None:
     model = BaggingClassifier(HistGradientBoostingClassifier(max_iter=1), n_estimators=1).fit(X, np.zeros(len(X), int))
     with pytest.raises(ValueError, match="broadcast"):
         model.predict_proba(X)
-    with pytest.raises(hbc.UnsupportedOperatorError, match="2 probabilities of 1 classes"):
+    with pytest.raises(hbc.UnsupportedOperatorError, match="2 probabilities for 1 classes"):
         hbc.convert(model, "numpy")
 
 

@@ -25,7 +25,7 @@ GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
     [
         (lambda x: x + np.random.rand(), "something else when it is called again"),
         (lambda x: x - x.mean(axis=0), ".mean of the array"),
-        (lambda x: x if x[0, 0] > 0 else -x, "(0, 0) of the array"),
+        (lambda x: x if x[0, 0] > 0 else -x, "the array with (0, 0)"),
         (lambda x: x if (x > 0).any() else -x, ".any of the array"),
         (lambda x: math.sqrt(x), "single numbers"),
         (lambda x: np.asarray(x) * 2, "single numbers"),
@@ -35,8 +35,8 @@ GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
         (lambda x: np.sort(x, axis=1), "np.sort"),
         (lambda x: x.sum(axis=0), "over the rows"),
         (lambda x: np.zeros((3, 2)), "does not return"),
-        (lambda x: x["a"], "'a' of the array"),
-        (lambda x: x.astype(int), "int64 of float"),
+        (lambda x: x["a"], "the array with 'a'"),
+        (lambda x: x.astype(int), "float64 to int64"),
         (lambda x: x * np.arange(50.0)[:, None], "combines the rows"),
     ],
 )

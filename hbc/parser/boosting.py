@@ -94,8 +94,8 @@ def string_categories(categories: Sequence[object]) -> Array | None:
     if list(categories) == list(range(len(categories))):
         return None
     raise Refusal(
-        f"a categorical column has the categories {', '.join(map(repr, categories[:5]))}, which are neither strings nor 0..n-1: "
-        "in an array their codes would stand, in a frame they themselves.",
+        f"a categorical column has the categories {', '.join(map(repr, categories[:5]))}, which are neither strings nor 0..n-1. "
+        "Such a column holds codes in an array, but the categories themselves in a frame.",
         "Give the column strings as categories, or its codes as integers.",
     )
 

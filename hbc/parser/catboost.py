@@ -41,7 +41,7 @@ def read_document(model: Any) -> dict[str, Any]:
     """The JSON document of a model. Raises Refusal if the model has features of text or embeddings."""
     for kind in ("text", "embedding"):
         if getattr(model, f"get_{kind}_feature_indices")():
-            raise Refusal(f"it has {kind} features.", "Make numbers of them before, and fit it on these.")
+            raise Refusal(f"it has {kind} features.", "Turn them into numbers before, and fit it on these.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         model.save_model(str(path), format="json")
@@ -232,7 +232,7 @@ def catboost_model(m: Any, x: Node | Frame) -> Result:
 def catboost_regressor(m: Any, x: Node | Frame) -> Result:
     over = Machine(m, x)
     if over.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
-        raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
+        raise Refusal(f"hbc does not know how its loss {over.loss!r} turns raw values into predictions.")
     raw, stages = over.raw.values()
     outputs = {"staged_predict": flat(stages), **over.others()}  # raw sums, also where `predict` applies a link to them
     if over.loss in EXPONENT:
@@ -269,7 +269,7 @@ def _classes(m: Any, over: Machine, raw: Node) -> dict[str, Node]:
         else:
             proba, log_proba = t.sigmoid(raw), _log_sigmoid(raw)
     else:
-        raise Refusal(f"hbc does not know what its loss {over.loss!r} makes of raw values.")
+        raise Refusal(f"hbc does not know how its loss {over.loss!r} turns raw values into predictions.")
     return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba}
 
 

@@ -203,7 +203,7 @@ def _require_told_apart(document: dict[str, Any], statistics: list[dict[str, Any
     categories = options.get("cat_feature_params")
     if not categories:
         raise Refusal(
-            "its file does not say how its target statistics were made.", "Convert a model that was fitted, not added up."
+            "its file does not say how its target statistics were made.", "Convert a fitted model, not a sum of models."
         )
     of_target = [ctr for ctr in statistics if ctr["ctr_type"] not in ("Counter", "FeatureFreq")]
     keys = ("identifier", "target_border_idx", "prior_numerator", "prior_denomerator", "shift", "scale", "borders")

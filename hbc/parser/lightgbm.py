@@ -301,7 +301,7 @@ def link(objective: str, raw: Node) -> Node:
         return t.mul(raw, t.absolute(raw)) if "sqrt" in settings else raw
     if name in ("lambdarank", "rank_xendcg", ""):
         return raw
-    raise Refusal(f"hbc does not know what its objective {name!r} makes of the sums of leaves.")
+    raise Refusal(f"hbc does not know how its objective {name!r} turns the sums of leaves into predictions.")
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
         columns = [i for i, c in zip(split, stored, strict=True) if c is not None] if len(split) == len(stored) else []
     if len(columns) != len(texts):
         raise Refusal(
-            f"it was fitted on a frame with {len(stored)} categorical columns, and does not say which they were.",
+            f"it was fitted on a frame with {len(stored)} categorical columns, and does not say which columns these were.",
             "Pass a sample of the frame: hbc.convert(model, backend, X).",
         )
     return dict(zip(columns, texts, strict=True))
@@ -406,7 +406,7 @@ def _no_predictions(m: Any) -> WithoutRows:
 
 def _scores(m: Any, x: Node | Frame) -> Scores:
     if m.get_params().get("pred_early_stop"):
-        raise Refusal("pred_early_stop=True skips trees, by rows.", "Set pred_early_stop=False.")
+        raise Refusal("pred_early_stop=True skips trees for some rows.", "Set pred_early_stop=False.")
     return scores(m.booster_, x, public_name(type(m)), min_rows=1)
 
 

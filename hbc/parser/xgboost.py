@@ -264,7 +264,7 @@ def link(objective: str, margin: Node) -> Node:
         return t.cast(t.argmax(margin, 1), "f32")
     if objective == "binary:hinge":
         return t.cast(t.less(0.0, margin), "f32")
-    raise Refusal(f"hbc does not know what its objective {objective!r} makes of margins.")
+    raise Refusal(f"hbc does not know how its objective {objective!r} turns margins into predictions.")
 
 
 def flat(value: Node) -> Node:
@@ -320,7 +320,7 @@ class Estimator:
         missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
         learner = self.machine.learner
         if learner.categories and not np.isnan(missing):
-            raise Refusal(f"missing={self.model.missing} beside string categories.", "Leave missing=nan.")
+            raise Refusal(f"it has missing={self.model.missing} together with string categories.", "Leave missing=nan.")
         allow_inf = in_place or bool(np.isinf(missing))
         x = _checked(self.model, learner, self.x, allow_inf=allow_inf, min_rows=min_rows)
         return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)

@@ -215,7 +215,7 @@ def export(graph: Graph, path: str) -> None:
     foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})
     if foreign:
         raise ValueError(
-            f"{path}: this model cannot be exported, for ONNX has no operator like {', '.join(foreign)}; save() it instead"
+            f"{path}: this model cannot be exported, because ONNX has no operator for {', '.join(foreign)}; save() it instead"
         )
     content = build(graph, graph.inputs, versions()).SerializeToString()
 

@@ -46,7 +46,8 @@ def linear_classifier(call: Call) -> tuple[Node, Node]:
         return labels(names[:size], first_largest(scores, 1)), post_transform(scores, transform)
     if len(names) != 2 or transform != "NONE":
         raise Refusal(
-            f"it has one score for {len(names)} classes and post_transform {transform}.", "Export it with a score a class."
+            f"it has one score for {len(names)} classes and post_transform {transform}.",
+            "Export it with a score for each class.",
         )
     won = t.less(0.0, scores)
     return label_of(names, t.reshape(won, "N")), t.concat([t.sub(1.0, scores), scores])

@@ -101,7 +101,7 @@ def array_feature_extractor(call: Call) -> Value:
     if isinstance(places, Row):
         places = places.node
     if (table.ndim > 1 and table.shape[0] != 1) or not isinstance(places, Node):
-        raise Refusal("it takes computed places of several rows.")
+        raise Refusal("it looks up computed positions in a table of several rows.")
     index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
     index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime fails for zero rows
     return Row(taken_rows(table.ravel(), index))
@@ -123,7 +123,7 @@ def one_hot_encoder(call: Call) -> Node:
     strings = x.type.dtype == "str"
     categories: Any = call.get("cats_strings" if strings else "cats_int64s", ())
     if not len(categories) or len(set(categories)) < len(categories):
-        raise Refusal("it has no categories of its input's type, or one of them twice.")
+        raise Refusal("it has no categories of the type of its input, or a category twice.")
     table = np.array(categories, str if strings else np.int64)
     if not strings:
         x = t.cast(x, "i64")
@@ -205,7 +205,7 @@ def _looked_up(x: Node, keys: Array, values: Array, default: Any, opset: int = 1
         keys, values, nan = keys[~np.isnan(keys)], values[~np.isnan(keys)], nan[:0]  # before opset 4, NaN equals nothing
     known = np.delete(np.arange(len(keys)), nan)
     if len(np.unique(keys[known])) < len(known) or len(nan) > 1:
-        raise Refusal("it has one key twice.")
+        raise Refusal("it has a key twice.")
     table = np.concatenate([values[known], values[nan], np.array([default], values.dtype if values.dtype.kind != "U" else str)])
     last = len(table) - 1
     index = Categorize(keys[known], nan=len(known) if len(nan) else last, none=last, unknown=last)(column)

@@ -123,13 +123,13 @@ def cast(call: Call) -> Value:
 def _cast(x: Node, dtype: str) -> Node:
     """x in another dtype, as ONNX Runtime's Cast converts it. Raises Refusal for casts whose result depends on the machine."""
     if x.type.dtype != dtype and "str" in (x.type.dtype, dtype):
-        raise Refusal("it makes numbers of strings, or strings of numbers.")
+        raise Refusal("it casts between strings and numbers.")
     if not x.type.is_float or dtype in ("f32", "f64", "str"):
         return as_dtype(x, dtype)
     if dtype == "bool":
         return t.logical_not(t.equal(x, 0.0))
     if dtype not in ("i32", "i64"):
-        raise Refusal(f"it makes {dtype} of floats.")
+        raise Refusal(f"it casts floats to {dtype}.")
     # A float that does not fit, or NaN, becomes the least integer, as on x86 processors.
     least = -(2.0 ** (31 if dtype == "i32" else 63))
     fits = t.logical_and(t.less_equal(least, x), t.less(x, -least))
@@ -144,7 +144,7 @@ def identity(call: Call) -> Value:
 @implements("Dropout", attributes=("ratio", "seed"))
 def dropout(call: Call) -> Value:
     if call.n_outputs > 1 or call.has(2):
-        raise Refusal("it drops values, or returns which.")
+        raise Refusal("it drops values, or returns which ones it drops.")
     return call.value(0)
 
 
@@ -227,7 +227,7 @@ def reduction(call: Call) -> Node:
     if not axes:
         if int(call.get("noop_with_empty_axes", 0)):
             raise Refusal("it has no axes.")
-        raise Refusal("it reduces all axes, the rows too.")
+        raise Refusal("it reduces all axes, that of rows too.")
     if len(axes) > 1 and call.op in ("ReduceMean", "ReduceL2", "ReduceLogSumExp"):
         raise Refusal("it reduces several axes.")
     places = sorted(inner_axis(axis, x) for axis in axes)
@@ -242,7 +242,7 @@ def reduction(call: Call) -> Node:
 def argmax(call: Call) -> Node:
     x = call.rows_of(0)
     if int(call.get("select_last_index", 0)):
-        raise Refusal("of several it takes the last.")
+        raise Refusal("it takes the last of equal numbers.")
     axis = inner_axis(int(call.get("axis", 0)), x)
     found = first_largest(x if call.op == "ArgMax" else t.neg(x), axis)
     if not int(call.get("keepdims", 1)):
@@ -275,7 +275,7 @@ def reshape(call: Call) -> Value:
         return t.reshape(x, "N", *(size // rest if d == -1 else d for d in target[1:]))
     if target in ([1, -1], [1, "N"]) and size == 1:
         return Row(t.reshape(x, "N"))
-    raise Refusal(f"it makes {target} of {list(source)}, where rows would not stay the first axis.")
+    raise Refusal(f"it reshapes {list(source)} to {target}, where rows would not stay the first axis.")
 
 
 @implements("Flatten", attributes=("axis",))
@@ -293,7 +293,7 @@ def squeeze(call: Call) -> Value:
     if isinstance(value, Dims):
         return Dims(value.dims, scalar=True)
     if axes is None:
-        raise Refusal("it drops every axis of length 1, and so the rows' where there is one row.")
+        raise Refusal("it drops every axis of length 1, which is also that of rows for a single row.")
     if isinstance(value, Row) and axes in ([0], [-2]):
         return value.node
     x = call.rows_of(0)
@@ -391,7 +391,7 @@ def gather(call: Call) -> Value:
         return Dims(tuple(value.dims[i] for i in places), scalar=index.ndim == 0)
     if isinstance(value, np.ndarray):
         if axis != 0:
-            raise Refusal("it looks a table up along another axis than the first.")
+            raise Refusal("it looks up a table along another axis than the first.")
         return taken_rows(value, call.rows_of(1))
     x = call.rows_of(0)
     place = inner_axis(axis, x)
@@ -406,7 +406,7 @@ def taken_rows(table: Array, index: Node) -> Node:
     while isinstance(source.op, (Check, t.Cast, t.Reshape, t.Where)):
         source = source.inputs[-1]
     if not isinstance(source.op, t.ArgMax) or int(source.inputs[0].type.shape[source.op.axis]) > len(table):
-        raise Refusal("it looks up places that are no ArgMax, and might lie outside.")
+        raise Refusal("it looks up positions that do not come from an ArgMax, and might lie outside of the table.")
     return t.take(table, t.cast(index, "i64"), axis=0)
 
 
@@ -415,7 +415,7 @@ def constant_of_shape(call: Call) -> Value:
     wanted = call.value(0)
     value = np.asarray(call.get("value", np.zeros(1, np.float32))).reshape(())
     if not isinstance(wanted, Dims) or not wanted.dims or wanted.dims[0] != "N" or call.rows.type.dtype == "str":
-        raise Refusal("its shape does not begin with the rows.")
+        raise Refusal("its shape does not begin with the number of rows.")
     rows = call.rows if len(call.rows.type.shape) == 1 else t.reshape(t.take(call.rows, np.array([0]), axis=1), "N")
     inner = [int(d) for d in wanted.dims[1:]]
     # True for every row, also if it is NaN. This gives the constant its number of rows.

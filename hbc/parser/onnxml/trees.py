@@ -97,7 +97,7 @@ def _places(tree: Array, number: Array) -> tuple[Array, Array]:
     keys = _keys(tree, number)
     order = np.argsort(keys, kind="stable")
     if len(np.unique(keys)) < len(keys):
-        raise Refusal("two nodes of a tree have one number.")
+        raise Refusal("two nodes of a tree have the same number.")
     return keys[order], order
 
 
@@ -115,7 +115,7 @@ def _find(places: tuple[Array, Array], tree: Array, number: Array) -> Array:
     wanted = _keys(tree, number)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     if np.any(keys[at] != wanted):
-        raise Refusal("a node is named that is not there.")
+        raise Refusal("it refers to a node that does not exist.")
     return order[at]
 
 
@@ -123,10 +123,10 @@ def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int,
     """(weights [size, n_outputs], scored bool[size, n_outputs]) from a list: leaf at[i] adds weight[i] to output column[i]. Raises Refusal
     for outputs that do not exist, and for two weights of a leaf for one output."""
     if n_outputs < 1 or np.any((column < 0) | (column >= n_outputs)):
-        raise Refusal("leaves have weights for columns that are not there.")
+        raise Refusal("leaves have weights for outputs that do not exist.")
     weights, scored = np.zeros((size, n_outputs), NUMPY_DTYPES[dtype]), np.zeros((size, n_outputs), bool)
     if len(np.unique(at * n_outputs + column)) < len(at):
-        raise Refusal("a leaf has two weights for one column.")
+        raise Refusal("a leaf has two weights for one output.")
     weights[at, column] = _exact(weight, dtype)
     scored[at, column] = True
     return weights, scored
@@ -207,10 +207,10 @@ class Planes:
         0 … 30. Raises Refusal for an empty set, NaN, and such integers beyond 32 bits."""
         values = np.unique(values + 0.0)  # -0.0 equals 0.0
         if np.isnan(values).any() or not len(values):
-            raise Refusal("a node tests for NaN, or for none of any values.")
+            raise Refusal("a node tests for NaN, or for an empty set of values.")
         big = member and (len(values) > 30 or values[0] < 0 or values[-1] > 30)
         if big and np.any((values != np.floor(values)) | (np.abs(values) >= 2.0**31)):
-            raise Refusal("a node tests for a set of numbers that are no 32-bit integers.")
+            raise Refusal("a node tests for a set of numbers that are not 32-bit integers.")
         test = SetTest(feature, values.tobytes(), missing, bool(big))
         return self.n_features + self.tests.setdefault(test, len(self.tests))
 
@@ -394,7 +394,7 @@ def tree_ensemble(call: Call) -> Node:
 
     true, false = child("true"), child("false")
     if np.any((true < 0) | (true >= size + leaves) | (false < 0) | (false >= size + leaves)):
-        raise Refusal("a node is named that is not there.")
+        raise Refusal("it refers to a node that does not exist.")
     mode = np.concatenate([modes, np.full(leaves, -1)])
     given = call.get("nodes_missing_value_tracks_true")
     missing = np.zeros(size, bool) if given is None or not len(given) else given == 1
@@ -424,7 +424,7 @@ def tree_ensemble(call: Call) -> Node:
     names = ("AVERAGE", "SUM", "MIN", "MAX")
     transform = {0: "NONE", 3: "SOFTMAX_ZERO", 4: "PROBIT"}.get(int(call.get("post_transform", 0)))
     if transform is None:
-        raise Refusal("its post_transform is 1 or 2: ONNX and ONNX Runtime disagree which is SOFTMAX, and which LOGISTIC.")
+        raise Refusal("its post_transform is 1 or 2: ONNX and ONNX Runtime disagree on which is SOFTMAX and which LOGISTIC.")
     scores = aggregated(nodes, x, names[int(call.get("aggregate_function", 1))], np.zeros(0, NUMPY_DTYPES[dtype]))
     return post_transform(scores, transform, alone=nodes.n_outputs == 1)
 
@@ -454,7 +454,7 @@ def aggregated(nodes: Nodes, x: Node, function: str, base: Array) -> Node:
     elif function in ("MIN", "MAX"):
         leaf = nodes.mode < 0
         if not nodes.scored[leaf].all():
-            raise Refusal(f"it takes the {function} of leaves, some of which have no weight for a column.")
+            raise Refusal(f"it takes the {function} of leaves, but some leaves have no weight for an output.")
         reduce = t.min_ if function == "MIN" else t.max_
         columns = []
         for k in range(nodes.n_outputs):
@@ -527,7 +527,7 @@ def _two_classes(nodes: Nodes, x: Node, base: Array, transform: str, names: Arra
     second alone decides, and ONNX Runtime returns the labels 0 and 1 if the model's labels are integers, whatever these are."""
     first, second = (bool(nodes.scored[nodes.mode < 0, k].any()) for k in (0, 1))
     if len(base) > 1 or (len(base) and not first):
-        raise Refusal("its two classes have base values that ONNX does not say the meaning of.")
+        raise Refusal("its two classes have base values whose meaning ONNX does not define.")
     positive = bool(np.all(nodes.weights[nodes.scored] >= 0))
     alone = first != second
     operator, read = ensemble(nodes, x, exact=True)

@@ -43,7 +43,7 @@ def calibrated_classifier(m: Any, x: Node | Frame) -> Result:
         method = response_method(calibrated.estimator, ("decision_function", "predict_proba"))
         found = response(calibrated.estimator, outputs, method)
         if found is None or len(calibrated.estimator.classes_) < min(len(m.classes_), 2):
-            raise Refusal("one of its estimators has seen a single class, of which the source makes no probabilities.")
+            raise Refusal("one of its estimators was fitted on a single class, for which the source gives no probabilities.")
         scores = as_columns(found)
         if calibrated.method == "temperature":
             proba = _tempered(calibrated, scores, method)
@@ -96,7 +96,7 @@ def _tempered(calibrated: Any, scores: Node, method: str) -> Node:
     else:
         logits = _as_logits(scores, certain=method == "predict_proba" and _adds_up_to_one(calibrated.estimator))
     if logits.type.columns != len(calibrated.classes):
-        raise Refusal("one of its estimators has not seen all classes, and the source fails too.")
+        raise Refusal("one of its estimators was not fitted on all classes, and the source fails too.")
     beta = np.asarray(calibrated.calibrators[0].beta_)
     logits = t.cast(logits, float_type(NUMPY_DTYPES[logits.type.dtype], beta.dtype))
     return Softmax()(t.mul(logits, float(beta)))
@@ -150,7 +150,7 @@ def threshold_classifier(m: Any, x: Node | Frame) -> Result:
     positive = 1 if label is None else int(np.flatnonzero(classes == label)[0])
     score = response(estimator, outputs, method, positive)
     if score is None or len(classes) != 2:
-        raise Refusal(f"its estimator has {len(classes)} classes, where there must be 2.")
+        raise Refusal(f"its estimator has {len(classes)} classes, expected 2.")
     threshold = m.best_threshold_ if tuned else m.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0

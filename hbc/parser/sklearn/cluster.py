@@ -30,7 +30,7 @@ def _own_dtype(m: Any, x: Node, centres: Array) -> Node:
     kernel) takes one dtype for both."""
     if NUMPY_DTYPES[x.type.dtype] == centres.dtype:
         return x
-    x = rejected(m, x, f"its centres are {centres.dtype}, and the source's predict takes no other dtype: use astype")
+    x = rejected(m, x, f"its centres are {centres.dtype}, and the source's predict takes that dtype only: cast it with astype")
     return t.cast(x, dtype_name(centres.dtype))
 
 

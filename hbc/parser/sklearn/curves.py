@@ -131,7 +131,10 @@ def spline_transformer(m: Any, x: Node) -> Result:
     basis = BSplines(knots, degree, splines, outputs, spreads=not m.sparse_output)
     if m.extrapolation == "periodic":
         if m.sparse_output and degree == 0:
-            raise Refusal("its transform always raises: it shifts no columns of a sparse matrix.", "Use sparse_output=False.")
+            reason = (
+                "the source's transform always raises an error for degree=0, extrapolation='periodic' and sparse_output=True."
+            )
+            raise Refusal(reason, "Use sparse_output=False.")
         y = basis(_wrapped(x, knots[:, degree], knots[:, -degree - 1]))
     elif m.extrapolation == "continue":
         y = basis(x)

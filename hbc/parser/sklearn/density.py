@@ -14,8 +14,8 @@ from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.shared.distances import metric_of, tree_search
 
 REFUSED = {
-    "gaussian": "far from all points its logarithm is off by the source's rounding (by 60 of 600 at four standard deviations).",
-    "": "it ends at the bandwidth: where no point is that near, the source returns rounding errors (-37 in place of -inf).",
+    "gaussian": "far from all points the source's logarithm is wrong by rounding errors (by 60 of 600 at four standard deviations).",
+    "": "it is 0 beyond the bandwidth. If no point is that near, the source returns rounding errors (-37 instead of -inf).",
 }
 """Why a kernel is refused, by its name; "" for the other kernels of bounded width.
 
@@ -31,7 +31,7 @@ def kernel_density(m: Any, x: Node) -> Result:
 
     if m.atol > 0 or m.rtol > 1e-8:
         raise Refusal(
-            f"it leaves terms out, to atol={m.atol} and rtol={m.rtol}: which ones depends on its tree.", "Set both to 0."
+            f"with atol={m.atol} and rtol={m.rtol} it leaves out terms, and its tree decides which ones.", "Set both to 0."
         )
     if m.kernel != "exponential":
         raise Refusal(f"kernel {m.kernel!r}: {REFUSED.get(m.kernel) or REFUSED['']}", "Use kernel='exponential'.")

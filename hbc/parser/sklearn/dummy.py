@@ -36,7 +36,7 @@ def dummy_classifier(m: Any, x: Node | Frame) -> Result:
     predicted, probas = [], []
     for (classes, prior), constant in zip(every, constants, strict=True):
         if constant is not None and np.asarray(m.constant).dtype.kind != classes.dtype.kind and classes.dtype.kind != "O":
-            raise Refusal(f"its constant {m.constant!r} is of another kind than the classes, and so are its predictions.")
+            raise Refusal(f"its constant {m.constant!r} has another type than its classes, and so have its predictions.")
         index = int(np.argmax(prior)) if constant is None else int(np.flatnonzero(classes == constant)[0])
         predicted.append(labels(classes, constant_rows(x, np.asarray(index))))
         certain = np.eye(len(classes))[index]

@@ -392,7 +392,7 @@ def label_binarizer(m: Any, x: Node) -> Result:
     For up to two classes unknown labels are rejected, because the source's result would have another shape.
     """
     if m.y_type_.startswith("multilabel"):
-        raise Refusal("it was fitted on an indicator matrix, which it gives back.", "Leave it out, or fit it on labels.")
+        raise Refusal("it was fitted on an indicator matrix, which it returns unchanged.", "Leave it out, or fit it on labels.")
     categories = read_categories(np.asarray(m.classes_), "the labels")
     if categories.strings != (x.type.dtype == "str"):
         if not categories.strings:

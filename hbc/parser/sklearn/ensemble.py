@@ -38,7 +38,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
     """The sum of the nodes, in their order. Raises Refusal if their types differ; numpy would raise at the call."""
     if len({node.type for node in nodes}) > 1:
         kinds = " and ".join(sorted({str(node.type) for node in nodes}))
-        raise Refusal(f"its estimators return {kinds}, which do not add up.")
+        raise Refusal(f"its estimators return {kinds}, which cannot be added.")
     return reduce(t.add, nodes)
 
 
@@ -109,7 +109,7 @@ def _member_proba(estimator: Any, outputs: dict[str, tuple[Node, ...]], classes:
     known = np.asarray(estimator.classes_).astype(int)
     if len(known) == classes != proba.type.columns:  # HistGradientBoostingClassifier fitted on one class
         raise Refusal(
-            f"an estimator in it gives {proba.type.columns} probabilities of {classes} classes: the source fails too."
+            f"an estimator in it gives {proba.type.columns} probabilities for {classes} classes, and the source fails too."
         )
     return _at_classes(proba, known, classes, _zero(proba))
 

@@ -30,10 +30,10 @@ def nmf(m: Any, x: Node) -> Result:
     x = float_of(checked(m, x))
     h = np.asarray(m.components_)
     if not h.any():
-        raise Refusal("its components are all 0, with which the source's transform raises an error.", "Fit it on other data.")
+        raise Refusal("its components are all 0, and the source's transform raises an error.", "Fit it on other data.")
     if h.dtype != NUMPY_DTYPES[x.type.dtype]:
         x = t.cast(
-            rejected(m, x, f"its components are {h.dtype}, and the source takes no other dtype: use astype"),
+            rejected(m, x, f"its components are {h.dtype}, and the source takes that dtype only: cast it with astype"),
             dtype_name(h.dtype),
         )
     # For beta_loss ≤ 0 the divergence has a logarithm or a quotient of x, and the source rejects 0 as well as negative numbers.

@@ -146,7 +146,7 @@ def hashing_vectorizer(m: Any, x: Node | Frame) -> Result:
 def _hashed_dtype(m: Any) -> DType:
     dtype = output_dtype(m.dtype)
     if dtype not in ("f32", "f64", "i32", "i64"):
-        raise Refusal(f"its dtype is {np.dtype(m.dtype)}, in which it computes.", "Choose float32, float64, int32 or int64.")
+        raise Refusal(f"it computes in its dtype {np.dtype(m.dtype)}.", "Choose float32, float64, int32 or int64.")
     return dtype
 
 
@@ -170,7 +170,7 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
         raise Refusal(f"its separator is {m.separator!r}.", "Use a string.")
     strange = [name for name in m.vocabulary_ if not isinstance(name, str)]
     if strange:
-        raise Refusal(f"its feature {strange[0]!r:.60} is no string.", "Use strings as the keys of the dicts.")
+        raise Refusal(f"its feature {strange[0]!r:.60} is not a string.", "Use strings as the keys of the dicts.")
     dtype = output_dtype(m.dtype)
     if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
         raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")

@@ -85,7 +85,7 @@ def _skipping(op: Rule) -> Rule:
 def _power(x: Node, exponent: Node) -> Node:
     value = exponent.op.value if isinstance(exponent.op, Constant) else None
     if value is None or value.size != 1:
-        raise Refusal("its function raises to a power that is no single number.", ADVICE)
+        raise Refusal("its function raises to a power that is not a single number.", ADVICE)
     number = value.reshape(()).item()
     if x.type.is_float:
         return Function("power", exponent=float(number))(x)
@@ -111,7 +111,10 @@ def _of_floats(op: Rule) -> Rule:
             return op(a, b)
         value = b.op.value if isinstance(b.op, Constant) else np.zeros(1)
         if not (value != 0).all() or np.abs(value).max() > EXACT_INTEGERS:
-            raise Refusal("its function takes the remainder of integers by other than constants.", "Cast to float before.")
+            raise Refusal(
+                "its function takes the remainder of integers divided by something else than constants.",
+                "Cast to float before.",
+            )
         wide = Check("numpy.remainder", allow_nan=True, allow_inf=True, limit=EXACT_INTEGERS, min_rows=0)(t.cast(a, "f64"))
         return t.cast(op(wide, t.cast(b, "f64")), a.type.dtype)
 
@@ -254,7 +257,7 @@ class Traced:
     def __getitem__(self, key: Any) -> Traced:
         rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (None, None)
         if rows != slice(None) or self.ndim != 2 or columns is None:
-            raise Refusal(f"its function takes {key!r} of the array.", "Take columns only: x[:, [0, 2]].")
+            raise Refusal(f"its function indexes the array with {key!r}.", "Take columns only: x[:, [0, 2]].")
         indices = np.arange(self.node.type.columns)[columns]
         self.log.mixes = True
         chosen = SelectColumns(np.atleast_1d(indices).astype(np.int64))(self.node)
@@ -263,7 +266,7 @@ class Traced:
     def astype(self, dtype: Any, copy: bool = True) -> Traced:
         target = np.dtype(dtype)
         if target.kind not in "fiub" or target == np.float16 or (target.kind in "iub" and self.dtype.kind == "f"):
-            raise Refusal(f"its function makes {target} of {self.dtype}.", ADVICE)
+            raise Refusal(f"its function casts {self.dtype} to {target}.", ADVICE)
         return Traced(t.cast(self.node, dtype_name(target)), self.log)
 
     def copy(self, order: str = "C") -> Traced:
@@ -418,7 +421,7 @@ def _kind(value: Any) -> Any:
 def _clip(log: Log, x: Any, a_min: Any = None, a_max: Any = None, **options: Any) -> Any:
     low, high = options.pop("min", a_min), options.pop("max", a_max)
     if options or not isinstance(x, Traced) or isinstance(low, Traced) or isinstance(high, Traced):
-        raise TypeError("an array with two limits is known")
+        raise TypeError("hbc converts an array and two limits that are constants")
     y = x if low is None else np.maximum(x, low)
     return y if high is None else np.minimum(y, high)
 
@@ -426,7 +429,7 @@ def _clip(log: Log, x: Any, a_min: Any = None, a_max: Any = None, **options: Any
 def _where(log: Log, condition: Any, a: Any, b: Any) -> Traced:
     values = [value for value in (condition, a, b) if isinstance(value, Traced)]
     if not isinstance(condition, Traced) or condition.dtype.kind != "b" or len({value.ndim for value in values}) > 1:
-        raise TypeError("a condition of the array is known")
+        raise TypeError("the condition must be computed from the array")
     kind = np.result_type(*(value.dtype if isinstance(value, Traced) else value for value in (a, b)))
     if not (isinstance(a, Traced) or isinstance(b, Traced)) and kind.kind in "iu":
         kind = np.dtype(np.int64)
@@ -447,7 +450,7 @@ def _reduce(log: Log, name: str, x: Traced, axis: Any, keepdims: Any = False) ->
 
 def _join(log: Log, arrays: Any, axis: int = 0) -> Traced:
     if axis not in (1, -1) or not all(isinstance(array, Traced) and array.ndim == 2 for array in arrays):
-        raise TypeError("matrices along axis 1 are known")
+        raise TypeError("hbc converts matrices that are joined along axis 1")
     log.mixes = True
     if len({array.dtype for array in arrays}) > 1:
         log.bits = 64
@@ -556,7 +559,7 @@ def _no_integers(x: Node) -> Node:
         nan=none,
         none=none,
         columns=tuple(
-            f"column {i} of integers, of which its function cannot be compiled: cast them to float" for i in range(width)
+            f"column {i} of integers, for which its function cannot be compiled: cast them to float" for i in range(width)
         ),
     )(x)
 

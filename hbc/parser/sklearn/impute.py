@@ -99,7 +99,9 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         with np.errstate(invalid="ignore"):
             fill = statistics[kept].astype(m._fill_dtype).astype(dtype)
     except OverflowError as error:
-        raise Refusal(f"its fill_value does not fit what it was fitted on, and its transform fails ({error}).") from None
+        raise Refusal(
+            f"its fill_value does not fit the dtype that it was fitted on, and the source fails too ({error})."
+        ) from None
     if not nan:
         y = t.where(select_columns(mask, kept.tolist()), t.constant(fill), y)
     elif x.type.is_float:
@@ -120,7 +122,7 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
             "Impute numbers and strings apart, with a ColumnTransformer.",
         )
     if m.add_indicator and len(m.indicator_.features_):
-        raise Refusal("it joins strings with the indicator of missing values.", "Use a MissingIndicator beside it.")
+        raise Refusal("it puts an indicator of missing values beside strings.", "Use a MissingIndicator beside it.")
     frame.need_strings(range(len(frame)))
     x = checked(m, frame.matrix(strings=True), allow_nan=True, allow_inf=True)
     if not (missing.nan or missing.na):

@@ -62,7 +62,7 @@ def locally_linear_embedding(m: Any, x: Node) -> Result:
     points best reproduce the row. Raises Refusal if `reg` is below LEAST_RIDGE."""
     if m.reg < LEAST_RIDGE:
         raise Refusal(
-            f"its reg is {m.reg:g}: the weights of a row solve equations so near to singular that they hang on the order of rounding.",
+            f"its reg is {m.reg:g}. The weights of a row then solve equations that are almost singular, so that they depend on rounding.",
             f"Fit it with a reg of at least {LEAST_RIDGE:g} (1e-3 is the default).",
         )
     x = _near(m, x)  # the source cannot solve for weights with infinite distances

@@ -42,7 +42,7 @@ def _gaussian(m: Any, x: Node) -> Node:
     kind = m.covariance_type
     computed_in_own_dtype(x, 64)  # the source computes X² and stores results in the dtype of X, so that int8 overflows
     if x.type.dtype not in ("f32", "f64", "i64"):
-        raise Refusal(f"it squares {NUMPY_DTYPES[x.type.dtype]} in that dtype.", "Make floats of them before it.")
+        raise Refusal(f"it squares numbers in their own dtype {NUMPY_DTYPES[x.type.dtype]}.", "Cast them to float before.")
     determinant = np.asarray(_compute_log_det_cholesky(chol, kind, width))
     if kind in ("full", "tied"):
         each = chol if kind == "full" else np.broadcast_to(chol, (count, width, width))

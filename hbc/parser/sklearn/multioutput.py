@@ -34,7 +34,7 @@ def multi_output(m: Any, x: Node | Frame) -> Result:
     }
     if hasattr(m, "predict_proba"):
         if len(members) == 1:
-            raise Refusal("its predict_proba is a list of one array.", "Use the estimator itself where there is one target.")
+            raise Refusal("its predict_proba is a list of one array.", "Use the estimator itself if there is one target.")
         outputs["predict_proba"] = tuple(value(e, member, "predict_proba") for e, member in pairs)
     return outputs
 

@@ -33,7 +33,7 @@ def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
     """The columns of the k nearest points (see Search.nearest). Raises Refusal if there are fewer than k points."""
     if k > m.n_samples_fit_:
         raise Refusal(
-            f"it asks for {k} neighbours of {m.n_samples_fit_} samples: the source raises an error.", "Fit it on more."
+            f"it asks for {k} neighbours of {m.n_samples_fit_} samples: the source raises an error.", "Fit it on more samples."
         )
     return found.nearest(k, listed)
 
@@ -68,8 +68,8 @@ def _require_zeros(m: Any) -> None:
     """Raises Refusal for the cosine metric, under which the distance 0 depends on rounding."""
     if m.effective_metric_ == "cosine":
         raise Refusal(
-            "its weights are 1 / cosine distance, and the distance of a row to an equal or parallel one is 0 or 1e-16 as the matrix "
-            "product rounds: they are infinite or not by chance.",
+            "its weights are 1 / cosine distance. For an equal or parallel row this distance is 0 or 1e-16, so that rounding decides "
+            "whether the weight is infinite.",
             "Use weights='uniform', or Normalizer() before metric='euclidean'.",
         )
 
@@ -103,7 +103,7 @@ def _params_agree(m: Any) -> None:
     """Raises Refusal if metric_params hold another p than the estimator itself."""
     given = (m.metric_params or {}).get("p", m.p)
     if m.metric == "minkowski" and given != m.p:
-        raise Refusal("its metric_params have another p than it has itself, and the source uses both.", f"Set p={given}.")
+        raise Refusal("its metric_params hold another p than its parameter p, and the source uses both.", f"Set p={given}.")
 
 
 @converts("sklearn.neighbors.KNeighborsClassifier")

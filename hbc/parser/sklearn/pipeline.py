@@ -263,7 +263,9 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     if failure is not None:
         raise failure
     if not blocks:
-        raise Refusal("every transformer is dropped or has no columns, so it gives none.", "Remove it from the pipeline.")
+        raise Refusal(
+            "every transformer is dropped or has no columns, so that its output has no columns.", "Remove it from the pipeline."
+        )
     if apart:
         return Frame(tuple(column for block in blocks for column in as_frame(block).columns))
     return hstack([as_matrix(block) for block in blocks])

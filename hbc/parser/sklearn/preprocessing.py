@@ -133,9 +133,9 @@ def polynomial_features(m: Any, x: Node) -> Result:
         sparse_values_round_otherwise()
     if of_a_graph(x):
         raise Refusal(
-            "it multiplies columns of a graph of neighbours, whose entries are in the order of distance: the source puts products into "
-            "columns of others.",
-            "Put a step between them that sorts or makes an array.",
+            "it multiplies columns of a graph of neighbours, whose entries are sorted by distance. The source then puts products into "
+            "wrong columns.",
+            "Put a step between them that sorts the entries by column, or makes a dense array.",
         )
     table = np.full((len(terms), max(1, *map(len, terms), 1)), -1, np.int64)
     for row, term in zip(table, terms, strict=True):

@@ -62,7 +62,7 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
     # The members are fitted on class numbers 0, 1, ….
     predicted = [t.cast(flat(value(e, member, "predict")), "i64") for e, member in members]
     if weights is not None and not all(weight >= 0 for weight in weights):
-        raise Refusal("a weight is negative, for which numpy.bincount finds another class than the one with the most votes.")
+        raise Refusal("a weight is negative, so that the source's numpy.bincount does not find the class with the most votes.")
     shares = np.ones(len(predicted)) if weights is None else np.asarray(weights, np.float64)
     # Each member's votes are looked up in a table: row k votes for class k.
     votes = total([t.take(np.eye(len(m.classes_)) * share, one, axis=0) for share, one in zip(shares, predicted, strict=True)])

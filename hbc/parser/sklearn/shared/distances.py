@@ -166,7 +166,7 @@ def metric_of(name: Any, params: dict[str, Any] | None) -> Metric:
                 "its metric is seuclidean without the variances.", "Give them: metric_params={'V': X.var(axis=0, ddof=1)}."
             )
     if params:
-        raise Refusal(f"its metric {name!r} has the parameters {sorted(params)}.", advice)
+        raise Refusal(f"its metric {name!r} has parameters that hbc does not know: {', '.join(sorted(params))}.", advice)
     return Metric(canonical, p, None if weights is None else np.asarray(weights, np.float64), name)
 
 
@@ -277,9 +277,9 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
         return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32", ties="heaps")
     if ordered and metric.name == "hamming":
         raise Refusal(
-            "it searches by brute force under the metric hamming, where many points are equally near, and which of them are the "
-            "nearest is left to numpy's partition, which differs between processors.",
-            "Use algorithm='ball_tree', whose choice is kept.",
+            "it searches by brute force with the metric hamming. Many points are then equally near, and numpy's partition chooses "
+            "among them differently on different processors.",
+            "Use algorithm='ball_tree', whose choice hbc repeats.",
         )
     return _pairwise(metric, x, data, count)
 

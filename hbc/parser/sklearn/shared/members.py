@@ -48,7 +48,7 @@ def flat(x: Node) -> Node:
     if len(x.type.shape) == 1:
         return x
     if x.type.columns != 1:
-        raise Refusal(f"an estimator in it gives {x.type.columns} values a row, where the source takes one.")
+        raise Refusal(f"an estimator in it gives {x.type.columns} values for each row, where the source takes one.")
     return t.reshape(x, N)
 
 
@@ -87,7 +87,7 @@ def total(nodes: Sequence[Node]) -> Node:
     """The sum of the nodes, in their order. Raises Refusal if their shapes differ; numpy would raise at the call."""
     if len({node.type.shape for node in nodes}) > 1:
         kinds = " and ".join(sorted({str(node.type) for node in nodes}))
-        raise Refusal(f"its estimators return {kinds}, which do not add up.")
+        raise Refusal(f"its estimators return {kinds}, which cannot be added.")
     return reduce(t.add, nodes)
 
 
@@ -97,11 +97,11 @@ def constant_rows(x: Node | Frame, values: Array) -> Node:
     frame = as_frame(x)
     if not len(frame):
         raise Refusal(
-            "it was fitted on no columns at all.", "Give it a column of numbers, of which it reads how many rows there are."
+            "it was fitted on no columns at all.", "Give it a column of numbers, from which hbc reads the number of rows."
         )
     numbers = [i for i, dtype in enumerate(frame.dtypes) if dtype != "str"]
     if not numbers:
-        raise Refusal("it does not look at its input, which has strings alone.", "Give it a column of numbers.")
+        raise Refusal("it ignores its input, which has columns of strings only.", "Give it a column of numbers.")
     first = t.cast(frame.column(numbers[0]), "f64")
     never = t.reshape(t.less(first, first), N, *(1 for _ in values.shape))
     if values.dtype.kind in "OU":
