@@ -1,4 +1,5 @@
-"""Pins every engine's threads before it is imported: the machine has two cores, and xdist uses both. Keeps the usual run short."""
+"""Sets one thread for every engine before it is imported, because the machine has two cores and xdist uses both. Marks most cases as slow,
+so that the usual run is short."""
 
 import os
 import re
@@ -15,7 +16,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 os.environ["HBC_CACHE"] = os.path.join(tempfile.gettempdir(), "hbc-tests-have-no-cache")
 
 FEWEST = 3
-"""As many cases of every test always run. Of those with more, one in `ONE_IN`; the others are left to the slow tier."""
+"""The number of cases of a test that always run. Of a test with more cases, one in ONE_IN runs. The others are left to the slow tier."""
 ONE_IN = 30
 
 SEED = os.environ.get("HBC_SAMPLE", "")
@@ -28,9 +29,8 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks as slow all but a sample of the cases of every test: 16,000 of them take 15 minutes on two quiet cores, and hours
-    on a machine that others use. Tests that are selected by name (`-k`, or one by one) are all
-    run, and so are those marked `every_case`."""
+    """Marks as slow all cases of a test except for a sample. All 16,000 cases take 15 minutes on two quiet cores, and hours on a machine
+    that others use. If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run."""
     if config.option.keyword:
         return
     tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
@@ -46,8 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def in_turn(cases: list[pytest.Item], seed: str = "") -> list[pytest.Item]:
-    """The cases drawn by lot, in an order that follows from the seed: first one case of every estimator or operator (the first word of
-    a case's name), then a second one of those that have it, and so on."""
+    """The cases in a random order that depends on the seed only: first one case of every estimator or operator (the first word of a case's
+    name), then a second one of each that has several, and so on."""
     drawn = sorted(cases, key=lambda item: crc32(f"{seed}{item.nodeid}".encode()))
     turns: Counter[str] = Counter()
     order = {}

@@ -54,7 +54,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "VotingClassifier": {"estimators": [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", CLASSIFIER)]},
     "VotingRegressor": {"estimators": [("ridge", REGRESSOR)]},
 }
-"""What has no default (the estimators inside others), or none that fits small data or gives methods for new data."""
+"""Options that a class needs: they have no default (an estimator inside another), or the default does not fit small data or gives no
+methods for new data."""
 
 REFUSED_BY_DEFAULT: dict[str, dict[str, Any]] = {
     "DictionaryLearning": {"transform_algorithm": "threshold"},
@@ -66,7 +67,7 @@ REFUSED_BY_DEFAULT: dict[str, dict[str, Any]] = {
 
 
 def made(name: str, **options: Any) -> Any:
-    """An estimator that has not been fitted; random_state=0. Options that it does not have are left out."""
+    """An unfitted estimator with these options and random_state=0. Options that the class does not have are left out."""
     cls = ESTIMATORS[name]
     known = inspect.signature(cls).parameters
     given = {key: value for key, value in {"random_state": 0, **options}.items() if key in known}

@@ -1,6 +1,6 @@
-"""Random models of every library, rows at their thresholds, the source's own leaf indices, and what a backend makes of the same trees.
+"""Compares leaves: random models of every library, rows at their thresholds, the leaf numbers of the source, and those of a backend.
 
-`python tests/leaf_sweep.py` prints the figures; test_leaf_sweep.py runs a sample, and all of it in the slow tier.
+`python tests/leaf_sweep.py` prints the figures. test_leaf_sweep.py runs a sample, and in the slow tier all of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hbc.parser.lightgbm import read_model
 from hbc.parser.parse import parse
 
 FEATURES = 6
-WINDOW = float(np.float32(1e-35))  # LightGBM takes |x| up to it for 0
+WINDOW = float(np.float32(1e-35))  # LightGBM takes every |x| <= WINDOW for 0
 LARGEST = float(np.finfo(np.float32).max)
 EXTREMES = [
     0.0,
@@ -74,7 +74,7 @@ DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64}
 
 @dataclass(frozen=True)
 class Subject:
-    """A fitted model; the thresholds of each of its columns; the source's leaf of every row in every tree, in [N, T], inf included."""
+    """A fitted model, the thresholds of each of its columns, and a function that gives the source's leaf numbers [N, T], also for inf."""
 
     name: str
     model: Any
@@ -82,11 +82,12 @@ class Subject:
     leaves: Callable[[Any], Any]
     categorical: tuple[int, ...] = ()
     finite: tuple[int, ...] = ()
-    """Columns in which the source rejects infinite values, and confuses integers beyond 2^53 with those beside them in a batch
-    (numpy.isin of int64 in float64, in OrdinalEncoder)."""
+    """Columns in which the source rejects infinite values, and takes integers beyond 2^53 for neighbouring ones in the same batch (its
+    OrdinalEncoder calls numpy.isin of int64 in float64)."""
 
     def rows(self, rng: np.random.Generator, dtype: str, count: int) -> Any:
-        """Values at thresholds, one ulp of float64 and of float32 beside, special ones, categories of every kind, and integers."""
+        """Rows of values at thresholds, one ulp of float64 or float32 beside them, special numbers, all kinds of categories, and
+        integers."""
         columns = []
         for column, cuts in enumerate(self.thresholds):
             cuts = np.unique(np.append(np.asarray(cuts, np.float64), 1.0))
@@ -170,7 +171,7 @@ def lightgbm_subject(name: str, seed: int, trees: int) -> Subject:
         booster = lgb.Booster(model_str=scrambled_lightgbm(booster.model_to_string(), rng))
     model = read_model(booster)
     thresholds = model.numbers("threshold").copy()
-    thresholds[model.integers("decision_type") & 1 > 0] = 3.0  # of a category set it is the number of the set
+    thresholds[model.integers("decision_type") & 1 > 0] = 3.0  # a node that tests a category set has the number of the set here
 
     def leaves(X: Any) -> Any:
         return booster.predict(X, pred_leaf=True, num_threads=1)
@@ -188,7 +189,7 @@ def scrambled_lightgbm(text: str, rng: np.random.Generator) -> str:
         if key == "decision_type":
             value = " ".join(str(2 * rng.integers(0, 2) + 4 * rng.integers(0, 3)) for _ in value.split())
         lines.append(f"{key}={value}" if key in ("threshold", "decision_type") else line)
-    # The sizes of the blocks are no longer right; without them LightGBM reads block after block.
+    # The sizes of the blocks are wrong now. Without them LightGBM reads one block after the other.
     return "\n".join(line for line in lines if not line.startswith("tree_sizes")) + "\n"
 
 
@@ -241,8 +242,8 @@ def xgboost_subject(name: str, seed: int, trees: int) -> Subject:
     told = numbered_xgboost(document)
 
     def leaves(X: Any) -> Any:
-        """A DMatrix takes no infinite values; inplace_predict takes them, and of trees whose leaves hold their own numbers one tree
-        gives the number of the leaf."""
+        """The leaf numbers by inplace_predict, one tree at a time, from trees whose leaves hold their own numbers. (A DMatrix, which
+        pred_leaf needs, rejects infinite values.)"""
         with np.errstate(over="ignore", under="ignore"):
             infinite = np.isinf(X.astype(np.float32)).any(axis=1)
         result = np.empty((len(X), len(xgboost_trees(document))))
@@ -315,7 +316,8 @@ def forest_subject(name: str, seed: int, trees: int) -> Subject:
     thresholds = np.concatenate([tree.threshold[i] for tree, i in zip(members, inner, strict=True)])
 
     def leaves(X: Any) -> Any:
-        """What `apply` asks behind its check of X: infinite values reach it in IsolationForest only, but the trees know them all."""
+        """The leaf numbers of the trees, without the input check of `apply`. (Infinite values pass it in IsolationForest only, but all
+        trees can take them.)"""
         with np.errstate(over="ignore", under="ignore"):
             X = X.astype(np.float32)
         return np.stack([tree.apply(X[:, own]) for tree, own in zip(members, columns, strict=True)], axis=1)
@@ -334,7 +336,7 @@ def histogram_subject(name: str, seed: int, trees: int) -> Subject:
     nodes = np.concatenate([predictor.nodes for predictor in predictors])
     nodes = nodes[(nodes["is_leaf"] == 0) & (nodes["is_categorical"] == 0)]
     order = np.arange(FEATURES)
-    if categorical:  # they come first
+    if categorical:  # these columns come first
         order = np.concatenate([np.flatnonzero(model.is_categorical_), np.flatnonzero(~model.is_categorical_)])
     told = copy.deepcopy(predictors)
     for predictor in told:
@@ -342,7 +344,7 @@ def histogram_subject(name: str, seed: int, trees: int) -> Subject:
     bitsets, places = model._bin_mapper.make_known_categories_bitsets()
 
     def leaves(X: Any) -> Any:
-        """It has no `apply`: the same trees whose leaves hold their own numbers are asked one by one."""
+        """The leaf numbers, one tree at a time, from trees whose leaves hold their own numbers: the class has no `apply`."""
         X = model._preprocess_X(X, reset=False)
         return np.stack([tree.predict(X, bitsets, places, 1) for tree in told], axis=1).astype(np.int64)
 
@@ -372,7 +374,7 @@ def subject(library: str, name: str, seed: int, trees: int) -> Subject:
 
 @dataclass(frozen=True)
 class Figures:
-    """(row, tree) pairs compared, and those that differ; of sums, whole rows are told apart, and each counts with all its trees."""
+    """How many (row, tree) pairs were compared, and how many differ. If sums are compared, a row that differs counts with all its trees."""
 
     pairs: int = 0
     differing: int = 0
@@ -387,8 +389,8 @@ def trees_of(graph: Graph) -> Node:
 
 
 def telling(op: TreeEnsemble, rng: np.random.Generator) -> tuple[TreeEnsemble, Any]:
-    """The same trees with leaves of which one wrong one changes a sum by at least 0.7 / leaves of its tree; and, for [T, id],
-    the number of the leaf."""
+    """(the same trees with other leaf values, a table from (tree, leaf id) to the number of the leaf). One wrong leaf then changes a sum
+    by at least 0.7 / (the number of leaves of its tree)."""
     values = np.empty(op.values.shape)
     place = np.full((op.n_trees, int(op.leaf_ids.max()) + 1), -1)
     for tree, root in enumerate(op.roots):
@@ -413,7 +415,7 @@ BATCHES = (1, 2, 3, 5, 8, 15, 16, 17, 63, 64, 65, 127, 129)
 
 
 def run(ready: Any, method: str, X: Any, batches: tuple[int, ...]) -> Any:
-    """X in pieces of all these sizes, and then the rest at once."""
+    """The output of a method for X, computed in pieces of these sizes, and then the rest at once."""
     parts, start = [], 0
     for size in batches:
         if start + 2 * size < len(X):
@@ -423,7 +425,7 @@ def run(ready: Any, method: str, X: Any, batches: tuple[int, ...]) -> Any:
 
 
 def compare(what: Subject, backend: str, strategy: str, output: str, seed: int, count: int) -> Figures:
-    """count rows of every dtype, by this backend's leaves, or by its sums."""
+    """Compares `count` rows of every dtype with the source, by the leaves of a backend or by its sums."""
     rng = np.random.default_rng(seed)
     figures = Figures()
     for kinds, graph in parse(what.model).variants.items():

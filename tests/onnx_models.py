@@ -1,4 +1,4 @@
-"""ONNX models made by hand, and their comparison with ONNX Runtime."""
+"""Makes ONNX models by hand, and compares them with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def trees(
     missing: bool = True,
     **attributes: Any,
 ) -> Any:
-    """A random TreeEnsembleRegressor; with labels a TreeEnsembleClassifier. columns: which of them leaves have weights for."""
+    """A random TreeEnsembleRegressor, or with labels a TreeEnsembleClassifier. `columns`: the outputs for which leaves have weights."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
 

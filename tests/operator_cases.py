@@ -1,4 +1,4 @@
-"""THE table of operators: for each, what it is applied to. test_operators.py holds every backend to it.
+"""THE table of operators: for each one its cases, with their operands. test_operators.py tests them on every backend.
 
 To add an operator, say
 
@@ -34,7 +34,7 @@ from hbc.ops.nmf import CoordinateDescent
 from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.ops.tree import CategoryPlanes, Tree, join
 
-ROWS = 67  # odd, and more than a vector register of anything
+ROWS = 67  # odd, and more than the numbers in a vector register
 
 
 class Fixed(NamedTuple):
@@ -110,7 +110,7 @@ def texts(columns: int) -> Array:
 
 
 def summable(dtype: str, *shape: int) -> Array:
-    """As `rows`, without numbers so large that a sum overflows in one order of its terms and not in another."""
+    """As `rows`, without numbers so large that a sum could overflow in one order of its terms and not in another."""
     values = rows(dtype, *shape)
     values[np.isfinite(values) & (np.abs(values) > 1e30)] = 1000
     return values
@@ -160,7 +160,7 @@ def _casts() -> list[tuple[Operator, list[Array | Fixed]]]:
     for source in (*FLOATS, *INTEGERS, "bool"):
         for target in (*FLOATS, *INTEGERS, "bool"):
             x = rows(source, 3)
-            if source in FLOATS and target in INTEGERS:  # beyond the range is undefined
+            if source in FLOATS and target in INTEGERS:  # the cast of numbers beyond the range is undefined
                 top = 120.0 if target[0] == "i" else 250.0
                 x = np.clip(np.nan_to_num(x), -top if target[0] == "i" else 0.0, top)
             cases.append((t.Cast(target), [x.astype(NUMPY_DTYPES[source])]))  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ CASES["BlockMatMul"] = [
     (t.BlockMatMul(), [summable(dtype, 4, 3), fixed(rows(dtype, 3, 2, finite=True)[:4])]) for dtype in FLOATS
 ]
 CASES["Sum"] = [(t.Sum(1), [summable(dtype, 7)]) for dtype in FLOATS]
-# Integers without the ends of their range: ONNX Runtime adds them as floats, and no graph needs them to wrap.
+# Integers without the ends of their range: ONNX Runtime adds them as floats, and no graph needs sums that overflow.
 CASES["Sum"] += [(t.Sum(1), [rows(dtype, 7, finite=True)]) for dtype in INTEGERS]
 CASES["Sum"] += [(t.Sum(axis, keepdims), [summable("f32", 3, 2)]) for axis in (1, 2) for keepdims in (False, True)]
 CASES["Sum"] += [(t.Sum(1), [rows("f64", 0)])]
@@ -220,7 +220,7 @@ TOLERANCES.update(dict.fromkeys(("MatMul", "BlockMatMul", "Sum"), SUMS))
 
 
 def _many_ties(dtype: str, width: int) -> Array:
-    """Numbers of which many are equal, some infinite or missing."""
+    """Rows in which many numbers are equal, and some are infinite or missing."""
     values = np.random.default_rng(width).integers(0, 6, (ROWS, width)).astype(NUMPY_DTYPES[dtype])
     values[::5, ::3] = np.inf
     values[1::7, 1::4] = np.nan
@@ -244,7 +244,7 @@ CASES["Smallest"] += [
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 20, 31, 40)]
 CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
 CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
-_signed = np.copysign(_many_ties("f64", 9), np.random.default_rng(9).uniform(-1, 1, (ROWS, 9)))  # -0.0 is there, less is not
+_signed = np.copysign(_many_ties("f64", 9), np.random.default_rng(9).uniform(-1, 1, (ROWS, 9)))  # with -0.0
 CASES["Ascending"] = [(Ascending(), [values]) for values in (*(_many_ties("f64", width) for width in (1, 65, 130)), _signed)]
 _numbers = np.random.default_rng(3).integers(0, 9, (ROWS, 4))
 CASES["Scatter"] = [(Scatter(9), [_numbers, summable("f64", 4)])]
@@ -263,7 +263,7 @@ CASES["PresentEntries"] = [(PresentEntries(), [rows("f64", 5)])]
 
 
 def _shares(classes: int) -> Array:
-    """One class against another: some undecided, some as certain as can be, and against each other."""
+    """Probabilities of one class against another: some are 1/2, some are as certain as possible, and some contradict each other."""
     values = np.random.default_rng(classes).random((ROWS, classes * (classes - 1) // 2))
     values[::3] = np.where(values[::3] < 0.5, 1e-7, 1 - 1e-7)
     values[1::9] = 0.5
@@ -383,7 +383,7 @@ TOLERANCES["Distances"] = FUNCTIONS
 
 # --- features --------------------------------------------------------------------------------------------------------
 
-# Parameters of either dtype: each step is computed in the wider one and rounded to that of x.
+# Parameters of both dtypes: each step is computed in the wider dtype and rounded to that of x.
 _SCALES = [np.array([3.0, 0.1, 1e-3, 1e300]), np.array([3.0, 0.1, 1e-3, 1e38], np.float32)]
 CASES["Standardize"] = [(Standardize(1 / scale, scale), [rows(dtype, 4)]) for dtype in FLOATS for scale in _SCALES]
 CASES["Standardize"] += [(Standardize(None, _SCALES[0]), [rows("f32", 4)]), (Standardize(_SCALES[0], None), [rows("f64", 4)])]
@@ -434,7 +434,7 @@ CASES["Lookup"] = [
     for dtype in ("f32", "f64", "i64")
     for codes in ("f64", "i64")
 ]
-CASES["Lookup"] += [  # integers near one another: places in a table
+CASES["Lookup"] += [  # integers close to one another, which index a table
     (
         Lookup(
             np.array([[-1, 0, 1], [1, 2, 2]], NUMPY_DTYPES[dtype]),
@@ -477,7 +477,7 @@ CASES["CheckValues"] = [
 def random_trees(
     dtype: str, depths: list[int], outputs: int = 1, values: str = "f64", vector: bool = False, seed: int = 0
 ) -> Any:
-    """An ensemble over 5 columns of trees that are about as deep, with thresholds among the values that rows(dtype, 5) has."""
+    """An ensemble over 5 columns of trees of about the same depth. Its thresholds are values that rows(dtype, 5) has."""
     rng = np.random.default_rng(seed)
     x = rows(dtype, 5)
     trees = []
@@ -528,7 +528,7 @@ CASES["TreeEnsemble"] = [
     for output in ("sum", "leaf")
 ]
 INEXACT_SUM = [(op, [rows(type_of(op.threshold).dtype, 5)]) for op in _ENSEMBLES]
-"""Ensembles whose sums a compiler may add in its own way: in float32 ones the order shows, not in float64 ones."""
+"""Ensembles whose sums a compiler may add in its own order, which makes a difference in float32 but not in float64."""
 CASES["WeightedMedian"] = [
     (WeightedMedian(np.array(weights)), [np.round(rows(dtype, len(weights)), 0)])  # rounded, for equal values
     for dtype in FLOATS

@@ -1,4 +1,4 @@
-"""A tree of one split; random tree ensembles and rows at their thresholds, for the kernels that scan."""
+"""Trees for tests of the kernels that scan: a tree of one split, random ensembles, and rows at their thresholds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def random_tree(
 
 
 def rows_at_thresholds(rng: np.random.Generator, op: TreeEnsemble, rows: int, features: int) -> Array:
-    """At thresholds, one ulp beside them, NaN, infinities, −0.0, subnormals, and anything."""
+    """Rows of thresholds, numbers one ulp beside them, NaN, infinities, −0.0, subnormals, and other numbers."""
     dtype = op.threshold.dtype
     at = rng.choice(op.threshold, (rows, features))
     special = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal], dtype), (rows, features))

@@ -1,5 +1,5 @@
-"""Absorption into trees: with the pass and without it every leaf is the same, and the source's, for numbers at every cut and one ulp
-beside it, NaN, infinities, zeros of both signs and subnormals."""
+"""Absorption into trees: with and without the pass every leaf is the same and is that of the source. Rows are numbers at every cut and one
+ulp beside it, NaN, infinities, zeros of both signs and subnormals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def with_indicators(x: Node) -> Node:
 
 
 Chain = tuple[str, Callable[[Node], Node], str]
-CHAINS: dict[str, Chain] = {  # the dtype of x, what the trees read of it, and what is left of that
+CHAINS: dict[str, Chain] = {  # the dtype of x, the operators between x and the trees, and what the pass leaves of them
     "scaled": ("f64", scaled, ""),
     "scaled in float32 by float64": ("f32", scaled, ""),
     "scaled in float32": ("f32", Standardize(OFFSET32, SCALE32), ""),
@@ -92,7 +92,7 @@ def numbers(dtype: str, rng: np.random.Generator, rows: int) -> Array:
 
 
 def random_graph(chain: Chain) -> Graph:
-    """Trees behind a chain, most of whose thresholds are numbers that it gives."""
+    """Trees behind a chain. Most of their thresholds are numbers that the chain gives."""
     dtype, build, _ = chain
     x = Input("X", dtype, (N, F))()
     y, rng = build(x), np.random.default_rng(0)
@@ -168,7 +168,7 @@ def test_it_must_not_fire(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_imputation_stays_where_trees_would_have_to_look_for_nan() -> None:
-    """As tensor operators, and only if they do not anyway."""
+    """Imputation stays only for trees that run as tensor operators, and only if these do not look for NaN anyway."""
     graph = random_graph(CHAINS["imputed"])
     op = trees_of(graph).op
     never = replace(op, missing_left=np.zeros_like(op.missing_left))
@@ -198,7 +198,7 @@ FUNCTIONS: dict[str, Callable[[Node], Node]] = {
     [(name, ("left", "right", "with 0")[(i + j) % 3], ("f32", "f64")[j]) for i, name in enumerate(FUNCTIONS) for j in (0, 1)],
 )
 def test_functions_computed_with_errors(name: str, below: str, dtype: str) -> None:
-    """Every float within 300 of a cut is decided as before. What a logarithm is NaN of is NaN to the trees, where that goes another way."""
+    """Each of the 300 floats on both sides of a cut goes to the same side as before. Where a logarithm is NaN, the trees see NaN."""
     rng = np.random.default_rng(0)
     x = Input("X", dtype, (N, F))()
     y = FUNCTIONS[name](x)
@@ -230,7 +230,7 @@ def test_floats_on_the_wrong_side_of_a_cut_are_found() -> None:
         return np.where(x == one, one - 3 * ulp, x)
 
     def cuts_of(function: Callable[[Array], Array], threshold: Array) -> tuple[Cuts, Mapping[int, Mapping[float, float]]]:
-        """Where no value is further than 16 ulps of 1 from what those of the ends say."""
+        """The cuts of a function whose values are within 16 ulps (of 1) of a monotone function."""
 
         def enclose(_: Array, low: Array, high: Array) -> Range:
             return Range(function(low) - 16 * ulp, function(high) + 16 * ulp, np.zeros(len(low), bool))
@@ -253,7 +253,7 @@ def test_floats_on_the_wrong_side_of_a_cut_are_found() -> None:
 
 @pytest.mark.parametrize("steps", [(-1,), (-1, 0, 4), (-3, -1, 0, 4)])
 def test_single_floats_are_moved(steps: tuple[int, ...]) -> None:
-    """Where a curve falls at one float, that is taken for another; it stays where two tests would have it elsewhere."""
+    """A curve that falls at a single float is mended by taking this float for another. If two tests disagree about it, the curve stays."""
     ulp = np.spacing(1.0)
     x = Input("X", "f64", (N, F))()
     falls = t.where(t.equal(t.mul(x, 2.0), 2.0), 1 - 3 * ulp, x)
@@ -281,7 +281,7 @@ def test_places_of_floats(dtype: str) -> None:
 
 
 def test_what_is_no_cut_is_not_found() -> None:
-    """An interval, zeros that are told apart, and infinities that go another way than the numbers beside them."""
+    """No cut is found for an interval, for a curve that tells zeros apart, and for infinities that go another way than large numbers."""
     kinds: list[Callable[[Array], Array]] = [
         lambda v: v == np.inf,
         lambda v: v == -np.inf,
@@ -321,7 +321,7 @@ CURVES = {
 
 
 def curved(name: str, dtype: str) -> tuple[Pipeline, Array, Graph]:
-    """Trees behind a curve of columns with negative, repeated and missing numbers, on what they were fitted, and their graph."""
+    """(a pipeline of a curve and trees, the data that it was fitted on, its graph). Columns have negative, repeated and missing numbers."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(400, F)) * [1, 100, 1e-3, 5] + [0, 50, 0, -9]
     X[:, 3] = np.round(X[:, 3])
@@ -341,7 +341,7 @@ def curved(name: str, dtype: str) -> tuple[Pipeline, Array, Graph]:
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize("name", CURVES)
 def test_curves_of_several_operators(name: str, dtype: str) -> None:
-    """Every float within 300 of a cut is decided as before and as the source does; nothing is left of the curve but where it starts."""
+    """Each of the 300 floats on both sides of a cut goes to the same side as before and in the source. Nothing of the curve is left."""
     model, X, before = curved(name, dtype)
     after = absorb(before)
     ahead = {type(node.op).__name__ for node in ancestors(after, list(trees_of(after).inputs))}
@@ -425,7 +425,7 @@ def test_decisions_are_the_source_s(name: str, dtype: str, backend: str, monkeyp
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
 def test_ordinal_codes_of_known_numbers(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They rise with the numbers; where unknown numbers get a code, they do not."""
+    """Codes are absorbed if they rise with the numbers; they do not if unknown numbers have a code."""
     rng = np.random.default_rng(4)
     values = np.array([-7, -1, 0, 3, 2**24, 5, 11] if dtype == "i8" else [-7.5, -1, 0, 0.1, 1e30, 5, np.nan]).astype(dtype)
     X = rng.choice(values, (400, F))
@@ -457,7 +457,7 @@ def test_ordinal_codes_of_known_numbers(dtype: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
 def test_codes_are_tested_as_they_came(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fractions, negative and large numbers are no category; NaN can be one."""
+    """Fractions, negative and large numbers are not categories; NaN can be one."""
     pytest.importorskip("tvm")
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 9, (400, F)).astype(dtype)

@@ -1,5 +1,5 @@
-"""Codes of numbers, unknown ones among them, before trees: whatever stands for the codes, every row goes where the source sends it, for
-known numbers, one ulp beside them, halves, negative and huge ones, infinities and NaN."""
+"""Codes of numbers before trees, also of unknown numbers. Whatever the pass puts in place of the codes, every row reaches the leaf of the
+source: for known numbers, one ulp beside them, halves, negative and huge numbers, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INF, NAN = np.inf, np.nan
 
 
 def near(known: Array) -> Array:
-    """Numbers at others and beside them, of their dtype."""
+    """The known numbers and numbers beside them, in their dtype."""
     kind = known.dtype
     if kind.kind == "i":
         return np.unique([*known, *(known - 1), *(known + 1), 2**20, -(2**20), 2**31 - 1, -(2**31)]).astype(kind)
@@ -103,14 +103,14 @@ def hot(x: Node) -> Node:
 
 
 def of_classes(x: Node) -> Node:
-    """What TargetEncoder makes of several classes: rows of a table, side by side."""
+    """The graph of a TargetEncoder for several classes: rows of a table, side by side."""
     table = np.random.default_rng(5).normal(size=(6, 3))
     places = Lookup(KNOWN.astype(np.float32), np.tile(np.arange(5), (F, 1)), np.full(F, 5), np.full(F, 5))(x)
     return t.reshape(t.take(table, places, axis=0), "N", 3 * F)
 
 
 def of_table(x: Node) -> Node:
-    """What an encoder of strings makes of one column of their places."""
+    """The graph of an encoder of strings behind the places of one column."""
     place = t.cast(t.less(x, 0.5), "i32")
     one = t.take(place, np.array([1]), axis=1)
     return t.take(np.array([0.1, 1e300]), one, axis=0)
@@ -136,7 +136,7 @@ STAYS: dict[str, Picture] = {
 
 
 def trees_on(picture: Picture, grown_leaves: int = 20) -> Graph:
-    """Trees most of whose thresholds are numbers that they meet."""
+    """Trees on a picture. Most of their thresholds are numbers that occur in their input."""
     dtype, build = picture
     x = Input("X", dtype, (N, F))()
     y, rng = build(x), np.random.default_rng(0)
@@ -181,7 +181,7 @@ def test_it_must_not_fire(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_codes_that_others_read_stay() -> None:
-    """Two ensembles share the places; what reads the codes themselves would have them looked up twice."""
+    """Codes stay if something else reads them, because they would then be looked up twice. Two ensembles can share places."""
     graph = trees_on(FIRES["codes alone"])
     (node,) = graph.outputs["apply"]
     other = replace(node.op, threshold=node.op.threshold + 0.5)(*node.inputs)  # type: ignore[type-var, attr-defined]
@@ -265,7 +265,7 @@ def test_decisions_are_the_source_s(name: str, kind: str, dtype: str, monkeypatc
     "trees", [HistGradientBoostingRegressor(max_iter=10), RandomForestRegressor(10, max_depth=6, random_state=0)]
 )
 def test_scaled_codes(trees: Any) -> None:
-    """What stands between codes and trees moves into the thresholds first."""
+    """Operators between codes and trees move into the thresholds first."""
     values = np.array(VALUES["integers"], np.float32)
     X, y = data(values, 0)
     model = make_pipeline(

@@ -1,5 +1,5 @@
-"""Products that take over what stands beside them, products with one-hot codes as look-ups, and trees that are pruned: each as a
-picture, executed on both sides with NaN, inf and -0.0 rows, beside what must be left alone."""
+"""Products that absorb neighbouring operators, products with one-hot codes as look-ups, and pruned trees. Each rewrite is a picture,
+which is executed before and after with NaN, inf and -0.0 rows. Beside it are pictures that must stay as they are."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def check(x: Node) -> Node:
 
 
 def places(codes: Node) -> Node:
-    """Where the codes of `both(12)` lead in a table of eight rows a column."""
+    """The places of the codes of `both(12)` in a table with eight rows for each column."""
     inside = t.minimum(t.maximum(codes, np.array([-1, -1])), np.array([6, 6]))
     return t.add(t.cast(inside, "i32"), np.array([1, 9], np.int32))
 
 
 def both(columns: int) -> Callable[[Node], Node]:
-    """One-hot codes of two columns, in turn."""
+    """A function that makes one-hot codes of two columns, alternately from the first and the second."""
     return OneHot(np.arange(columns) % 2, np.arange(columns) // 2, "f64")
 
 
@@ -226,7 +226,7 @@ def test_a_shift_costs_no_more_than_the_bound(offset: float) -> None:
 
 
 def test_equal_operators_are_one() -> None:
-    """Down to the sign of zero; those that nothing needs are not in the graph at all."""
+    """Equal operators are computed once, where equal includes the sign of zero. Operators that nothing needs are not in the graph."""
     x = Input("X", "f64", (N, 4))()
     unused = scaled(x, 2 * OFFSET)
     twice = t.add(t.exp(scaled(x)), t.exp(scaled(x)))
@@ -268,7 +268,7 @@ def coded(kind: str, x: Node) -> Node:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("kind", ["sparse", "dense", "repeated", "looked up", "taken"])
 def test_codes_are_looked_up(kind: str, dtype: Any) -> None:
-    """Known and unknown ones, fractions, NaN, infinities, -0.0 and numbers beyond every table."""
+    """Rows hold known and unknown codes, fractions, NaN, infinities, -0.0 and numbers beyond every table."""
     x = Input("X", dtype, (N, 2))()
     rng = np.random.default_rng(0)
     special = [0.0, -0.0, 1.0, 1.5, 2.0, 3.0, 5.0, 6.0, -1.0, -2.0, 7e5, 1e30, -1e30, 0.5, np.nan, np.inf, -np.inf, 5e-324]

@@ -363,7 +363,7 @@ def test_bombs_are_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_names_of_members_are_names_only(saved: bytes, tmp_path: Path) -> None:
-    """A path that leads out of the archive is a key like any other."""
+    """A member's name is only a key, also if it is a path that leads out of the archive."""
     (tmp_path / "m").write_bytes(changed(saved, lambda m: m.update({"arrays/../../evil.npy": _npy(np.zeros(2)), "/abs": b"x"})))
     assert hbc.load(tmp_path / "m").n_features_in_ == 12
     assert os.listdir(tmp_path) == ["m"]

@@ -1,4 +1,4 @@
-"""The benchmark harness: what it calls exact, inexact and wrong; ratios; and that an engine that fails is reported, never missing."""
+"""The benchmark harness: which answers it calls exact, inexact and wrong; ratios; and that a failing engine is reported, never left out."""
 
 from __future__ import annotations
 

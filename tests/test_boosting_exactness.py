@@ -46,7 +46,7 @@ def neighbours(thresholds):
 
 
 def rows_at(rng, features, thresholds, dtype, extremes):
-    """Rows whose values are thresholds of their column, one ulp beside, extremes, categories, or anything."""
+    """Rows of thresholds of their column, numbers one ulp beside them, extremes, categories, or other numbers."""
     X = np.empty((ROWS, FEATURES))
     for column in range(FEATURES):
         near = neighbours(thresholds[features == column])
@@ -99,7 +99,7 @@ def scrambled_lightgbm(text, rng):
         if key == "decision_type":
             value = " ".join(str(2 * rng.integers(0, 2) + 4 * rng.integers(0, 3)) for _ in value.split())
         lines.append(f"{key}={value}" if key in ("threshold", "decision_type") else line)
-    # The sizes of the blocks are no longer right; without them LightGBM reads block after block.
+    # The sizes of the blocks are wrong now. Without them LightGBM reads one block after the other.
     return "\n".join(line for line in lines if not line.startswith("tree_sizes")) + "\n"
 
 
@@ -210,7 +210,7 @@ def test_xgboost_reaches_the_same_leaves_with_any_threshold_and_default(dtype):
 
 @pytest.mark.parametrize("backend", ["torch", "onnx", "tvm"])
 def test_lightgbm_is_exact_on_every_backend(backend):
-    """The sums of leaves tell the leaves: one wrong leaf is far beyond the tolerance, which is that of adding in fixed point."""
+    """One wrong leaf would change a sum by far more than the tolerance, which is that of adding in fixed point."""
     rng = np.random.default_rng(3)
     X, y = training_data(rng, categorical=False)
     booster = lgb.train({"verbose": -1, "num_threads": 1, "num_leaves": 31, "min_data_in_leaf": 5}, lgb.Dataset(X, y), 20)
@@ -242,7 +242,7 @@ def test_xgboost_is_exact_on_every_backend(backend):
 
 
 def test_lightgbm_files_of_version_3(tmp_path):
-    """As LightGBM 2 and 3 wrote them (compared with files that they wrote): without the fields that came later."""
+    """Files as LightGBM 2 and 3 wrote them, without the fields that came later. (They were compared with files of these versions.)"""
     rng = np.random.default_rng(5)
     X, y = training_data(rng, categorical=True)
     parameters = {"verbose": -1, "num_threads": 1, "min_data_per_group": 2}

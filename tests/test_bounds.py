@@ -1,4 +1,4 @@
-"""How large values inside a graph can be: what decides whether a computed value is tested at every call, in numpy."""
+"""Bounds on values inside a graph. They decide whether a computed value must be tested in numpy at every call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEMBERS = {
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_probabilities_are_known_to_be_small(name: str) -> None:
-    """The estimator on top rejects NaN and ±inf, which ordinary inputs cannot give: no guard computes the members in numpy."""
+    """The final estimator rejects NaN and ±inf, but ordinary inputs cannot lead to them. So no guard computes the members in numpy."""
     X, y = load_iris(return_X_y=True)
     model: Any = StackingClassifier([("member", MEMBERS[name]), ("tree", DecisionTreeClassifier(max_depth=3))], cv=2).fit(X, y)
     for variant in hbc.convert(model, "numpy").variants.values():
@@ -58,8 +58,8 @@ FROM_DISTANCES = {
 @pytest.mark.parametrize("name", FROM_DISTANCES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_follows_from_distances_is_known_to_be_small(name: str, dtype: Any) -> None:
-    """Isomap's geodesics and kernels, in numpy at every call, took 9/10 of its time (and 2/3 of a Gaussian process'). What is said
-    to be harmless is: no value that is computed of it would be rejected."""
+    """Guards that computed Isomap's geodesics and kernels in numpy at every call took 9/10 of its time (2/3 for a Gaussian process). The
+    magnitude that needs no guard is right: from such inputs no rejected value is computed."""
     X, y = load_iris(return_X_y=True)
     X, y = X[3::3].astype(dtype), y[3::3]  # an odd number, so that a leaf of the tree is padded
     with warnings.catch_warnings():
@@ -80,7 +80,7 @@ def test_what_follows_from_distances_is_known_to_be_small(name: str, dtype: Any)
 
 
 def test_what_may_be_large_is_still_computed() -> None:
-    """Must not fire: a row beyond the magnitude."""
+    """A row beyond that magnitude still runs the guard."""
     X = load_iris().data[:50]
     compiled = hbc.convert(Isomap().fit(X), "numpy")
     far = np.concatenate([X, X[:1] * 1e9])

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {"iterations": 25, "depth": 6, "verbose": 0, "allow_w
 @pytest.mark.parametrize("policy", ["SymmetricTree", "Depthwise"])
 @pytest.mark.parametrize("nan_mode", ["Min", "Max"])
 def test_leaves_at_the_borders(nan_mode: str, policy: str, backend: str, tmp_path: Path) -> None:
-    """float64 values at every border and one float32 and float64 ulp beside it, NaN, ±inf, -0.0: CatBoost's own leaf numbers, and sums."""
+    """Leaf numbers and sums are CatBoost's for float64 values at every border, one float32 or float64 ulp beside it, NaN, ±inf and -0.0."""
     model = catboost.CatBoostRegressor(**SETTINGS, nan_mode=nan_mode, grow_policy=policy).fit(X, Z)
     model.save_model(str(tmp_path / "m.json"), format="json")
     features = json.loads((tmp_path / "m.json").read_text())["features_info"]["float_features"]
@@ -57,7 +57,7 @@ def test_saved_models_need_no_catboost(tmp_path: Path) -> None:
 
 
 def test_hashes_of_strings_of_every_length() -> None:
-    """The values of one-hot splits are hashes: those of the strings that the model was fitted on."""
+    """The values of one-hot splits are the hashes of the strings that the model was fitted on."""
     rng = np.random.default_rng(0)
     letters = np.array([*"abcXYZ 0123é漢😀ß\0\n"])
     for lengths in (range(140), range(140, 210)):

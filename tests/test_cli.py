@@ -21,7 +21,7 @@ from hbc.cli import main
 
 
 def run(*arguments: object, ok: bool = True) -> str:
-    """In this process: to import everything anew takes seconds, on a busy machine half a minute."""
+    """Runs a command in this process. A new process would import everything, which takes seconds, on a busy machine half a minute."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main(list(map(str, arguments)))
@@ -30,7 +30,7 @@ def run(*arguments: object, ok: bool = True) -> str:
 
 
 def run_alone(*arguments: object, ok: bool = True) -> str:
-    """In a process of its own, with what C libraries write."""
+    """Runs a command in a process of its own, and returns also the output of C libraries."""
     done = subprocess.run([sys.executable, "-m", "hbc.cli", *map(str, arguments)], capture_output=True, text=True)
     assert (done.returncode == 0) is ok, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -118,7 +118,7 @@ def test_help_is_worth_reading(command: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["model.txt", "model.json", "model.ubj"])
 def test_models_of_boosting_libraries(tmp_path: Path, name: str) -> None:
-    """Their own files, read by their own library, hold a Booster."""
+    """A library's own files are read by the library, and hold a Booster."""
     X, y = load_breast_cancer(return_X_y=True)
     if name.endswith(".txt"):
         lightgbm = pytest.importorskip("lightgbm")

@@ -43,7 +43,7 @@ def culprits(model):
 
 
 def test_every_culprit_of_a_pipeline_is_named() -> None:
-    """Also behind a transformer whose output is not known, since no shape comes out of it."""
+    """Culprits are named also behind a refused transformer whose output width is not known."""
     inner = FeatureUnion([("good", MinMaxScaler()), ("bad", Scaler())])
     model = Pipeline([("half", Halve()), ("union", inner), ("none", None), ("model", Model())]).fit(X, Y)
     assert culprits(model) == [
@@ -124,7 +124,7 @@ def test_sample_in_another_order_with_other_columns() -> None:
 
 
 def test_a_block_without_columns_still_rejects():
-    """An encoder that drops its only category gives no column, but unseen ones are an error to it."""
+    """An encoder that drops its only category gives no column, but it still rejects unknown categories."""
     data = np.column_stack([np.zeros(20), np.arange(20.0)])
     model = ColumnTransformer([("c", OneHotEncoder(drop="first"), [0]), ("x", StandardScaler(), [1])]).fit(data)
     compiled = hbc.convert(model, "numpy")

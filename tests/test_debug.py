@@ -1,5 +1,5 @@
-"""HBC_DEBUG, the one dial: 1 passes and times, 2 choices and why, 3 the graph after each pass, 4 generated source; on stderr.
-And HBC_WITHOUT, which leaves passes out."""
+"""HBC_DEBUG prints to stderr: from 1 on passes and times, from 2 on choices with reasons, from 3 on the graph after each pass, from 4 on
+the generated source. HBC_WITHOUT leaves out passes."""
 
 from __future__ import annotations
 

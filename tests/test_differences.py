@@ -1,4 +1,5 @@
-"""Where the source library's answer hangs on something unusual (one row, a whole batch, a narrow dtype, ties): equal, or an error."""
+"""Cases in which the answer of the source library depends on something unusual: a single row, a whole batch, a narrow dtype, ties. hbc's
+answer is equal, or an error."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ Y = RNG.integers(0, 3, 60)
 
 
 class Echo(LogisticRegression):
-    """Its decisions are its input."""
+    """A classifier whose decisions are its input."""
 
 
 def _echo(m: Any, x: Any) -> Any:
@@ -162,14 +163,15 @@ def test_an_imputer_of_signed_integers_rejects_unsigned_ones(strategy: str, fill
             continue
         try:
             found = compiled.transform(data)
-        except hbc.InvalidInputError:  # where the source fills in what does not fit
+        except hbc.InvalidInputError:  # the source would fill in a number that does not fit the dtype
             assert not np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max or dtype().dtype.kind == "u"
             continue
         np.testing.assert_array_equal(found, expected, strict=True)
 
 
 def test_integers_of_any_width_where_only_nan_is_missing() -> None:
-    """There is nothing to fill in, whatever the fill_value: -1 made every narrow or unsigned integer be refused."""
+    """Integers are never NaN, so nothing is filled in, whatever the fill_value. (A fill_value of -1 once made hbc reject all narrow or
+    unsigned integers.)"""
     model = SimpleImputer(strategy="constant", fill_value=-1).fit(X)
     compiled = hbc.convert(model, "numpy")
     whole = np.arange(8).reshape(2, 4)
@@ -207,7 +209,7 @@ def test_python_objects_for_a_function_of_numpy_are_rejected() -> None:
     "encoder", [OneHotEncoder(handle_unknown="ignore"), OrdinalEncoder(), SimpleImputer(strategy="most_frequent")]
 )
 def test_a_column_of_nan_for_one_of_strings(encoder: Any) -> None:
-    """Encoders fail for numbers; an imputer takes them for missing strings."""
+    """Encoders reject a column of NaN in place of strings. An imputer takes it for missing strings."""
     model = encoder.fit(pd.DataFrame({"a": ["x", "y", None], "b": ["q", "r", "q"]}))
     data = pd.DataFrame({"a": np.full(2, np.nan), "b": ["q", "r"]})
     compiled = hbc.convert(model, "numpy")
@@ -221,7 +223,7 @@ def test_a_column_of_nan_for_one_of_strings(encoder: Any) -> None:
 
 
 def test_splines_of_flags_and_small_codes_are_floats() -> None:
-    """They were cast back to bool and int8."""
+    """(They were once cast back to bool and int8.)"""
     gaps = np.where(X > 0.5, np.nan, X)
     for first in (MissingIndicator(features="all"), OrdinalEncoder(dtype=np.int8)):
         model = make_pipeline(first, SplineTransformer(n_knots=3, degree=2)).fit(
@@ -233,7 +235,7 @@ def test_splines_of_flags_and_small_codes_are_floats() -> None:
 
 @pytest.mark.parametrize("passed", [[("code", OneHotEncoder(), [0, 1])], [("same", "passthrough", [0, 1])]])
 def test_zeros_of_a_column_transformer_that_gives_arrays_are_no_missing_values(passed: Any) -> None:
-    """Its only block was made in a sparse matrix, in which XGBoost takes zeros for missing."""
+    """The only block comes from a sparse matrix, but the output is dense. In a sparse matrix XGBoost would take zeros for missing."""
     whole = np.round(X[:, :2])
     first = [] if isinstance(passed[0][1], OneHotEncoder) else [OneHotEncoder()]
     steps = [*first, ColumnTransformer(passed, sparse_threshold=0), XGBClassifier(n_estimators=3)]
@@ -258,7 +260,7 @@ def test_strings_of_digits_are_no_numbers_to_what_keeps_objects() -> None:
 
 @pytest.mark.parametrize("model", [MissingIndicator(features="all"), SimpleImputer(strategy="most_frequent")])
 def test_none_is_not_missing_where_nan_is(model: Any) -> None:
-    """In a table of pyarrow too, in a column of null; polars makes NaN of one."""
+    """None is rejected, also in a column of nulls in a table of pyarrow. (polars turns such a column into NaN.)"""
     gaps = np.where(X[:, :2] > 0.5, np.nan, X[:, :2])
     compiled = hbc.convert(model.fit(gaps), "numpy")
     objects = gaps.astype(object)
@@ -271,7 +273,7 @@ def test_none_is_not_missing_where_nan_is(model: Any) -> None:
 
 
 def test_none_in_strings_that_go_through_a_frame_is_rejected() -> None:
-    """pandas makes NaN of what the imputer leaves as None."""
+    """The imputer leaves None, but pandas turns it into NaN."""
     data = pd.DataFrame({"a": ["x", None, "y", np.nan] * 5}, dtype=object)
     model = make_pipeline(SimpleImputer(strategy="constant"), OneHotEncoder(sparse_output=False)).set_output(transform="pandas")
     compiled = hbc.convert(model.fit(data), "numpy")
@@ -285,7 +287,7 @@ def test_none_in_strings_that_go_through_a_frame_is_rejected() -> None:
     "first", [VarianceThreshold(), SimpleImputer(strategy="constant"), ColumnTransformer([("same", "passthrough", [0, 1])])]
 )
 def test_float32_of_a_frame_that_another_estimator_has_read_stays_float32(first: Any) -> None:
-    """A scaler makes float64 of a frame of polars, but not of the array that comes of it."""
+    """A scaler reads float32 of a frame of polars as float64, but not float32 of an array that another estimator made."""
     frame = pl.DataFrame(X[:, :2].astype(np.float32), schema=["a", "b"])
     model = make_pipeline(first, StandardScaler()).fit(frame)
     found, expected = hbc.convert(model, "numpy").transform(frame), model.transform(frame)
@@ -301,7 +303,7 @@ def test_python_objects_that_come_out_again_are_rejected(model: Any) -> None:
 
 
 def test_an_encoder_of_one_category_that_it_drops() -> None:
-    """hbc.convert did not return: nobody reads the column, but it is checked."""
+    """No output reads the column, but it is still checked. (hbc.convert once did not return.)"""
     data = pd.DataFrame({"a": ["x"] * 4, "b": [1.0, 2.0, 3.0, 4.0]})
     parts = [("drop", OneHotEncoder(drop="first", sparse_output=False), ["a"]), ("same", "passthrough", ["b"])]
     model = ColumnTransformer(parts).fit(data)
@@ -341,7 +343,7 @@ def test_lists_of_bool_stay_bool() -> None:
     "labels", [np.arange(3, dtype=np.uint32), np.array(["a", "b", "c"], object)], ids=["unsigned", "objects"]
 )
 def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
-    """A DummyClassifier makes strings of a fixed width of objects, of one target too."""
+    """A DummyClassifier turns labels that are Python objects into strings of a fixed width, also for a single target."""
     targets = labels[np.column_stack([Y, Y[::-1]])]
     dummies = [MultiOutputClassifier(DummyClassifier()), GridSearchCV(DummyClassifier(), {}, cv=2)]
     for model in (*dummies, MultiOutputClassifier(GaussianNB()), DecisionTreeClassifier(max_depth=2)):
@@ -408,7 +410,8 @@ def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[st
 
 
 def test_sparse_matrices_that_the_source_reads_otherwise() -> None:
-    """A tree of neighbours rejects them, and so does a Binarizer below 0; products of a graph's columns go into others there."""
+    """Sparse matrices are rejected where the source rejects them (trees of neighbours, a Binarizer with a threshold below 0) or computes
+    something else (products of the columns of a graph of neighbours)."""
     for model in (KNeighborsRegressor(algorithm="kd_tree").fit(X, Y), Binarizer(threshold=-1.0)):
         method = "predict" if hasattr(model, "predict") else "transform"
         with pytest.raises(ValueError, match="sparse"):
@@ -431,14 +434,14 @@ def test_the_square_of_a_sparse_matrix_is_a_product_of_matrices() -> None:
 
 
 def test_a_column_transformer_of_an_identity_knows_whether_it_is_sparse() -> None:
-    """The identity's output is its input: to ask who made it led in a circle."""
+    """The output of an identity is its input, so the search for the estimator that made it once went in a circle."""
     columns = ColumnTransformer([("same", FunctionTransformer(), [0, 1])], remainder="passthrough")
     model = make_pipeline(columns, MaxAbsScaler(), LogisticRegression()).fit(X, Y)
     np.testing.assert_allclose(hbc.convert(model, "numpy", X).predict_proba(X), model.predict_proba(X))
 
 
 def test_what_is_computed_in_the_dtype_of_the_input_has_it_still() -> None:
-    """A mixture squares what a Binarizer of int8 gives in int8."""
+    """A Binarizer gives int8 for int8, which a mixture then squares in int8."""
     ones = X.round()
     model = make_pipeline(Binarizer(), GaussianMixture(2, random_state=0)).fit(ones)
     compiled = hbc.convert(model, "numpy")
@@ -450,8 +453,8 @@ def test_what_is_computed_in_the_dtype_of_the_input_has_it_still() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("transformer", [PowerTransformer("box-cox"), QuantileTransformer(output_distribution="normal")])
 def test_a_bin_shows_every_ulp_of_what_scipy_computes(transformer: Any, backend: str) -> None:
-    """Bins that begin at values of the transform. numpy's logarithm is another than the C library's, which scipy calls, for 0.2 % of
-    numbers: a bin lower or higher."""
+    """Bins begin at values of the transform, so that one ulp changes the bin. scipy calls the logarithm of the C library, from which
+    numpy's differs for 0.2 % of numbers."""
     X = np.exp(np.random.default_rng(0).normal(size=(4000, 2)))
     transformed = transformer.fit_transform(X)
     bins = KBinsDiscretizer(5, encode="ordinal", strategy="uniform").fit(transformed)
@@ -464,7 +467,7 @@ def test_a_bin_shows_every_ulp_of_what_scipy_computes(transformer: Any, backend:
 
 @pytest.mark.parametrize("embedding", [Isomap(n_neighbors=5), LocallyLinearEmbedding(n_neighbors=5)])
 def test_rows_whose_distances_cannot_be_squared_are_rejected(embedding: Any) -> None:
-    """Isomap gave NaN for float32 rows of 1.7e19, where the source gives numbers."""
+    """(Isomap once gave NaN for float32 rows of 1.7e19, for which the source gives numbers.)"""
     compiled = hbc.convert(embedding.fit(X), "numpy")
     with pytest.raises(hbc.InvalidInputError, match=r"found 1\.7.*e\+19"):
         compiled.transform(np.full((2, 4), 1.7e19, np.float32))
@@ -473,7 +476,7 @@ def test_rows_whose_distances_cannot_be_squared_are_rejected(embedding: Any) -> 
 
 
 def test_rows_so_far_away_that_an_isomap_is_rounding_are_rejected() -> None:
-    """Of rows at 1e18, the source gives -20480, and hbc gave -22528."""
+    """(For rows at 1e18, the source gives -20480, and hbc gave -22528.)"""
     model = Isomap(n_neighbors=5).fit(X)
     compiled = hbc.convert(model, "numpy")
     far = X[:4] * 1e6
@@ -484,7 +487,7 @@ def test_rows_so_far_away_that_an_isomap_is_rounding_are_rejected() -> None:
 
 
 def test_a_column_that_a_frame_gives_as_it_is_counts_as_read() -> None:
-    """The one column of its dtype: nothing reads that input, and the frame's third column nobody."""
+    """The column is the only one of its dtype, so no operator reads its graph input; nothing reads the third column of the frame."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5, 6]})
     model = ColumnTransformer([("same", "passthrough", ["a", "c"])]).set_output(transform="pandas").fit(frame)
     pd.testing.assert_frame_equal(hbc.convert(model, "numpy", frame).transform(frame), model.transform(frame))

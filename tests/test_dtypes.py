@@ -1,4 +1,5 @@
-"""Every dtype and container into what keeps, stacks or reads it: the source's answer, its dtype included, or an error."""
+"""Inputs of every dtype and container into estimators that keep, stack or read them. The answer and its dtype are the source's, or hbc
+raises an error."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ UNUSUAL = (
     *("pandas bool, i8", "pandas i8, Int16", "pandas categories, i8"),
     *("pandas NA", "pandas NA, Float32", "polars i4, f4", "pyarrow f2", "pandas dates"),
 )
-"""Those that hbc may refuse where scikit-learn takes them."""
+"""Inputs that hbc may reject although scikit-learn takes them."""
 ANSWERED = {
     ("one by one", "pandas bool, f8"),
     ("beside a scaler", "pandas bool, f8"),
@@ -133,7 +134,7 @@ ANSWERED = {
     ("regression", ">f8"),
     ("scaled", "pandas NA"),
 }
-"""Unusual ones that it takes."""
+"""Unusual inputs that hbc takes."""
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -160,7 +161,7 @@ def test_the_answer_with_its_dtype(pair: tuple[str, Any, Any], name: str) -> Non
         assert (what, name) not in ANSWERED
         return
     if name == "longdouble":
-        expected = np.asarray(expected, found.dtype)  # hbc computes in float64, what float64 can hold
+        expected = np.asarray(expected, found.dtype)  # hbc computes in float64
     assert type(found) is type(expected)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -175,7 +176,7 @@ def test_numbers_that_no_float64_is() -> None:
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble"])
 def test_frames_of_unusual_floats_are_rejected(dtype: str) -> None:
-    """The source's frame has their byte order: that of a Binarizer."""
+    """The frame that the source returns from a Binarizer has their byte order."""
     compiled = hbc.convert(Binarizer().set_output(transform="pandas").fit(FRAME), "numpy")
     assert_frame_equal(compiled.transform(ARRAY.astype("f4")), (FRAME > 0).astype("f4"), check_dtype=True)
     with pytest.raises(hbc.InvalidInputError, match="the dtype"):
@@ -210,7 +211,8 @@ SPECIAL = np.concatenate([RNG.normal(size=(30, 2)) * 3, [[0.0, -0.0], [6.0, -6.0
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
 def test_functions_of_every_dtype(name: str, dtype: str) -> None:
-    """int64 for every integer, and an answer for bool and for -1 among unsigned ones, where numpy has none."""
+    """Functions of every dtype give numpy's result, or are rejected. (hbc once gave int64 for every integer, and answered for bool and for
+    -1 beside unsigned integers, where numpy raises an error.)"""
     model = FunctionTransformer(FUNCTIONS[name]).fit(SPECIAL)
     compiled = hbc.convert(model, "numpy", SPECIAL)
     with np.errstate(all="ignore"):
@@ -247,7 +249,7 @@ def test_fmod_on_every_backend(backend: str, divisor: float) -> None:
         for given in (SPECIAL, SPECIAL.astype("f4")[:32], SPECIAL.round().clip(-99, 99).astype("i8")):
             found, expected = compiled.transform(given), model.transform(given)
             np.testing.assert_array_equal(found, expected, strict=True)
-            if backend != "onnx":  # whose remainder of 6 by 3 is -0.0
+            if backend != "onnx":  # there the remainder of 6 and 3 is -0.0
                 known = found == found
                 np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
 
@@ -282,7 +284,7 @@ READ: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", READ)
 @pytest.mark.parametrize("name", BOOSTERS)
 def test_what_boosters_read(name: str, kind: str) -> None:
-    """XGBoost takes the codes of categories for numbers, which hbc took for what they are."""
+    """XGBoost reads the codes of categories as numbers. (hbc once read the categories themselves.)"""
     model = BOOSTERS[name].fit(FRAME, REAL)
     compiled = hbc.convert(model, "numpy")
     try:
@@ -301,7 +303,7 @@ def test_what_boosters_read(name: str, kind: str) -> None:
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore"), OrdinalEncoder()])
 def test_encoders_of_objects_take_no_other_numbers(encoder: Any) -> None:
-    """numpy has no isnan for their categories: the source fails, and hbc answered."""
+    """The source fails, because numpy has no isnan for categories that are objects. (hbc once answered.)"""
     frame = pd.DataFrame({"a": [1, 2, 1, 3]}, dtype=object)
     model = encoder.fit(frame)
     compiled = hbc.convert(model, "numpy")
@@ -346,7 +348,8 @@ def test_dates_that_another_estimator_compares() -> None:
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_sparse_matrices_before_frames_are_rejected() -> None:
-    """An imputer makes a sparse matrix of one, of which there is no frame; a COO matrix has no columns to pick."""
+    """An imputer returns a sparse matrix for a sparse one, from which the source cannot make a frame. A COO matrix has no columns to
+    select."""
     inner = make_pipeline(SimpleImputer().set_output(transform="pandas"), LinearRegression()).fit(FRAME, REAL)
     picked = ColumnTransformer([("scaled", StandardScaler(with_mean=False), [0])]).fit(ARRAY)
     for model, method, data in (
@@ -369,7 +372,8 @@ def test_objects_that_a_selector_leaves_out_still_make_objects() -> None:
 
 @pytest.mark.parametrize("union", [False, True])
 def test_functions_of_frames_as_their_library_computes_them(union: bool) -> None:
-    """Beside a number, numpy makes float64 of a frame of pandas, and an operator of one of polars; hbc gave float32."""
+    """With a number, numpy's functions make float64 from a frame of pandas, and operators make it from a frame of polars. (hbc once gave
+    float32.)"""
     for function, library in ((lambda x: np.maximum(x, 0.3), pd.DataFrame), (lambda x: x * 0.3 + 1, pl.from_pandas)):
         model = FunctionTransformer(function).fit(FRAME)
         model = FeatureUnion([("own", model), ("size", FunctionTransformer(np.abs))]).fit(FRAME) if union else model
@@ -384,7 +388,7 @@ def test_functions_of_frames_as_their_library_computes_them(union: bool) -> None
 
 
 def test_strings_where_numbers_are_needed_are_refused() -> None:
-    """The source makes numbers of digits, and convert raised TypeError."""
+    """The source reads digits as numbers. (hbc.convert once raised TypeError.)"""
     digits = np.array([["1"], ["2"], ["1"], ["3"]], object)
     model = make_pipeline(SimpleImputer(strategy="most_frequent"), StandardScaler()).fit(digits)
     with pytest.raises(hbc.UnsupportedOperatorError, match="strings have no cast"):

@@ -1,4 +1,4 @@
-"""Ranges hold whatever is computed of the numbers in them, NaN and infinities among it."""
+"""The range of a result holds every number computed from numbers in the ranges of the operands, also NaN and infinities."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LOGICAL: dict[str, Operator] = {"And": t.And(), "Or": t.Or()}
 
 
 def ranges(rng: np.random.Generator, rows: int, dtype: str) -> Range:
-    """Intervals, points and nothing, some of them with NaN, some that end with special numbers."""
+    """Random ranges: intervals, points and empty ones, some of them with NaN, some with special numbers at their ends."""
     kind = np.dtype(dtype)
     limits = np.finfo(kind)
     special = [0.0, -0.0, limits.max, limits.min, np.inf, -np.inf, 1.0, -1.0, limits.tiny, limits.smallest_subnormal]
@@ -64,7 +64,7 @@ def ranges(rng: np.random.Generator, rows: int, dtype: str) -> Range:
 
 
 def members(rng: np.random.Generator, x: Range) -> Array:
-    """A number of each range: at its ends, beside them, between; or NaN."""
+    """A number in each range: at its ends, beside them, between them, or NaN."""
     if x.low.dtype == bool:
         return np.where(rng.random(x.low.shape) < 0.5, x.low, x.high)
     low, high = place(x.low).astype(object), place(x.high).astype(object)
@@ -123,7 +123,7 @@ def test_of_truth_values() -> None:
 
 
 def test_ranges_are_narrow() -> None:
-    """Of a difference of what rises and what falls, and within a few ulps of a logarithm."""
+    """Ranges are exact for the difference of a rising and a falling function, and within a few ulps for a logarithm."""
     low, high = np.array([[1.0]]), np.array([[2.0]])
     x = Range.of(low, high)
     y = enclose(t.Sub(), [x, enclose(t.Neg(), [x])])

@@ -1,4 +1,4 @@
-"""What is rejected: every bad model, argument and input gives an error of hbc's own that says what was found and what to do."""
+"""Every bad model, argument and input gives one of hbc's own errors, which says what was found and what to do."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
 def test_bad_input(compiled: Any, name: str) -> None:
-    """One error class, with facts; the source rejects it too, or (strings of numbers, dates) would calculate with nonsense."""
+    """Bad inputs give InvalidInputError with facts. The source rejects them too, or would compute nonsense (strings of digits, dates)."""
     data, message = BAD_INPUTS[name]
     for method in compiled.methods[:1] if name == "a generator" else compiled.methods:
         with pytest.raises(hbc.InvalidInputError, match=f"(?s){message}") as caught:

@@ -1,4 +1,4 @@
-"""Rows as mixtures: what their source warns of and rejects, batches that are not cut, and what the host computes."""
+"""NMF and topics: warnings and rejected inputs of the source, batches that must not be cut, and the computations on the host."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_few_rows_are_descended_as_many_are(dtype, rows) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_documents_of_one_length_are_multiplied_as_single_ones_are(dtype) -> None:
-    """In float32 bit for bit, since a rounding error decides when a document is done."""
+    """Results in float32 are equal bit for bit, because a rounding error can decide when the iteration of a document stops."""
     words = RNG.gamma(0.3, size=(10, 30)).astype(dtype) + dtype(1e-3)
     documents = (RNG.poisson(2, size=(40, 30)) * (RNG.random((40, 30)) < 0.2)).astype(dtype)
     documents[3], documents[5, 1:] = 0, 0

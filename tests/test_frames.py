@@ -1,4 +1,4 @@
-"""Frames of every library, with the dtypes that arrays do not have, go through pipelines as the source takes them."""
+"""Frames of every library, also with dtypes that arrays do not have, give the source's results in pipelines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {
 
 
 def same(model: Any, compiled: Any, X: Any) -> None:
-    """The source's result, or an error where the source has one."""
+    """Asserts that hbc gives the source's result, or an error if the source raises one."""
     try:
         expected = model.transform(X)
     except (ValueError, TypeError):
@@ -111,7 +111,7 @@ def test_numbers(numeric: Any, kind: str, missing: bool) -> None:
     ],
 )
 def test_functions_that_compute_in_dtypes_of_pandas(function, dtypes):
-    """It takes the exponential of UInt8 in float16, and the reciprocal of Int64 as an integer; hbc reads both as float64."""
+    """pandas computes the exponential of UInt8 in float16, and the reciprocal of Int64 as an integer. hbc would read both as float64."""
     frame = pd.DataFrame({"a": [1.0, 1.0, 1.0], "b": [0.5, 1.5, 2.5]})
     model = FunctionTransformer(function).fit(frame)
     compiled = hbc.convert(model, "numpy", frame)
@@ -151,7 +151,7 @@ def words(kind: str, missing: bool, rows: int = ROWS, unknown: bool = True) -> p
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_strings(encoder: str, missing: bool) -> None:
-    """As codes where there are many rows, and one by one where there are few."""
+    """Strings are read as codes if there are many rows, and one by one if there are few."""
     fitted = FITTED_TEXT.copy()
     if missing or encoder == "imputed":
         fitted.loc[::10, "w"] = np.nan
@@ -283,7 +283,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 REFUSED = {
     "numbers among words", "bytes among words", "polars, dates", "polars, 128 bits", "arrow, missing in a dictionary",
 }  # fmt: skip
-"""Those that scikit-learn takes and hbc does not."""
+"""Dtypes that scikit-learn takes and hbc does not."""
 READERS: dict[str, Any] = {
     "by name": ColumnTransformer([
         ("n", make_pipeline(SimpleImputer(), StandardScaler()), ["a", "b"]),
@@ -295,7 +295,7 @@ READERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_frames_that_differ_from_the_fitted_one(reader: str) -> None:
-    """One after the other through one model, so that it also forgets the columns of the frame before."""
+    """Frames go through one model one after the other, so that it must forget the columns of the frame before."""
     model = READERS[reader].fit(SMALL)
     compiled = hbc.convert(model, "numpy")
     for name, make in HOSTILE.items():
@@ -309,7 +309,8 @@ def test_frames_that_differ_from_the_fitted_one(reader: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "u1", "i2", "i4", "i8"])
 def test_narrow_integers_beside_float32(dtype: str) -> None:
-    """numpy makes float32 of them together, of wider ones float64: computed in float64, 60 of 90 numbers had other last digits."""
+    """Beside float32, numpy computes narrow integers in float32 and wider ones in float64. (Computed in float64, 60 of 90 numbers had other
+    last digits.)"""
     frame = SMALL.assign(a=SMALL["a"].astype("f4"), b=(SMALL["b"] > 2).astype(dtype))
     for scaler in (StandardScaler(), make_pipeline(SimpleImputer(), StandardScaler())):
         model = ColumnTransformer([("n", scaler, ["a", "b"]), ("w", OneHotEncoder(), ["w"])]).fit(frame)
@@ -327,7 +328,7 @@ def test_a_sample_with_one_name_twice_is_named() -> None:
 
 
 class WithoutManager:
-    """A pandas.DataFrame that does not show what it holds, as one of a later version may not."""
+    """A pandas.DataFrame without the private `_mgr`, as a later version may be."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame

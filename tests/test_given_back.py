@@ -1,4 +1,4 @@
-"""What scikit-learn gives back as it is given, the very array; and what it only seems to."""
+"""Methods that return the caller's own array, as scikit-learn's do, and methods that only return an equal one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without collisions, and what is looked up in them by the hashes of combined categories."""
+"""Hash tables without collisions, and values looked up in them by the hashes of combined categories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTS = np.array([0, 1, 2, 0, 500, 3000, 7])
 @pytest.mark.parametrize("shift", [0, 20, 40])
 @pytest.mark.parametrize("first", [0, 2**63 - 1000])
 def test_every_key_has_a_slot_to_itself(first: int, shift: int) -> None:
-    """Of numbers that differ in few digits, 0 among them."""
+    """Keys are numbers that differ in few digits, with 0 among them."""
     keys = np.concatenate([np.arange(count, dtype=np.uint64) + np.uint64(first) << np.uint64(shift) for count in COUNTS])
     table = PerfectHash.of(keys, COUNTS)
     sets = np.repeat(np.arange(len(COUNTS)), COUNTS)
@@ -63,8 +63,8 @@ def reference(op: HashedValues, x: Array) -> Array:
 
 
 def hashed_values(x: Array, elements: Sequence[Sequence[int]], known: Sequence[int], of: Sequence[int]) -> HashedValues:
-    """Of every combination the hashes of the first `known` rows of x. What stands at the end of each is the hash of the last row, which
-    means nothing there. Values are any bits."""
+    """An operator that knows, for each combination, the hashes of the first `known` rows of x. The place behind them holds the hash of the
+    last row of x, which must not be found. Values are random bits."""
     longest = max(map(len, elements))
     padded = np.array([[*row, *[-1] * (longest - len(row))] for row in elements])
     hashes = chained(x, padded).view(np.int64)
@@ -98,7 +98,7 @@ TARGETS += [("tvm", {"mcpu": name}) for name in ("haswell", "x86-64") if platfor
 @pytest.mark.parametrize(("backend", "target"), TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_combinations(name: str, backend: str, target: dict[str, str] | None) -> None:
-    """Every bit, for numbers of rows around those that are computed together."""
+    """All bits are right, for numbers of rows around the number that is computed at a time."""
     pytest.importorskip(backend)
     rng = np.random.default_rng(0)
     x = rng.integers(-(2**31), 2**31, (600, 4))

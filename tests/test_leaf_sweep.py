@@ -31,7 +31,7 @@ def test_sample_of_leaves(library: str, name: str, backend: str) -> None:
     ],
 )
 def test_sample_of_kernels(library: str, name: str, way: tuple[str, str, str]) -> None:
-    """A scan has no leaves to show, but its sums are of leaves so different that a wrong one shows."""
+    """A scan does not return leaves. It returns sums, and leaf values are so different that a wrong leaf shows in them."""
     assert not compare(subject(library, name, 0, 12), *way, 0, 400).differing
 
 
@@ -39,7 +39,7 @@ def test_sample_of_kernels(library: str, name: str, way: tuple[str, str, str]) -
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_no_leaf_differs(library: str, way: tuple[str, str, str], record_property: Any) -> None:
-    """10,000 rows by numpy and tvm, 28 to 72 million pairs; a tenth of that by torch and onnx."""
+    """10,000 rows on numpy and tvm, which are 28 to 72 million (row, tree) pairs; a tenth of that on torch and onnx."""
     total, differing = Figures(), []
     for name, seed, figures in sweep(library, way, 120, 10_000 if way[0] in ("numpy", "tvm") else 1_000, range(2)):
         total += figures

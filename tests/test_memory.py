@@ -1,5 +1,5 @@
-"""Compiled code touches no byte beside the arrays it is given: before and behind these lie pages that nobody may touch, where a
-process that reads or writes one byte is ended (SIGSEGV)."""
+"""Compiled code touches no byte outside of its arrays. Before and behind the arrays are pages without access: a process that reads or
+writes a byte there ends with SIGSEGV."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") els
 PAGE, NO_ACCESS = mmap.PAGESIZE, 0  # PROT_NONE
 FIRST = [name for name in CASES if not turns()[name]]
 ROWS = (1, 2, 3, 15, 16, 17, 31, 64, 65, 255, 256, 300)
-"""On both sides of every number of rows that kernels take together, and 300 for their tails."""
+"""Numbers of rows on both sides of each number that kernels take together, and 300 for the rest behind the last full block."""
 
 
 def guarded(shape: tuple[int, ...], dtype: Any, *, at_end: bool, alignment: int = 1) -> Array:
@@ -53,7 +53,7 @@ def guarded_table(size: int, dtype: str) -> Array:
 
 
 def test_the_guard_ends_a_process() -> None:
-    """Otherwise the other tests would say nothing."""
+    """Without this the other tests would prove nothing."""
     for place in (-1, 8):
         child = os.fork()
         if child == 0:

@@ -1,4 +1,5 @@
-"""What the table of estimators cannot hold of neighbours: rows that the source rejects one by one, its odd ways, and ties in numbers."""
+"""Cases of neighbours that do not fit the table of estimators: rows that the source rejects one by one, its peculiarities, and many
+ties."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _whole_numbers(rows: int, features: int) -> np.ndarray:
 @pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm: str, backend: str) -> None:
-    """Coordinates 0 … 3: most rows have more points at the k-th distance than there is room for."""
+    """Coordinates are 0 … 3, so that for most rows more points are at the k-th distance than can be among the k nearest."""
     for features, p, k, leaf_size in ((3, 2, 5, 4), (2, 1, 1, 30), (4, np.inf, 12, 7), (3, 3, 3, 1)):
         X, y = _whole_numbers(150, features), RNG.integers(0, 5, 150)
         model = KNeighborsClassifier(k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X, y)
@@ -42,7 +43,7 @@ def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm:
 @pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_kneighbors_lists_equally_distant_points_in_the_sources_order(algorithm: str, backend: str) -> None:
-    """Fewer queries than points: of more, brute force lists in another order there."""
+    """There are fewer queries than points. For more queries, the source's brute force lists ties in another order."""
     X, queries = _whole_numbers(80, 3), _whole_numbers(30, 3)
     for p, k, leaf_size in ((2, 6, 30), (1, 15, 5)):
         model = NearestNeighbors(n_neighbors=k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X)
@@ -71,7 +72,8 @@ def test_more_than_15_neighbours_have_their_distances_where_points_tie() -> None
     ids=["NearestNeighbors", "KNeighborsClassifier", "KNeighborsRegressor", "KNeighborsRegressor brute"],
 )
 def test_kneighbors_is_the_same_where_no_points_tie(model: Any, backend: str) -> None:
-    """Indices one by one, and distances to the last bit but by brute force, where they are √(x² - 2xy + y²) of a matrix product."""
+    """Indices are equal, and distances are equal to the last bit, except by brute force: there they are √(x² - 2xy + y²) from a matrix
+    product."""
     rng = np.random.default_rng(6)
     X, queries = rng.standard_normal((120, 2)), rng.standard_normal((60, 2))
     model.fit(X, rng.integers(0, 3, 120))
@@ -109,7 +111,8 @@ def test_a_row_without_neighbours_is_nan_among_floats_and_rejected_among_integer
 
 @pytest.mark.filterwarnings("ignore:Outlier label")
 def test_the_outlier_label_is_a_number_of_a_class_in_one_of_the_sources_ways() -> None:
-    """Brute force, uniform weights, a metric other than Euclidean: label 1 is there the second class, whatever that is called."""
+    """For brute force, uniform weights and a metric other than Euclidean, the outlier label 1 means the second class, whatever its
+    label."""
     X = _whole_numbers(40, 2)
     y = np.array([1, 2, 3])[RNG.integers(0, 3, 40)]
     far = np.vstack([X, [[50.0, 50.0]]])
@@ -153,7 +156,8 @@ def test_what_cannot_be_the_same_is_refused(model: Any) -> None:
 
 
 def test_what_hangs_on_the_last_bit_is_refused() -> None:
-    """Ties of hamming distances by numpy's partition; whether the cosine distance of a row to itself is 0 or 1e-16."""
+    """Refused are ties of hamming distances (numpy's partition decides), and weights by cosine distance (a row's distance to itself is 0 or
+    1e-16)."""
     X, y = np.random.default_rng(0).integers(0, 3, (30, 4)).astype(float), np.arange(30) % 2
     for model, reason in (
         (KNeighborsClassifier(3, algorithm="brute", metric="hamming"), "hamming"),
@@ -169,7 +173,7 @@ def test_what_hangs_on_the_last_bit_is_refused() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "tvm", "torch", "onnx"])
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])
 def test_equal_points_are_within_any_radius(backend: str, mode: str) -> None:
-    """x² - 2xy + y² of equal points is rounding, larger than the square of this radius for a sixth of them."""
+    """For equal points x² - 2xy + y² is a rounding error, which for a sixth of them is larger than the square of this radius."""
     for width in (2, 5, 8):
         points = np.random.default_rng(width).normal(size=(60, width)) + 100
         model = RadiusNeighborsTransformer(radius=1e-9, algorithm="brute", mode=mode).fit(points)

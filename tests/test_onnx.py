@@ -1,4 +1,5 @@
-"""The ONNX backend: valid models with a symbolic row axis that mean what the operators mean, in hbc and in a bare ONNX Runtime."""
+"""The ONNX backend: models are valid, have a symbolic number of rows, and compute what the operators do, in hbc and in a bare ONNX
+Runtime."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def column(dtype: DType, width: int = 7, rows: int = 100) -> Array:
 
 
 def check(make: Callable[..., Node], *arrays: Array, rtol: float = 0.0, signs: bool = True) -> None:
-    """The operator's own meaning, for all rows, one row and none; and a valid model. `signs` asks for those of zeros too."""
+    """Asserts that the model is valid and gives the operator's own results, for all rows, one row and none. `signs`: zeros have equal
+    signs."""
     inputs = tuple(Input(f"X{i}", _name(a), ("N", *a.shape[1:]))() for i, a in enumerate(arrays))
     graph = Graph(inputs, {"transform": (make(*inputs),)}).verify()
     onnx.checker.check_model(build(graph, graph.inputs, versions()), full_check=True)

@@ -103,10 +103,10 @@ def operator_model(
 
 @pytest.mark.parametrize("case", OPERATORS, ids=lambda case: f"{case[0]}{case[2] or ''}")
 def test_operator(case: tuple[str, list[Any], dict[str, Any], int]) -> None:
-    """With NaN, ±inf, -0.0 and subnormal numbers."""
+    """Inputs hold NaN, ±inf, -0.0 and subnormal numbers."""
     X = matrix()
     if case[0] in ("ReduceProd", "ReduceL2", "ReduceSumSquare", "ReduceSum", "ReduceMean", "ReduceL1"):
-        X[np.abs(X) > 100] = 3  # where sums overflow, their order decides
+        X[np.abs(X) > 100] = 3  # large sums could overflow or not, depending on their order
     assert_agrees(operator_model(*case), X)
 
 

@@ -1,5 +1,5 @@
-"""Every operator of the table in operator_cases.py: inference agrees with evaluation, the lowering with the operator, and every
-backend with both; on random and on special values, for many rows, one and none."""
+"""Every operator of the table in operator_cases.py: its inferred types agree with its evaluation, its lowering agrees with the operator,
+and every backend agrees with both; on random and special values, for many rows, one row and none."""
 
 from __future__ import annotations
 

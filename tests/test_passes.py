@@ -1,5 +1,5 @@
-"""Every pass: its picture before → after, compared as graphs and executed on both sides with NaN and inf rows, and beside it a case
-where it must not fire."""
+"""Every pass, as a picture of a graph before and after it. Both are compared as graphs, and executed with NaN and inf rows. Beside each
+picture is a case in which the pass must not fire."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_missing_values_are_followed_by_column():
 
 
 def test_computed_numbers_are_guarded():
-    """A large number divided by another may pass a check that it would not pass itself, and the other way round."""
+    """A scaled number may pass a check that the number itself does not pass, and the other way round, so computed numbers are guarded."""
     x = Input("X", "f64", (N, 2))()
     raw = select(x, 1)
     scaled = Check("strict", limit=10.0)(t.concat([t.div(select(x, 0), np.array([[1e3]])), raw]))

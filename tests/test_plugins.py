@@ -1,4 +1,4 @@
-"""What third parties add: converters by decorator (the README's example, as printed) and by entry point, and backends."""
+"""Plugins of third parties: converters by decorator (the README's example, as printed) and by entry point, and backends."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_backend_without_a_required_member(mypackage: Path) -> None:
 
 
 def test_broken_entry_points_name_themselves(mypackage: Path) -> None:
-    """They are in nobody's way who does not need them."""
+    """A broken entry point warns, and does no harm to models that do not need it."""
     entry_points(mypackage, "[hbc.converters]\nmine = mypackage.nowhere\n[hbc.backends]\nmine = mypackage.nowhere\n")
     linear = LogisticRegression().fit(X, X[:, 0] > 0)
     assert hbc.convert(linear, "numpy").predict(X).shape == (40,)

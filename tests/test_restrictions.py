@@ -1,6 +1,6 @@
-"""What Hummingbird 0.4.12 restricts, or gets silently wrong (marked S), and the cases in which hbc agrees with the source instead.
+"""Inputs that Hummingbird 0.4.12 restricts, or computes wrong without an error (marked S), and for which hbc agrees with the source.
 
-Most are rows of THE table, which every backend is held against (test_estimators.py); the few that are not are tested here.
+Most of them are rows of THE table, which is tested on every backend (test_estimators.py). The few others are tested here.
 """
 
 from __future__ import annotations

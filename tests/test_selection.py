@@ -1,5 +1,5 @@
-"""Columns that nobody reads are not computed, and one-hot codes before trees become set tests: each pass as a picture, executed on
-both sides, beside what it must leave alone; and every operator before a selection."""
+"""Columns that nothing reads are not computed, and one-hot codes before trees become tests for sets. Each pass is a picture, which is
+executed before and after, beside pictures that it must leave alone. Also: every operator before a selection."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_selections_move(picture: Picture) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_operator_before_a_selection(name: str) -> None:
-    """The columns that are chosen have the bits they had; exact for all but products, whose sums have another order."""
+    """The selected columns have the same bits as without the pass; except for products, whose sums may have another order."""
     for op, operands in CASES[name]:
         inputs: list[Node] = []
         nodes: list[Node] = []
@@ -168,7 +168,7 @@ def test_every_operator_before_a_selection(name: str) -> None:
             after = PushSelection()(before).verify()
             (found,) = after.evaluate(*arrays)["transform"]
             if name in ("MatMul", "Linear"):
-                # Where terms cancel out, what is left is as exact as they are.
+                # If terms cancel, the error of the sum is relative to the terms.
                 terms = np.abs(whole[np.isfinite(whole)]).max(initial=0)
                 np.testing.assert_allclose(found, whole[:, chosen], rtol=1e-5, atol=1e-6 * terms)
             else:

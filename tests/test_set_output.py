@@ -131,7 +131,7 @@ def test_columns_keep_their_dtypes(library: str, remainder: str, tmp_path: Path)
 
 
 def test_frames_between_steps_keep_strings() -> None:
-    """What one ColumnTransformer passes through, the next encodes by its name."""
+    """A ColumnTransformer passes a column of strings through, and the next one encodes it by its name."""
     first = ColumnTransformer([("scale", StandardScaler(), ["x"])], remainder="passthrough", verbose_feature_names_out=False)
     second = ColumnTransformer([("code", OneHotEncoder(**DENSE), ["word"]), ("scale", MinMaxScaler(), ["y", "x"])])
     frame = MIXED[["x", "word", "y"]]
@@ -195,7 +195,7 @@ def test_what_cannot_be_followed_is_refused(name: str) -> None:
 
 
 def test_a_last_step_that_does_nothing_keeps_strings_beside_numbers() -> None:
-    """hbc.convert raised TypeError: nobody reads the strings, which were joined with the codes all the same."""
+    """(hbc.convert once raised TypeError: it joined the strings with the codes, although nothing reads them.)"""
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     columns = ColumnTransformer([("same", "passthrough", ["word"]), ("code", codes, ["y"])])
     model = make_pipeline(columns, "passthrough").set_output(transform="pandas").fit(MIXED)
@@ -212,7 +212,7 @@ def test_float32_of_another_library_is_float32_in_the_frame_that_a_step_hands_on
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 @pytest.mark.parametrize("backend", ["numpy", "tvm"])
 def test_parts_that_follow_the_dtype_of_their_columns(backend: str) -> None:
-    """A Binarizer gives integers for integers: a frame of several dtypes has to be known when the model is converted."""
+    """A Binarizer gives integers for integers, so that the dtypes of a mixed frame must be known when the model is converted."""
     mixed = NUMBERS.assign(**{NUMBERS.columns[0]: np.arange(len(NUMBERS)) % 3})
     model = (
         ColumnTransformer([("a", Binarizer(), [0]), ("b", StandardScaler(), [1])]).set_output(transform="pandas").fit(NUMBERS)

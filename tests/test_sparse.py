@@ -1,4 +1,4 @@
-"""Sparse matrices in and out: formats, blocks of rows, what is said of a wrong row, saving."""
+"""Sparse matrices as input and output: formats, blocks of rows, errors that name a wrong row, saving."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_formats_are_the_sources(model) -> None:
 
 
 def test_large_matrices_are_computed_in_blocks(monkeypatch) -> None:
-    """Nothing as large as the whole matrix is ever made; the results are the same, and a wrong row is named."""
+    """No array as large as the whole dense matrix is made. Results are the same as in one piece, and an error names the wrong row."""
     monkeypatch.setattr(sparse, "BLOCK_BYTES", 1000)
     model = LogisticRegression().fit(X, Y)
     compiled = hbc.convert(model, "numpy")

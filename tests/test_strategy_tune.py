@@ -1,4 +1,4 @@
-"""`hbc tune`: what it measures, what it keeps and where, and who follows it."""
+"""`hbc tune`: what it measures, what it stores and where, and which conversions use it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def forest() -> Any:
 
 
 def kept(model: Any, strategy: str, options: CompileOptions | None = None, **choice: int) -> Path:
-    """As if tune had found a strategy to be the best for single rows, and another one for many."""
+    """Stores a result as if tune had found one strategy to be the best for single rows, and another one for many rows."""
     graph = hbc.convert(model, "numpy").graph
     found = Tuned((1, 1000), Choice(strategy, **choice), (Choice("tree_trav"), Choice("gemm")), "hbc tune, long ago")
     path = tuned.keep(found, graph, "numpy", options or CompileOptions())
@@ -130,7 +130,7 @@ def test_a_saved_choice_outlives_the_cache(forest: Any, tmp_path: Path, cache: P
 def test_calls_of_known_rows_run_what_was_measured_for_them(
     forest: Any, monkeypatch: pytest.MonkeyPatch, others: float, run: str
 ) -> None:
-    """What "auto" chooses when it is told of one row is measured too, and stays where nothing is faster by more than noise."""
+    """The choice of "auto" for one row is measured too, and stays unless another one is faster by more than noise."""
 
     def choose(self: object, op: object, options: CompileOptions) -> tuple[str, str]:
         return ("gemm" if options.batch_size == 1 else "tree_trav"), "said here"

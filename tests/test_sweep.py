@@ -23,13 +23,13 @@ from hbc.parser.unsupported import ON_NEW_DATA, UNSUPPORTED
 BY_CLASS = pytest.mark.parametrize("name", CONVERTIBLE, scope="module")  # of that scope: pytest then runs class by class
 ROWS, COLUMNS = 60, 4
 TREES = 20
-"""Of ensembles that have 50 or 100 by default: fitting and scoring those would be most of the sweep's time."""
+"""The number of trees of ensembles that have 50 or 100 by default: fitting and scoring so many would take most of the sweep's time."""
 
 TEXTS = ["the cat sat", "on the mat", "a dog and a cat", "no words of the others", "", "Straße über 東京"]
 
 
 def inputs(model: Any) -> dict[str, Any]:
-    """What the tags of an estimator say that it takes, by a name for each kind."""
+    """Kind of data → input, for each kind that the estimator's tags say it takes."""
     tags = get_tags(model)
     takes, rng = tags.input_tags, np.random.default_rng(0)
     X = rng.normal(size=(ROWS, COLUMNS))
@@ -53,7 +53,8 @@ def inputs(model: Any) -> dict[str, Any]:
 
 
 def targets(model: Any, X: Any) -> dict[str, Any]:
-    """What an estimator can be fitted to. Others than classifiers and regressors may want classes, or ignore them."""
+    """Kind of target → target, for each kind that the estimator can be fitted to. Other estimators than classifiers and regressors may need
+    classes, or ignore them."""
     tags, rng = get_tags(model), np.random.default_rng(1)
     if not tags.input_tags.two_d_array and not tags.input_tags.one_d_array:
         return {"nothing": None}
@@ -77,7 +78,7 @@ def targets(model: Any, X: Any) -> dict[str, Any]:
 
 
 def models(name: str, **options: Any) -> list[tuple[str, Any, Any]]:
-    """(kind of data, fitted model, data) for all that the estimator takes; NaN too, where its tags allow them."""
+    """(kind of data, fitted model, data) for all data that the estimator takes, also with NaN if its tags allow that."""
     template = made(name, n_estimators=TREES, **options)
     kinds = []
     for kind, X in inputs(template).items():
@@ -99,11 +100,11 @@ for _case in reversed(all_cases()):
 
 
 NEAR_ZERO = {"Birch", "BisectingKMeans", "KMeans", "MiniBatchKMeans"}
-"""Those with a centre in every row or so."""
+"""Estimators with a centre at about every row, so that some distances are nearly 0."""
 
 
 def case_for(name: str, kind: str) -> Case:
-    """With the methods and the tolerance that the table has for the class, and the reason for it."""
+    """The case of a class, with the methods and the tolerance (and its reason) that the table has for it."""
     plain = Case(name, lambda: None)
     case = replace(TABLE.get(ESTIMATORS[name].__name__, plain), name=f"{name}: {kind}", sample=True, convert_input=None)
     if ESTIMATORS[name].__name__ in NEAR_ZERO:
@@ -131,7 +132,7 @@ def sweep(name: str, backend: str) -> None:
 
 
 def test_every_estimator_converts_or_has_a_reason() -> None:
-    """None that predicts or transforms new data is left out; those that do not are told apart by their methods."""
+    """No estimator with a method for new data is left out. Others are recognized by their methods."""
     on_new_data = {name for name, cls in ESTIMATORS.items() if any(hasattr(cls, method) for method in ON_NEW_DATA)}
     missing = sorted(on_new_data - set(CONVERTIBLE) - UNSUPPORTED.keys())
     assert not missing, f"neither a converter nor a reason in hbc/parser/unsupported.py: {missing}"
@@ -142,8 +143,8 @@ def test_every_estimator_converts_or_has_a_reason() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @BY_CLASS
 def test_agrees_with_its_source(name: str, backend: str) -> None:
-    """On numpy everything. On the others one kind of data, another one on each and for the next class, in float64; on tvm, which
-    takes longer to compile than the rest to run, the method that shows most: the last one of `METHODS`."""
+    """On numpy, everything is compared. On each other backend one kind of data in float64, and another kind for the next class. On tvm,
+    where compilation takes longer than all else, only one method: the last of METHODS, which shows most."""
     if backend == "numpy":
         sweep(name, backend)
         return
@@ -177,7 +178,7 @@ def test_what_has_no_methods_says_so() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_the_error_gives_the_reason(name: str) -> None:
-    """Even of a model that has not been fitted."""
+    """The error gives the reason also for a model that was not fitted."""
     model = object.__new__(ESTIMATORS[name])
     with pytest.raises(hbc.UnsupportedOperatorError) as caught:
         hbc.convert(model, "numpy", np.zeros((1, 2)))

@@ -307,7 +307,7 @@ def test_square_roots_are_correctly_rounded() -> None:
 
 @BOTH
 def test_a_deep_graph_keeps_few_values(name: str) -> None:
-    """Values that nobody needs any more are freed: the memory of a chain does not grow with its length."""
+    """Values that no later step needs are freed, so that the memory of a chain does not grow with its length."""
     x = y = matrix(columns=64)
     for _ in range(300):
         y = t.neg(t.add(y, 1.0))
@@ -321,7 +321,8 @@ def test_a_deep_graph_keeps_few_values(name: str) -> None:
 @BOTH
 @pytest.mark.parametrize("kind", RANDOM)
 def test_scanned_trees_are_walked_trees(name: str, kind: str) -> None:
-    """The same leaves and the same bits, at the thresholds, beside them, and for NaN that go left here and right there."""
+    """A scan gives the same leaves and the same bits as a walk: at the thresholds, beside them, and for NaN that goes left at some nodes
+    and right at others."""
     op, X = random_ensemble(kind, rows=130)
     if int(op.leaf_counts.max()) not in range(2, 257):
         pytest.skip("leaves that a byte does not number")
@@ -365,7 +366,7 @@ def test_one_hot_codes_are_the_references(name: str, missing: float, dtype: str)
 
 
 def by_column(monkeypatch: pytest.MonkeyPatch, x: Node, *results: Node) -> list[str]:
-    """The operators whose results lie column after column."""
+    """The names of the operators whose results are stored column after column."""
     found = []
 
     def noted(node: Node, by_column: bool, unsigned: bool) -> object:
@@ -433,7 +434,7 @@ SPECIAL = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-310, -3.5])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("fill", [[1.5, -2.0, 0.0, -0.0, 1e30], [np.inf, np.nan, 1.0, 2.0, 3.0]], ids=["finite", "infinite"])
 def test_imputed_numbers_are_the_references(name: str, dtype: str, fill: list[float]) -> None:
-    """Where others than products read them, zeros keep their sign."""
+    """Zeros keep their sign if something else than products reads them."""
     x = matrix(dtype)
     imputed = Impute(np.array(fill, NUMPY_DTYPES[dtype]))(x)
     product = Linear(np.diag([1.0, 2.0, -1.0, 3.0, 0.5]).astype(imputed.op.fill.dtype), np.ones(5, imputed.op.fill.dtype))

@@ -1,4 +1,4 @@
-"""What preprocessors refuse at conversion, and which batches they reject, where the table of estimators cannot say it."""
+"""Preprocessors that are refused at conversion, and batches that are rejected, as far as the table of estimators cannot hold them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_quantiles_of_a_sparse_matrix_are_rejected() -> None:
 
 
 def test_an_imputer_rejects_a_batch_of_nothing_but_gaps() -> None:
-    """A row of gaps among others is imputed, wherever it stands; alone, the source does not iterate."""
+    """A row of missing values among other rows is imputed. A batch of such rows alone is rejected, because the source does not iterate."""
     model = IterativeImputer(tol=10.0).fit(GAPS)
     compiled = hbc.convert(model, "numpy")
     for rows in (1, 5000):
@@ -102,7 +102,8 @@ def test_a_binarizer_of_two_classes_rejects_others() -> None:
 
 
 def test_unknown_labels_are_warned_of_once() -> None:
-    """The source's own words, for all rows of a call together, although the host computes texts a few thousand rows at a time."""
+    """The warning has the source's words, and comes once for all rows of a call, although the host takes a few thousand rows of strings
+    at a time."""
     from sklearn.preprocessing import MultiLabelBinarizer
 
     model = MultiLabelBinarizer().fit([("red", "blue")])

@@ -33,7 +33,7 @@ LIGHT = {**ONE, "verbose": -1, "min_child_samples": 1}
 
 
 def data(rows: int = 300, features: int = 6, levels: int = 0) -> tuple[Any, Any]:
-    """levels: of the columns' values, for ties; 0 for any float."""
+    """Random data. `levels`: the number of different values in a column, for ties; 0: any floats."""
     rng = np.random.default_rng(rows + features)
     X = rng.normal(size=(rows, features)) if not levels else rng.integers(0, levels, (rows, features)).astype(float)
     return X, X[:, : min(features, 200)] @ rng.normal(size=min(features, 200)) + rng.normal(size=rows)
@@ -44,7 +44,7 @@ def halves(y: Any) -> Any:
 
 
 def chain() -> tuple[Any, Any]:
-    """Every split takes off the largest value: a tree of depth 60."""
+    """A tree of depth 60, in which every split separates the largest value."""
     return np.arange(62.0)[:, None] ** [1, 2], 2.5 ** np.arange(62)
 
 
@@ -143,7 +143,7 @@ def deep(model: Any) -> tuple[Any, Any]:
 
 
 def chains(trees: list[Any]) -> list[Any]:
-    """Twelve trees of depth 60: of every pair of children, which XGBoost wants side by side, one is a leaf."""
+    """Twelve trees of depth 60, in which one of each pair of children is a leaf. (XGBoost requires children side by side.)"""
     rng = np.random.default_rng(0)
     made = []
     for _ in range(12):
@@ -214,7 +214,7 @@ def fitted(name: str) -> tuple[Any, Any]:
 
 
 def marked(value: Any, name: str) -> Any:
-    """All of it takes four minutes: large models, and backends that run the strategies of others, are left to the slow tier."""
+    """A parameter, marked as slow if the model is large or the backend runs strategies of others: all of them take four minutes."""
     marks = [pytest.mark.slow] if name.startswith(("5,000", "torchscript", "onnx")) else []
     return pytest.param(*value, marks=marks)
 
@@ -222,8 +222,8 @@ def marked(value: Any, name: str) -> Any:
 @pytest.mark.parametrize(("backend", "strategy"), [marked(way, way[0]) for way in WAYS])  # varies fastest: fitted once
 @pytest.mark.parametrize("name", [marked((name,), name) for name in MODELS])
 def test_edges(name: str, backend: str, strategy: str) -> None:
-    """Every method, for many rows and few, of both float dtypes; TVM compiles every other method of float64 here (see
-    test_estimators.py) and one of float32, others for the next model and for the other strategy."""
+    """All methods agree for many and few rows, in both float dtypes. On TVM only every second method of float64 is compiled (see
+    test_estimators.py) and one of float32; for the next model and the other strategy these are other methods."""
     compiled = converted(name, backend, strategy)
     if name.startswith("depth 60"):
         assert max(int(node.op.depths.max()) for node in compiled.graph.nodes if isinstance(node.op, TreeEnsemble)) >= 60
@@ -244,7 +244,7 @@ def test_edges_of_all_methods_on_tvm(name: str, strategy: str) -> None:
 
 
 def whole(compiled: Any) -> list[str]:
-    """The methods but for the staged ones, which have their tests in the table."""
+    """The methods without the staged ones, which are tested in the table."""
     return [method for method in compiled.methods if not method.startswith("staged")]
 
 
@@ -275,7 +275,7 @@ def check(name: str, compiled: Any, methods: Sequence[str], dtype: Any) -> None:
 @pytest.mark.parametrize("strategy", ["walk", "scan"])
 @pytest.mark.parametrize("largest", [1e6, 1e8])
 def test_one_huge_leaf_does_not_spoil_small_sums(largest: float, strategy: str) -> None:
-    """A row that reaches none but small leaves has a small sum."""
+    """A row that reaches small leaves only has a small, exact sum."""
     X = np.repeat([[0.0], [1.0]], 50, axis=0)
     model = DecisionTreeRegressor().fit(X, np.repeat([1 / 3, largest], 50))
     compiled = hbc.convert(model, "tvm", strategy=strategy)

@@ -99,7 +99,7 @@ def fitted(name: str, missing: bool) -> Any:
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_scikit_learn_leaves(name: str, missing: bool, strategy: str) -> None:
-    """`apply` for every row. NaN comes where the model takes it, whether it was fitted with NaN or not."""
+    """`apply` is equal for every row. Rows hold NaN if the model takes it, whether it was fitted with NaN or not."""
     if missing and "boosting" in name:
         pytest.skip("it does not take NaN")
     model = fitted(name, missing)
@@ -115,7 +115,8 @@ def test_scikit_learn_leaves(name: str, missing: bool, strategy: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["random forest", "gradient boosting"])
 def test_other_backends_take_the_same_branches(name: str, strategy: str, backend: str) -> None:
-    """The strategies' tensor operators, run by others: subnormals are not flushed, and no comparison is turned around."""
+    """The tensor operators of the strategies take the same branches on other backends, which must not flush subnormals or reverse a
+    comparison."""
     model = fitted(name, missing=False)
     compiled = hbc.convert(model, backend, strategy=strategy)
     X = rows(4, thresholds([tree.tree_ for tree in np.ravel(model.estimators_)]), np.float64, SPECIAL)
@@ -146,7 +147,7 @@ def test_gradient_boosting_applies_rows_with_nan() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("options", [{}, {"max_features": 0.5}, {"contamination": 0.1}], ids=str)
 def test_isolation_forest_scores(options: dict[str, Any], strategy: str) -> None:
-    """It has no `apply`; the sum of depths is exact, so scores agree to the last bits and classes entirely. Infinities are taken."""
+    """It has no `apply`. The sum of depths is exact, so scores agree to the last bits and classes entirely. It accepts infinities."""
     X, _ = training_data(5, 0, missing=True)
     model = IsolationForest(n_estimators=8, random_state=0, **options).fit(X)
     compiled = hbc.convert(model, "numpy", strategy=strategy)
@@ -165,7 +166,7 @@ def test_isolation_forest_scores(options: dict[str, Any], strategy: str) -> None
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_histogram_boosting(classes: int, missing: bool, strategy: str) -> None:
-    """It has no `apply`, but its trees can be asked one by one: equal raw predictions, bit by bit, of leaves that are all different."""
+    """It has no `apply`. Its leaves are all different, so equal raw predictions, bit by bit, of each tree mean equal leaves."""
     X, y = training_data(classes, classes, missing)
     cls = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     model = cls(max_iter=6, min_samples_leaf=2, max_depth=9, random_state=0).fit(X, y)

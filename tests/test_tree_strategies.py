@@ -1,4 +1,4 @@
-"""The tree strategies against the operator's own evaluation, on trees that no library would grow too."""
+"""The tree strategies against the operator's own evaluation, also on trees that no library would grow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def assert_strategies_agree(op, x):
 @pytest.mark.parametrize("depths", [(0,), (1,), (0, 0), (3, 0, 1, 5), (6, 6, 2, 6)], ids=str)
 @pytest.mark.parametrize("missing", [False, True])
 def test_scalar_and_vector_leaves(dtype, depths, missing):
-    """Every bit of every sum, not only to a tolerance: the order of the additions is the trees'."""
+    """Sums are equal in every bit, because they are added in the order of the trees."""
     rng = np.random.default_rng(len(depths))
     x = rows_at_the_cuts(rng, dtype)
     for width, base in ((1, [0.0]), (1, [0.3]), (3, [0.0, 0.0, 0.0]), (3, [0.1, 0.0, -5.0])):
@@ -121,7 +121,7 @@ def chain(depth):
 
 @pytest.mark.parametrize(("strategy", "depth"), [("perf_tree_trav", 17), ("gemm", 9000)])
 def test_too_large_for_a_strategy(strategy, depth):
-    """What a strategy would have to pad beyond reason is refused by name."""
+    """A strategy that would need too much padding is refused by its name."""
     op = join([chain(depth)], np.zeros(1))
     with pytest.raises(hbc.UnsupportedOperatorError, match=f"'{strategy}'.*limit"):
         lowered(op, np.zeros((1, COLUMNS)), strategy)

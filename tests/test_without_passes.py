@@ -1,4 +1,4 @@
-"""Every pipeline of the table gives the same with each pass left out: with those that fire on it, one by one."""
+"""Every pipeline of the table gives the same results if a pass that fires on it is left out. All such passes are left out one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 9  # cases, of which the fast tier tests one
 
 @pytest.fixture(autouse=True)
 def scanning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What passes do for backends that run all operators, trees by scanning, in numpy."""
+    """Lets passes work in numpy as for a backend that runs all operators and scans trees."""
     monkeypatch.setattr(NumpyCompiler, "supports", lambda *_: True)
     monkeypatch.setattr(NumpyCompiler, "choose_strategy", lambda *_: ("scan", "the test says so"))
 
@@ -47,7 +47,7 @@ def called(compiled: Any, method: str, X: Any) -> Any:
 
 
 def assert_close(found: Any, expected: Any, message: str) -> None:
-    """Equal but for the last bits of sums."""
+    """Asserts that both are equal except for the last bits of sums."""
     if isinstance(expected, (list, tuple)):
         for one, other in zip(found, expected, strict=True):
             assert_close(one, other, message)

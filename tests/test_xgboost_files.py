@@ -26,8 +26,8 @@ def data() -> tuple[Any, Any]:
 
 
 def as_version_2(document: dict[str, Any]) -> dict[str, Any]:
-    """As 2.1 wrote it (compared with models that it wrote): one base score for all outputs, as a number; no table of categories; NaN
-    for the threshold of a category set; vector leaves among the weights of nodes."""
+    """The document as XGBoost 2.1 wrote it: one base score for all outputs, as a number; no table of categories; NaN as the threshold of a
+    category set; vector leaves among the weights of nodes. (It was compared with models that 2.1 wrote.)"""
     learner = document["learner"]
     parameters = learner["learner_model_param"]
     parameters["base_score"] = parameters["base_score"].strip("[]").split(",")[0]
@@ -90,7 +90,7 @@ def test_vector_leaves_of_version_2_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("score", ["0E0", "1E0", "[1E-7]", "9.999999E-1"])
 def test_base_score_at_the_ends(score: str) -> None:
-    """What XGBoost estimates where all labels are alike; it moves them off 0 and 1 before it takes the logarithm."""
+    """XGBoost estimates 0 or 1 if all labels are equal. It moves them away from 0 and 1 before it takes the logarithm."""
     X, y = data()
     model = xgb.train({"objective": "binary:logistic", "base_score": 0.5, "nthread": 1}, xgb.DMatrix(X, y > 0.5), 3)
     document = json.loads(model.save_raw("json"))
@@ -102,7 +102,7 @@ def test_base_score_at_the_ends(score: str) -> None:
 
 
 def test_children_apart_are_refused() -> None:
-    """XGBoost looks for the right child behind the left one, and does not look at right_children where a value is there."""
+    """XGBoost takes the node behind the left child for the right child, and does not read right_children."""
     X, y = data()
     model = xgb.train({"max_depth": 1, "base_score": 0.5, "nthread": 1}, xgb.DMatrix(X, y), 1)
     document = json.loads(model.save_raw("json"))
