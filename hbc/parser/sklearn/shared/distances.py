@@ -204,7 +204,8 @@ class Search:
     direct: tuple[Node, Array] | None = None
     """(x, points) in f64, if `reduced` is x² - 2xy + y². The nearest points are chosen by that, but returned distances are direct sums of
     squared differences. Reason: for equal points x² - 2xy + y² gives 1e-16 x² or 0, depending on the order of its sums, and 1 / distance
-    then gives 1e8 or infinity. The source always finds 0 for fewer than 32 features, because one library computes all its sums."""
+    then gives 1e8 or infinity. The source finds 0 for fewer than 32 features where one library computes all its sums alike; on some
+    processors it does not."""
 
     def nearest(self, k: int, listed: bool = False) -> Node:
         """The columns of the k nearest points, i64[N, k], the nearest first. `listed`: equally near points stand in the source's order,
@@ -233,7 +234,7 @@ class Search:
 
         If the radius is as small as rounding errors, direct sums decide instead of x² - 2xy + y², which finds equal points apart. Measured:
         300 points of 2 to 8 features, each searched within 1e-9. The source finds all of them, x² - 2xy + y² lost 19 to 107, and direct
-        sums lost none. (For more features the source loses some too.)"""
+        sums lost none. (For more features the source loses some too, and on another processor it lost 8 of 60 points of 2 features.)"""
         limit = self.metric.reduced(radius, self.features, self.single) if self.by_sum else radius
         if self.direct is not None:
             largest = float((self.direct[1] ** 2).sum(1).max(initial=0))
