@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine
-from hbc.api import Builder
+from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import FILE, RANGE, Shape, estimate, fastest
 from hbc.ir.graph import Graph, Input

@@ -29,7 +29,7 @@ from benchmarks import machine, report
 from benchmarks.run import RESULTS, check
 from benchmarks.strategies import BACKENDS, DEPTHS, SEED, TREES
 from benchmarks.trees import FEATURES
-from hbc.runtime.tuning import Tuning
+from hbc.tuning.search import Tuning
 
 BATCHES = (1, 1_000, 100_000)
 TRAINED = 10_000

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-import io
 import operator
 import os
-import re
 import time
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hbc.compiler.base import (
-    EXPORTS,
-    CompileOptions,
-    Compiler,
-    Executable,
-    backend_name,
-    completed,
-    is_available,
-    known_backends,
-    load_compiler,
-)
-from hbc.errors import (
-    ArtifactError,
-    BackendUnavailableError,
-    Culprit,
-    InvalidInputError,
-    NotFittedError,
-    UnsupportedOperatorError,
-)
-from hbc.ir.graph import Graph, Node, Operator
-from hbc.ir.rewrite import rewrite
+from hbc.builder import Builder, checked_device, checked_target, known_strategies, model_of, positive, read
+from hbc.compiler.base import CompileOptions, backend_name, is_available, known_backends
+from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.ir.graph import Graph
 from hbc.ir.signature import Kinds, Sample
-from hbc.ir.soundness import require_sound
-from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops import import_all
-from hbc.optimizer import tuned
-from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
-from hbc.optimizer.partition import Partition, partition
-from hbc.optimizer.pipeline import optimize
-from hbc.optimizer.strategy import worth_measuring
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
 from hbc.process import cpus
-from hbc.runtime import artifact, tuning
-from hbc.runtime.host import HostedExecutable
 from hbc.runtime.inputs import describe
 from hbc.runtime.model import CompiledModel
-from hbc.runtime.tuning import Tuning
-from hbc.runtime.variant import Launches, Plan
-
-LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
-"""The paper's, which become tensor operators and so run on every backend."""
+from hbc.tuning import choices
+from hbc.tuning.choices import Choice, Tuned
+from hbc.tuning.race import clock_of
+from hbc.tuning.rows import rows_for
+from hbc.tuning.search import Tuning, search
 
 
 def convert(
@@ -89,7 +58,7 @@ def convert(
     """
     name = backend_name(backend)
     options = CompileOptions(
-        _device(device), _positive("threads", threads), _target(target, name), _positive("batch_size", batch_size)
+        checked_device(device), positive("threads", threads), checked_target(target, name), positive("batch_size", batch_size)
     )
     builder = Builder(name, options, _strategy(strategy, name))
     model = _opened(model)
@@ -111,14 +80,14 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
     name = os.fspath(path)
     if not isinstance(name, str):
         name = os.fsdecode(name)
-    contents = _read(Path(name), name)
+    contents = read(Path(name), name)
     try:
         saved = Builder.from_settings(contents.settings)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
     builder = saved.moved(backend, device)
     try:
-        return _model(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)
+        return model_of(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
@@ -152,23 +121,23 @@ def tune(
     own, graph = usual._builder, usual.graph
     assert isinstance(own, Builder)
     builder = replace(own, strategy="auto", choice=None, note="")
-    data = _data(usual, max(counts)) if X is None else X
+    data = rows_for(usual, max(counts)) if X is None else X
     candidates, left_out = builder.candidates(graph, counts)
     schedules: list[dict[str, Any]] = [{"block": block} for block in builder.compiler.blocks]
     if builder.options.threads is None and builder.device == "cpu" and cpus() > 1:
         schedules.append({"threads": 1})
-    found = tuning.search(
+    found = search(
         lambda choice: _rebuilt(usual, replace(builder, choice=choice)),
-        [tuned.Choice(name) for name in candidates],
-        [tuned.Choice("auto", batch=count) for count in counts],
+        [Choice(name) for name in candidates],
+        [Choice("auto", batch=count) for count in counts],
         lambda best: [replace(best, **schedule) for schedule in schedules],
         data,
         counts,
-        tuning.clock_of(builder.device, builder.options.threads),
+        clock_of(builder.device, builder.options.threads),
     )
     note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
-    kept = tuned.Tuned(counts, found.overall, found.each, note)
-    path = tuned.keep(kept, graph, builder.backend, builder.options)
+    kept = Tuned(counts, found.overall, found.each, note)
+    path = choices.keep(kept, graph, builder.backend, builder.options)
     chosen = _rebuilt(usual, builder.chosen(kept))._prepare(compile=True)
     return Tuning(chosen, counts, found.seconds, str(found.overall), {**left_out, **found.left_out}, path)
 
@@ -188,8 +157,7 @@ def supported_operators() -> list[str]:
 
 def strategies(backend: str) -> tuple[str, ...]:
     """The strategies for tree ensembles that a backend knows. Raises ValueError, BackendUnavailableError."""
-    compiler = load_compiler(backend_name(backend))
-    return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *compiler.strategies)))
+    return known_strategies(backend_name(backend))
 
 
 def self_test(backend: str) -> None:
@@ -206,241 +174,10 @@ def self_test(backend: str) -> None:
         raise RuntimeError(f"it computes {np.asarray(result).tolist()} for 1 + [1, 2]")
 
 
-# --- between the rooms -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Builder:
-    """Optimizer and compiler with the options of one model. It is pickled with the model, by its fields."""
-
-    backend: str
-    options: CompileOptions
-    strategy: str = "auto"
-    choice: tuned.Choice | None = None
-    """Of `hbc tune`: instead of "auto", and of options that the caller left open."""
-    note: str = ""
-
-    @property
-    def device(self) -> str:
-        return self.options.device
-
-    @property
-    def compiler(self) -> Compiler:
-        return load_compiler(self.backend)
-
-    def settings(self) -> dict[str, Any]:
-        options = self.options
-        settings = {
-            "backend": self.backend,
-            "device": options.device,
-            "strategy": self.strategy if self.choice is None else self.choice.strategy,
-            "threads": options.threads,
-            "batch_size": options.batch_size,
-            "target": None if options.target is None else dict(options.target),
-        }
-        if self.choice is not None:
-            settings["tuned"] = {**asdict(self.choice), "note": self.note, "machine": tuned.this_machine()}
-        return settings
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Builder:
-        name = str(settings["backend"])
-        target, threads, batch = settings["target"], settings["threads"], settings["batch_size"]
-        options = CompileOptions(
-            _device(settings["device"]), _positive("threads", threads), _target(target, name), _positive("batch_size", batch)
-        )
-        if not isinstance(settings["strategy"], str):
-            raise ValueError(f"strategy {settings['strategy']!r}")
-        found = settings.get("tuned")
-        if found is None:
-            return cls(name, options, settings["strategy"])
-        numbers = {field: _positive(field, found.get(field)) for field in ("threads", "block", "batch")}
-        choice = tuned.Choice(settings["strategy"], **numbers)
-        if found["machine"] != tuned.this_machine():  # a strategy carries over to other machines, a schedule does not
-            choice = replace(choice, threads=None, block=None)
-        return cls(name, options, "auto", choice, str(found["note"]))
-
-    def chosen(self, found: tuned.Tuned) -> Builder:
-        """With what `hbc tune` found for the rows of a call that were said."""
-        return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
-
-    def as_tuned(self, graph: Graph) -> Builder:
-        """If the strategy is "auto", and such a model was tuned on this machine: with that choice."""
-        if self.strategy != "auto" or self.choice is not None:
-            return self
-        found = tuned.find(graph, self.backend, self.options, strategies(self.backend))
-        return self if found is None else self.chosen(found)
-
-    @property
-    def effective(self) -> CompileOptions:
-        """The caller's options, and what `hbc tune` chose where these leave it open."""
-        return self.options if self.choice is None else self.choice.applied(self.options)
-
-    def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
-        """The strategies to be measured: "auto", and those that are not hopeless by the estimates; the others, each with a reason."""
-        return worth_measuring(self.compiler, graph.nodes, self.options, rows, strategies(self.backend)[1:])
-
-    def moved(self, backend: str | None, device: str | None) -> Builder:
-        """For another backend or device. What only the old backend understands is left behind."""
-        options = self.options if device is None else replace(self.options, device=_device(device))
-        name = self.backend if backend is None else backend_name(backend)
-        if name == self.backend:
-            same = options.device == self.options.device
-            return replace(self, options=options, choice=self.choice if same else None, note=self.note if same else "")
-        strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
-        return Builder(name, replace(options, target=None), strategy)
-
-    def plan(self, graph: Graph) -> Plan:
-        strategy = self.strategy if self.choice is None else self.choice.strategy
-        optimized = optimize(graph, self.compiler, self.effective, strategy, self.note)
-        launches = _launches(optimized.graph, self.compiler)
-        limits = lower_accepted(input_limits(graph), self.compiler)
-        looser = {method: lower_accepted(limits, self.compiler) for method, limits in looser_limits(graph).items()}
-        return Plan(optimized.graph, optimized.records, limits, looser, launches)
-
-    def compile(self, plan: Plan) -> Executable:
-        compiler = self.compiler
-        makes_rows = _makes_rows(plan.graph)
-        if compiler.handles_strings and not makes_rows:
-            return self._compiled(plan.graph)
-        parts = partition(plan.graph)
-        device = self._compiled(parts.device) if parts.device.outputs else None
-        if device is not None and parts.before is None and not parts.after:
-            return device
-        parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
-        whole = None
-        if compiler.writes_strings and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
-            whole = functools.partial(compiler.export_graph, plan.graph)
-        methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
-        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
-
-    def _compiled(self, graph: Graph) -> Executable:
-        return completed(self.compiler.compile(graph, self.effective), Executable)  # type: ignore[type-abstract]
-
-    def export(self, graph: Graph, built: Executable, path: str) -> None:
-        suffix = Path(path).suffix.lower()
-        own = suffix in self.compiler.exports
-        if not own and suffix not in EXPORTS:
-            kinds = ", ".join(dict.fromkeys([*EXPORTS, *self.compiler.exports]))
-            raise ValueError(
-                f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
-            )
-        if not Path(path).absolute().parent.is_dir():
-            raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
-        graph, parsed = rewrite(graph, _as_arrays), graph
-        writer = self if own else self.moved(EXPORTS[suffix], "cpu")
-        numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
-        takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
-        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not writer.writes_strings:
-            left_out = ", ".join(method for method in graph.outputs if method not in numeric)
-            warnings.warn(
-                f"{path} has no {left_out}: it returns strings, which {suffix} files cannot hold. Use classes_ with predict_proba.",
-                UserWarning,
-                stacklevel=3,
-            )
-            graph = graph.select(*numeric)
-        elif writer is self and graph == parsed:
-            built.export(path)
-            return
-        writer.compile(writer.plan(graph)).export(path)
-
-    @property
-    def writes_strings(self) -> bool:
-        """Whether its files may have strings in them."""
-        return self.compiler.handles_strings or self.compiler.writes_strings
-
-    def restore(self, data: bytes) -> CompiledModel:
-        return _model(_read(io.BytesIO(data), "pickled model"), self)
-
-
-def _makes_rows(graph: Graph) -> bool:
-    return any(node.op.rows == "makes" for node in graph.nodes)
-
-
-def _launches(graph: Graph, compiler: Compiler) -> dict[str, Launches]:
-    whole = compiler.handles_strings and not _makes_rows(graph)
-    parts = Partition(None, graph, {}) if whole else partition(graph)
-    found = {}
-    for method in graph.outputs:
-        device = _n_operators(parts.device.select(method)) if method in parts.device.outputs else 0
-        around = [part for part in (parts.before, parts.after.get(method)) if part is not None]
-        found[method] = Launches(min(device, 1) if compiler.one_launch else device, sum(map(_n_operators, around)))
-    return found
-
-
-def _n_operators(graph: Graph) -> int:
-    return sum(1 for node in graph.nodes if node.inputs)
-
-
-def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text, or of arrays that are large themselves, or computes such, and may do so for some rows at a
-    time."""
-    sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
-    sources += [node for node in graph.nodes if node.op.in_numpy]
-    return not graph.mixes_rows and any(
-        source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
-    )
-
-
-def _as_arrays(node: Node) -> Node | None:
-    """What files hold instead of matrices that are mostly zeros."""
-    if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
-        return None
-    return node.op.lower(*node.inputs)
-
-
 def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
     """The same model with other options."""
     graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
     return CompiledModel(model.info, model.spec, graphs, builder, model._main)
-
-
-def _data(model: CompiledModel, rows: int) -> np.ndarray[Any, Any]:
-    """Rows to measure with."""
-    graph, spec = model.graph, model.spec
-    kinds = {node.type.dtype for node in graph.inputs}
-    if (
-        len(graph.inputs) != 1
-        or spec.ndim != 2
-        or spec.frames_only
-        or kinds & {"str"}
-        or graph.inputs[0].type.columns != spec.n_features
-    ):
-        found, advice = "no X", "Rows of strings, frames or columns of several dtypes cannot be made up."
-        raise InvalidInputError(found=found, expected="some of the data that the model is for", advice=advice)
-    data = tuned.random_rows(graph, rows)
-    try:
-        getattr(model, model.methods[0])(data[:2])
-    except InvalidInputError as error:
-        found, advice = f"no X, and random rows are rejected ({error})", "Pass some of the data."
-        raise InvalidInputError(found=found, expected="rows that the model accepts", advice=advice) from error
-    return data
-
-
-def _model(contents: artifact.Contents, builder: Builder) -> CompiledModel:
-    return CompiledModel(contents.info, contents.spec, contents.graphs, builder, contents.main)
-
-
-def _read(file: Any, name: str) -> artifact.Contents:
-    import_all()  # graphs are read back by the names of operators
-    try:
-        return _sound(artifact.read(file, name), name)
-    except ArtifactError:
-        if not registry.load_plugins():  # an operator of a third party, perhaps
-            raise
-        if hasattr(file, "seek"):
-            file.seek(0)
-        return _sound(artifact.read(file, name), name)
-
-
-def _sound(contents: artifact.Contents, name: str) -> artifact.Contents:
-    try:
-        for graph in contents.graphs.values():
-            require_sound(graph)
-    except (ValueError, IndexError) as error:
-        expected = "what CompiledModel.save wrote"
-        raise ArtifactError(path=name, found=f"a damaged model ({error})", expected=expected) from error
-    return contents
 
 
 def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
@@ -459,24 +196,6 @@ def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
 # --- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _device(device: Any) -> str:
-    if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", device.lower()):
-        raise ValueError(f"unknown device {device!r}; known are 'cpu', 'cuda' and 'cuda:N'")
-    return device.lower()
-
-
-def _positive(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if isinstance(value, bool) or number < 1:
-        raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
-    return number
-
-
 def _rows(rows: Any) -> tuple[int, ...]:
     try:
         counts = sorted({operator.index(count) for count in rows})
@@ -485,16 +204,6 @@ def _rows(rows: Any) -> tuple[int, ...]:
     if not counts or counts[0] < 1:
         raise ValueError(f"rows must be positive integers, such as (1, 1000, 100000), found {rows!r}")
     return tuple(counts)
-
-
-def _target(target: Any, backend: str) -> dict[str, Any] | None:
-    if target is None:
-        return None
-    if not isinstance(target, Mapping):
-        raise ValueError(f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {target!r}")
-    if not load_compiler(backend).takes_target:
-        raise ValueError(f"backend {backend!r} takes no target: it compiles for this machine only. Backend 'tvm' takes one.")
-    return dict(target)
 
 
 def _strategy(strategy: Any, backend: str) -> str:

@@ -30,7 +30,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
-from hbc.api import Builder
+from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions
 from hbc.ir.graph import Graph, Node
 from hbc.ops.tree import TreeEnsemble

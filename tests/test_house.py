@@ -29,7 +29,9 @@ MAY_IMPORT = {
     "optimizer": {"errors", "process", "ir", "ops", "compiler.base"},
     "compiler": {"errors", "process", "ir", "ops"},
     "runtime": {"errors", "process", "ir", "compiler.base"},
-    "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime"},
+    "tuning": {"errors", "process", "ir", "ops", "compiler.base", "runtime"},
+    "builder": {"errors", "process", "ir", "ops", "parser.registry", "optimizer", "compiler.base", "runtime", "tuning"},
+    "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime", "tuning", "builder"},
     "cli": {"errors", "api", "compiler.base", "parser.files"},
     "__init__": {"errors", "api", "parser.registry", "runtime.model"},
 }

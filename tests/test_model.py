@@ -111,7 +111,7 @@ def test_labels_have_the_sources_dtype(name: str) -> None:
 
 def by_hand(*values: Any, dtype: str = "f64") -> CompiledModel:
     """A model whose `transform` returns these functions of its input [N, 2]."""
-    from hbc.api import Builder
+    from hbc.builder import Builder
 
     graphs = {}
     for kind in ("f32", "f64", "i64"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from operator_cases import CASES, INEXACT_SUM, ORDERED_SUM, ROWS, TOLERANCES, Fixed, Tolerance
 
-from hbc.api import Builder
+from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import OPERATORS, Constant, Graph, Input, Node, Operator
 from hbc.ir.magnitudes import by_column, fits

@@ -20,9 +20,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import hbc
 from hbc.cli import main
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.optimizer import tuned
-from hbc.optimizer.tuned import Choice, Tuned
-from hbc.runtime import tuning
+from hbc.tuning import choices as tuned
+from hbc.tuning import race as racing
+from hbc.tuning import search as searching
+from hbc.tuning.choices import Choice, Tuned
 
 X = np.random.default_rng(0).random((300, 4)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 1) * 1
@@ -31,8 +32,8 @@ Y = (X[:, 0] + X[:, 1] > 1) * 1
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(tuning, "SECONDS", 0.002)
-    monkeypatch.setattr(tuning, "ROUND", 0.0005)
+    monkeypatch.setattr(racing, "SECONDS", 0.002)
+    monkeypatch.setattr(racing, "ROUND", 0.0005)
     return tmp_path / "cache" / "tuned"
 
 
@@ -75,9 +76,9 @@ def test_tune_takes_compiled_models_and_data(forest: Any) -> None:
 
 def test_auto_stays_unless_it_is_beaten_everywhere_but_for_noise() -> None:
     times = {"auto": [1.0, 1.0], "a little faster": [0.97, 0.97], "slower once": [0.2, 1.2]}
-    assert tuning.overall(times, "auto") == "auto"
-    assert tuning.overall(times | {"faster": [1.03, 0.6]}, "auto") == "faster"
-    assert tuning.overall({"auto": [1.0]}, "auto") == "auto"
+    assert racing.overall(times, "auto") == "auto"
+    assert racing.overall(times | {"faster": [1.03, 0.6]}, "auto") == "faster"
+    assert racing.overall({"auto": [1.0]}, "auto") == "auto"
 
 
 def test_the_fastest_wins_a_race() -> None:
@@ -85,19 +86,19 @@ def test_the_fastest_wins_a_race() -> None:
         return lambda rows: sum(range(steps))
 
     for clock in (time.perf_counter, time.thread_time):
-        seconds = tuning.race({"slow": worker(20_000), "fast": worker(2_000)}, [None], clock)
+        seconds = racing.race({"slow": worker(20_000), "fast": worker(2_000)}, [None], clock)
         assert seconds["fast"] * 2 < seconds["slow"]
 
 
 def test_what_one_thread_does_is_timed_by_its_own_clock() -> None:
-    assert tuning.clock_of("cpu", 1) is time.thread_time
-    assert tuning.clock_of("cpu", None) is tuning.clock_of("cpu", 2) is tuning.clock_of("cuda", 1) is time.perf_counter
+    assert racing.clock_of("cpu", 1) is time.thread_time
+    assert racing.clock_of("cpu", None) is racing.clock_of("cpu", 2) is racing.clock_of("cuda", 1) is time.perf_counter
 
 
 def test_other_answers_are_left_out() -> None:
     calls = {"auto": np.sqrt, "same": lambda x: x**0.5, "float32": lambda x: np.sqrt(x.astype("f4")), "other": np.cbrt}
     with pytest.warns(UserWarning, match="does not give the same answers"):
-        assert set(tuning.agreeing(calls, np.arange(5.0), "auto")) == {"auto", "same"}
+        assert set(racing.agreeing(calls, np.arange(5.0), "auto")) == {"auto", "same"}
 
 
 def test_convert_and_load_follow(forest: Any, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_calls_of_known_rows_run_what_was_measured_for_them(
 
     monkeypatch.setattr(type(load_compiler("numpy")), "choose_strategy", choose)
     monkeypatch.setattr(
-        tuning, "race", lambda calls, batches, clock: {c: 1.0 if c.strategy == "auto" else others for c in calls}
+        searching, "race", lambda calls, batches, clock: {c: 1.0 if c.strategy == "auto" else others for c in calls}
     )
     found = hbc.tune(forest, (1, 40), backend="numpy")
     assert found.left_out == {"tree_trav": "what auto chooses"}

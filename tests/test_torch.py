@@ -20,7 +20,7 @@ from random_trees import RANDOM, random_ensemble  # noqa: E402
 import hbc.compiler.torch.eager as torch_backend  # noqa: E402
 import hbc.compiler.torch.program as programs  # noqa: E402
 import hbc.compiler.torch.run as running  # noqa: E402
-from hbc.api import Builder  # noqa: E402
+from hbc.builder import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
 from hbc.compiler.memory import writable  # noqa: E402
 from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402

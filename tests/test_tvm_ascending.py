@@ -11,7 +11,7 @@ import pytest
 from sklearn.neighbors import RadiusNeighborsTransformer
 
 import hbc
-from hbc.api import Builder
+from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, is_available, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array

@@ -1,7 +1,7 @@
-"""What `hbc tune` found out on this machine, kept in the user's cache folder: a file for each model's structure, backend and machine.
+"""The choices of `hbc tune`, kept in the user's cache folder: one file for each model's structure, backend and machine.
 
-The folder is $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. A model's structure is everything but the values of leaves: a model
-trained anew has other splits, and is another one.
+The folder is $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. A model's structure is everything but the values of leaves. A model
+that is trained anew has other splits, and so another structure.
 """
 
 from __future__ import annotations
@@ -24,12 +24,8 @@ import numpy as np
 
 from hbc.compiler.base import CompileOptions, known_backends
 from hbc.errors import ArtifactError
-from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
-from hbc.ir.types import NUMPY_DTYPES, Array
-from hbc.ops.checks import Check
-from hbc.ops.columns import SelectColumns
-from hbc.ops.tensor import Cast
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import cpus
 
@@ -38,8 +34,8 @@ VERSION = 2  # of these files, and of what the strategies' names mean
 
 @dataclass(frozen=True)
 class Choice:
-    """How a model is run. threads, block: None is what the caller or the backend says; batch: the rows of a call that "auto" estimates for,
-    None for 1 to 100,000, whatever the caller says: that is what was measured."""
+    """How a model is run. threads, block: None leaves them to the caller or the backend. batch: the number of rows in a call that "auto"
+    estimates for, or None for 1 to 100,000. It replaces the caller's batch_size, since it is what was measured."""
 
     strategy: str
     threads: int | None = None
@@ -52,14 +48,15 @@ class Choice:
         return self.strategy + batch + threads + ("" if self.block is None else f", blocks of {self.block:,} rows")
 
     def applied(self, options: CompileOptions) -> CompileOptions:
-        """The caller's options with these. What the caller said of threads and blocks stays."""
+        """The caller's options with this choice. Threads and blocks that the caller has set stay."""
         threads, block = options.threads or self.threads, options.block or self.block
         return replace(options, threads=threads, block=block, batch_size=self.batch)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """rows: of a call, as they were asked for; overall: the choice for all of them; each: the fastest for each; note: for `explain()`."""
+    """The result of `hbc tune` for a model. rows: the numbers of rows in a call that were measured. overall: the choice for all of them
+    together. each: the choice for each of them. note: the words for `explain()`."""
 
     rows: tuple[int, ...]
     overall: Choice
@@ -67,14 +64,14 @@ class Tuned:
     note: str
 
     def choice(self, batch_size: int | None) -> Choice:
-        """For calls of so many rows: that of the nearest number that was measured."""
+        """The choice for calls of so many rows: that of the nearest number measured (by its logarithm). None: the choice for all."""
         if batch_size is None:
             return self.overall
         return self.each[int(np.argmin(np.abs(np.log(np.array(self.rows) / batch_size))))]
 
 
 def folder() -> Path:
-    """Where the files are; it need not exist."""
+    """The folder of the files. It need not exist."""
     own, shared = os.environ.get("HBC_CACHE"), os.environ.get("XDG_CACHE_HOME")
     base = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "hbc"
     return base / "tuned"
@@ -94,7 +91,7 @@ def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path:
 
 
 def structure(graph: Graph) -> str:
-    """A hash of the operators, the types of their values, and of the trees but for their leaves' values."""
+    """A hash of the graph's operators, the types of their values, and the trees without the values of their leaves."""
     found = hashlib.sha256()
     for node in graph.nodes:
         found.update(f"{type(node.op).__name__} {node.type}\n".encode())
@@ -108,7 +105,7 @@ def structure(graph: Graph) -> str:
 
 @cache
 def this_machine() -> str:
-    """The processor, what it can do, and how many of it this process may use."""
+    """The processor's name, a hash of its instruction sets, and the number of CPUs that this process may use."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -120,7 +117,7 @@ def this_machine() -> str:
 
 
 def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[str, ...]) -> Tuned | None:
-    """What was kept, if it is about this model on this machine. A damaged file is said once and otherwise ignored."""
+    """The choices kept for this model on this machine, or None. A damaged file gives a warning and None."""
     if not any(isinstance(node.op, TreeEnsemble) for node in graph.nodes) or not folder().is_dir():
         return None
     path = path_of(graph, backend, options)
@@ -148,7 +145,7 @@ def _choice(entry: Mapping[str, Any], strategies: tuple[str, ...]) -> Choice:
 
 
 def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> Path | None:
-    """Write it; None, and a warning, where that cannot be done."""
+    """Write the choices to their file and return its path. Gives a warning and returns None where that is impossible."""
     path = path_of(graph, backend, options)
     text = json.dumps({**asdict(tuned), "time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": this_machine()}, indent=1)
 
@@ -165,35 +162,3 @@ def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> P
         warnings.warn(message, UserWarning, stacklevel=3)
         return None
     return path
-
-
-# --- rows to measure with ------------------------------------------------------------------------------------------------
-
-
-def random_rows(graph: Graph, count: int) -> Array:
-    """For a graph of one matrix of numbers: around the thresholds of trees that read its columns as they are, so that rows take all ways;
-    other columns are normal."""
-    (source,) = graph.inputs
-    random, width = np.random.default_rng(0), source.type.columns
-    rows = random.normal(size=(count, width))
-    for node in graph.nodes:
-        columns = _columns(node.inputs[0], width) if isinstance(node.op, TreeEnsemble) else None
-        if columns is None:
-            continue
-        for place in np.unique(node.op.feature[node.op.feature >= 0]):  # type: ignore[attr-defined]
-            cuts = node.op.threshold[node.op.feature == place].astype(np.float64)  # type: ignore[attr-defined]
-            cuts = cuts[np.abs(cuts) < np.finfo(np.float32).max / 4]
-            if place < len(columns) and len(cuts):
-                rows[:, columns[place]] = random.choice(cuts, count) + random.normal(size=count) * (0.1 * cuts.std() + 1e-3)
-    dtype = NUMPY_DTYPES[source.type.dtype]
-    return (np.round(rows) if dtype.kind == "i" else rows).astype(dtype)
-
-
-def _columns(node: Node, width: int) -> Array | None:
-    """Which columns of the input a value is made of; None where it is computed."""
-    if isinstance(node.op, Input):
-        return np.arange(width)
-    if isinstance(node.op, SelectColumns):
-        columns = _columns(node.inputs[0], width)
-        return None if columns is None else columns[node.op.indices]
-    return _columns(node.inputs[0], width) if isinstance(node.op, (Check, Cast)) else None

@@ -1,0 +1,282 @@
+"""Optimizer and compiler behind one door: Builder takes a model's graphs to executables and files, and reads saved models back."""
+
+from __future__ import annotations
+
+import functools
+import io
+import operator
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hbc.compiler.base import EXPORTS, CompileOptions, Compiler, Executable, backend_name, completed, load_compiler
+from hbc.errors import ArtifactError
+from hbc.ir.graph import Graph, Node, Operator
+from hbc.ir.rewrite import rewrite
+from hbc.ir.soundness import require_sound
+from hbc.ir.types import NUMPY_DTYPES
+from hbc.ops import import_all
+from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
+from hbc.optimizer.partition import Partition, partition
+from hbc.optimizer.pipeline import optimize
+from hbc.optimizer.strategy import worth_measuring
+from hbc.parser import registry
+from hbc.runtime import artifact
+from hbc.runtime.host import HostedExecutable
+from hbc.runtime.model import CompiledModel
+from hbc.runtime.variant import Launches, Plan
+from hbc.tuning import choices
+
+LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
+"""The paper's, which become tensor operators and so run on every backend."""
+
+
+def known_strategies(backend: str) -> tuple[str, ...]:
+    """The strategies for tree ensembles of a backend, given its canonical name. Raises BackendUnavailableError."""
+    return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *load_compiler(backend).strategies)))
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Optimizer and compiler with the options of one model. It is pickled with the model, by its fields."""
+
+    backend: str
+    options: CompileOptions
+    strategy: str = "auto"
+    choice: choices.Choice | None = None
+    """Of `hbc tune`: instead of "auto", and of options that the caller left open."""
+    note: str = ""
+
+    @property
+    def device(self) -> str:
+        return self.options.device
+
+    @property
+    def compiler(self) -> Compiler:
+        return load_compiler(self.backend)
+
+    def settings(self) -> dict[str, Any]:
+        options = self.options
+        settings = {
+            "backend": self.backend,
+            "device": options.device,
+            "strategy": self.strategy if self.choice is None else self.choice.strategy,
+            "threads": options.threads,
+            "batch_size": options.batch_size,
+            "target": None if options.target is None else dict(options.target),
+        }
+        if self.choice is not None:
+            settings["tuned"] = {**asdict(self.choice), "note": self.note, "machine": choices.this_machine()}
+        return settings
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Builder:
+        name = str(settings["backend"])
+        target, threads, batch = settings["target"], settings["threads"], settings["batch_size"]
+        options = CompileOptions(
+            checked_device(settings["device"]),
+            positive("threads", threads),
+            checked_target(target, name),
+            positive("batch_size", batch),
+        )
+        if not isinstance(settings["strategy"], str):
+            raise ValueError(f"strategy {settings['strategy']!r}")
+        found = settings.get("tuned")
+        if found is None:
+            return cls(name, options, settings["strategy"])
+        numbers = {field: positive(field, found.get(field)) for field in ("threads", "block", "batch")}
+        choice = choices.Choice(settings["strategy"], **numbers)
+        if found["machine"] != choices.this_machine():  # a strategy carries over to other machines, a schedule does not
+            choice = replace(choice, threads=None, block=None)
+        return cls(name, options, "auto", choice, str(found["note"]))
+
+    def chosen(self, found: choices.Tuned) -> Builder:
+        """With what `hbc tune` found for the rows of a call that were said."""
+        return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
+
+    def as_tuned(self, graph: Graph) -> Builder:
+        """If the strategy is "auto", and such a model was tuned on this machine: with that choice."""
+        if self.strategy != "auto" or self.choice is not None:
+            return self
+        found = choices.find(graph, self.backend, self.options, known_strategies(self.backend))
+        return self if found is None else self.chosen(found)
+
+    @property
+    def effective(self) -> CompileOptions:
+        """The caller's options, and what `hbc tune` chose where these leave it open."""
+        return self.options if self.choice is None else self.choice.applied(self.options)
+
+    def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
+        """The strategies to be measured: "auto", and those that are not hopeless by the estimates; the others, each with a reason."""
+        return worth_measuring(self.compiler, graph.nodes, self.options, rows, known_strategies(self.backend)[1:])
+
+    def moved(self, backend: str | None, device: str | None) -> Builder:
+        """For another backend or device. What only the old backend understands is left behind."""
+        options = self.options if device is None else replace(self.options, device=checked_device(device))
+        name = self.backend if backend is None else backend_name(backend)
+        if name == self.backend:
+            same = options.device == self.options.device
+            return replace(self, options=options, choice=self.choice if same else None, note=self.note if same else "")
+        strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
+        return Builder(name, replace(options, target=None), strategy)
+
+    def plan(self, graph: Graph) -> Plan:
+        strategy = self.strategy if self.choice is None else self.choice.strategy
+        optimized = optimize(graph, self.compiler, self.effective, strategy, self.note)
+        launches = _launches(optimized.graph, self.compiler)
+        limits = lower_accepted(input_limits(graph), self.compiler)
+        looser = {method: lower_accepted(limits, self.compiler) for method, limits in looser_limits(graph).items()}
+        return Plan(optimized.graph, optimized.records, limits, looser, launches)
+
+    def compile(self, plan: Plan) -> Executable:
+        compiler = self.compiler
+        makes_rows = _makes_rows(plan.graph)
+        if compiler.handles_strings and not makes_rows:
+            return self._compiled(plan.graph)
+        parts = partition(plan.graph)
+        device = self._compiled(parts.device) if parts.device.outputs else None
+        if device is not None and parts.before is None and not parts.after:
+            return device
+        parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
+        whole = None
+        if compiler.writes_strings and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
+            whole = functools.partial(compiler.export_graph, plan.graph)
+        methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
+        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
+
+    def _compiled(self, graph: Graph) -> Executable:
+        return completed(self.compiler.compile(graph, self.effective), Executable)  # type: ignore[type-abstract]
+
+    def export(self, graph: Graph, built: Executable, path: str) -> None:
+        suffix = Path(path).suffix.lower()
+        own = suffix in self.compiler.exports
+        if not own and suffix not in EXPORTS:
+            kinds = ", ".join(dict.fromkeys([*EXPORTS, *self.compiler.exports]))
+            raise ValueError(
+                f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
+            )
+        if not Path(path).absolute().parent.is_dir():
+            raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
+        graph, parsed = rewrite(graph, _as_arrays), graph
+        writer = self if own else self.moved(EXPORTS[suffix], "cpu")
+        numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
+        takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
+        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not writer.writes_strings:
+            left_out = ", ".join(method for method in graph.outputs if method not in numeric)
+            warnings.warn(
+                f"{path} has no {left_out}: it returns strings, which {suffix} files cannot hold. Use classes_ with predict_proba.",
+                UserWarning,
+                stacklevel=3,
+            )
+            graph = graph.select(*numeric)
+        elif writer is self and graph == parsed:
+            built.export(path)
+            return
+        writer.compile(writer.plan(graph)).export(path)
+
+    @property
+    def writes_strings(self) -> bool:
+        """Whether its files may have strings in them."""
+        return self.compiler.handles_strings or self.compiler.writes_strings
+
+    def restore(self, data: bytes) -> CompiledModel:
+        return model_of(read(io.BytesIO(data), "pickled model"), self)
+
+
+def _makes_rows(graph: Graph) -> bool:
+    return any(node.op.rows == "makes" for node in graph.nodes)
+
+
+def _launches(graph: Graph, compiler: Compiler) -> dict[str, Launches]:
+    whole = compiler.handles_strings and not _makes_rows(graph)
+    parts = Partition(None, graph, {}) if whole else partition(graph)
+    found = {}
+    for method in graph.outputs:
+        device = _n_operators(parts.device.select(method)) if method in parts.device.outputs else 0
+        around = [part for part in (parts.before, parts.after.get(method)) if part is not None]
+        found[method] = Launches(min(device, 1) if compiler.one_launch else device, sum(map(_n_operators, around)))
+    return found
+
+
+def _n_operators(graph: Graph) -> int:
+    return sum(1 for node in graph.nodes if node.inputs)
+
+
+def _makes_rows_of_much(graph: Graph) -> bool:
+    """Whether the host makes Rows of text, or of arrays that are large themselves, or computes such, and may do so for some rows at a
+    time."""
+    sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    sources += [node for node in graph.nodes if node.op.in_numpy]
+    return not graph.mixes_rows and any(
+        source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
+    )
+
+
+def _as_arrays(node: Node) -> Node | None:
+    """What files hold instead of matrices that are mostly zeros."""
+    if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
+        return None
+    return node.op.lower(*node.inputs)
+
+
+# --- saved models ------------------------------------------------------------------------------------------------------
+
+
+def model_of(contents: artifact.Contents, builder: Builder) -> CompiledModel:
+    return CompiledModel(contents.info, contents.spec, contents.graphs, builder, contents.main)
+
+
+def read(file: Any, name: str) -> artifact.Contents:
+    import_all()  # graphs are read back by the names of operators
+    try:
+        return _sound(artifact.read(file, name), name)
+    except ArtifactError:
+        if not registry.load_plugins():  # an operator of a third party, perhaps
+            raise
+        if hasattr(file, "seek"):
+            file.seek(0)
+        return _sound(artifact.read(file, name), name)
+
+
+def _sound(contents: artifact.Contents, name: str) -> artifact.Contents:
+    try:
+        for graph in contents.graphs.values():
+            require_sound(graph)
+    except (ValueError, IndexError) as error:
+        expected = "what CompiledModel.save wrote"
+        raise ArtifactError(path=name, found=f"a damaged model ({error})", expected=expected) from error
+    return contents
+
+
+# --- options -----------------------------------------------------------------------------------------------------------
+
+
+def checked_device(device: Any) -> str:
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", device.lower()):
+        raise ValueError(f"unknown device {device!r}; known are 'cpu', 'cuda' and 'cuda:N'")
+    return device.lower()
+
+
+def positive(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
+    return number
+
+
+def checked_target(target: Any, backend: str) -> dict[str, Any] | None:
+    if target is None:
+        return None
+    if not isinstance(target, Mapping):
+        raise ValueError(f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {target!r}")
+    if not load_compiler(backend).takes_target:
+        raise ValueError(f"backend {backend!r} takes no target: it compiles for this machine only. Backend 'tvm' takes one.")
+    return dict(target)
