@@ -460,11 +460,6 @@ def test_refusals_name_the_operator() -> None:
     nodes = [helper.make_node("Erf", ["X"], ["a"]), helper.make_node("Hardmax", ["a"], ["Y"])]
     with pytest.raises(hbc.UnsupportedOperatorError, match="Erf, Hardmax"):
         hbc.convert(graph(nodes, {"X": (T.FLOAT, 2)}, {"Y": T.FLOAT}), "numpy")
-    relu = helper.make_node("Relu", ["X"], ["Y"])
-    fixed = graph([relu], {"X": (T.FLOAT, 2)}, {"Y": T.FLOAT})
-    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    with pytest.raises(hbc.UnsupportedOperatorError, match="exactly 1 rows"):
-        hbc.convert(fixed, "numpy")
 
 
 @pytest.mark.parametrize(

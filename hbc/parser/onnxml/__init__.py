@@ -10,11 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
-from hbc.parser.frame import Frame, as_frame
+from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.front_door import columns_by_name
 from hbc.parser.onnxml import linear, ml, svm, tensor, trees
-from hbc.parser.onnxml.graph import Source, outputs_as_methods
+from hbc.parser.onnxml.graph import OWNER, Source, outputs_as_methods
 from hbc.parser.registry import Described, Result, attributes, converts, describes
 
 __all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "trees"]
@@ -37,7 +38,10 @@ def read_bytes(data: bytes) -> Any:
 @describes("onnx.ModelProto")
 def _columns(m: Any) -> Described:
     source = Source(m)
-    return source.width, source.names
+    try:
+        return source.width, source.names
+    except Refusal as refusal:
+        raise UnsupportedOperatorError(culprits=[Culprit(OWNER, "model", refusal.reason, refusal.advice)]) from refusal
 
 
 @attributes("onnx.ModelProto")

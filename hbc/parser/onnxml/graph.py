@@ -24,6 +24,7 @@ TAKEN = frozenset({"backend", "bind", "device", "explain", "export", "graph", "i
 CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
 PREDICTORS = (*CLASSIFIERS, "TreeEnsembleRegressor", "TreeEnsemble", "LinearRegressor", "SVMRegressor")
 LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
+FREE = "Export it with a free number of rows ([None, F])."
 LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
 
 
@@ -37,8 +38,8 @@ class InputTensor:
     """The number of its columns; None if the file does not say."""
     rank: int
     """1 for a vector [N], 2 for a matrix [N, width]."""
-    refusal: Refusal | None = None
-    """Why it cannot be converted. It is raised when the model is converted."""
+    rows: int | None = None
+    """The number of rows that it is declared with; None if it takes any."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,20 @@ class Source:
 
     @cached_property
     def inputs(self) -> tuple[InputTensor, ...]:
-        return tuple(_described(info) for info in self.proto.graph.input if info.name not in self.constants)
+        """The inputs of the graph. Raises Refusal for one that does not convert."""
+        return tuple(_input(info) for info in self.proto.graph.input if info.name not in self.constants)
+
+    @cached_property
+    def rows(self) -> int | None:
+        """The number of rows that all inputs are declared with; None if they take any. It is no limit: where every operator works row
+        by row, the graph says what other numbers of rows give. Raises Refusal if the inputs differ, since one may stand for all rows."""
+        found = {tensor.rows for tensor in self.inputs}
+        if len(found) > 1:
+            declared = ", ".join(
+                f"{tensor.name!r} {'any' if tensor.rows is None else tensor.rows}" for tensor in self.inputs[:5]
+            )
+            raise Refusal(f"its inputs are declared with different numbers of rows ({declared}).", FREE)
+        return next(iter(found), None)
 
     @property
     def width(self) -> int | None:
@@ -94,9 +108,6 @@ class Source:
     def run(self, x: Frame) -> list[tuple[str, Value]]:
         """(name, value) of each output of the graph, computed from the columns x. Raises Refusal for inputs, operators or attributes
         that do not convert."""
-        for tensor in self.inputs:
-            if tensor.refusal is not None:
-                raise tensor.refusal
         self._require_known()
         values: dict[str, Value] = {**self.constants, **self._entries(x)}
         rows = next(value for value in values.values() if isinstance(value, Node))
@@ -172,7 +183,7 @@ class Source:
         left_out = sorted(values.keys() - implementation.attributes)
         if left_out:
             raise Refusal(f"its attribute {', '.join(left_out)} is not supported.")
-        call = Call(node.op_type, inputs, values, opset, len(node.output), rows)
+        call = Call(node.op_type, inputs, values, opset, len(node.output), rows, self.rows)
         results = implementation.function(call)
         return results if isinstance(results, tuple) else (results,)
 
@@ -275,14 +286,6 @@ def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
     return ReferenceEvaluator(model).run(None, {name: value for name, value in values.items() if name})
 
 
-def _described(info: Any) -> InputTensor:
-    """The input of the graph; if it cannot be converted, a stand-in that holds the refusal."""
-    try:
-        return _input(info)
-    except Refusal as refusal:
-        return InputTensor(info.name, "f32", 1, 2, refusal)
-
-
 def _input(info: Any) -> InputTensor:
     """The input of the graph. Raises Refusal unless it is a tensor [rows] or [rows, columns]."""
     kind = info.type.WhichOneof("value")
@@ -293,15 +296,8 @@ def _input(info: Any) -> InputTensor:
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else [None, None]
     if len(dims) not in (1, 2):
         raise Refusal(f"its input {info.name!r} has {len(dims)} axes, expected [rows, columns].")
-    if dims[0] is not None and dims[0].HasField("dim_value") and dims[0].dim_value > 0:
-        raise Refusal(
-            f"its input {info.name!r} takes exactly {dims[0].dim_value} rows.",
-            "Export it with a free number of rows ([None, F]).",
-        )
-    if len(dims) == 1:
-        return InputTensor(info.name, dtype, 1, 1)
-    width = None if dims[1] is None or not dims[1].HasField("dim_value") else int(dims[1].dim_value)
-    return InputTensor(info.name, dtype, width, 2)
+    rows, *columns = [int(dim.dim_value) if dim is not None and dim.HasField("dim_value") else None for dim in dims]
+    return InputTensor(info.name, dtype, columns[0] if columns else 1, len(dims), rows if rows and rows > 0 else None)
 
 
 def _entry(columns: Node, tensor: InputTensor) -> Node:

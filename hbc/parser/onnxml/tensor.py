@@ -275,6 +275,10 @@ def reshape(call: Call) -> Value:
         return t.reshape(x, "N", *(size // rest if d == -1 else d for d in target[1:]))
     if target in ([1, -1], [1, "N"]) and size == 1:
         return Row(t.reshape(x, "N"))
+    if target and target[0] == call.declared_rows and not isinstance(value, Row) and "N" not in target[1:]:
+        inner = [size // rest if d == -1 and rest else int(d) for d in target[1:]]
+        if math.prod(inner) == size:
+            return t.reshape(x, "N", *inner)
     raise Refusal(f"it reshapes {list(source)} to {target}, where rows would not stay the first axis.")
 
 
@@ -375,7 +379,7 @@ def slice_(call: Call) -> Value:
         return Dims(value.dims[parts[0]])
     x = call.rows_of(0)
     for axis, part in zip(axes, parts, strict=True):
-        if axis == 0 and (part.start, part.step) == (0, 1) and part.stop >= 2**31 - 1:
+        if axis == 0 and (part.start, part.step) == (0, 1) and part.stop >= (call.declared_rows or 2**31 - 1):
             continue
         place = inner_axis(axis, x)
         x = t.take(x, np.arange(int(x.type.shape[place]))[part], axis=place)

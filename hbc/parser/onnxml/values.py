@@ -55,6 +55,8 @@ class Call:
     n_outputs: int
     rows: Node
     """Some value of the graph with a row for each row of the input: it gives constants their number of rows."""
+    declared_rows: int | None = None
+    """The number of rows that the inputs are declared with, which exporters write into shapes; None if it is free."""
 
     def has(self, i: int) -> bool:
         """Whether input i is there."""
