@@ -24,7 +24,7 @@ OUT = Path("demo-out")
 
 
 def main() -> int:
-    """Print the table; exit status 1 if any backend disagrees with its source."""
+    """Prints the table. Returns the exit status: 1 if any backend disagrees with its source."""
     console = Console(width=max(110, Console().width))
     console.print(f"hbc {hbc.__version__}: {len(PIPELINES)} pipelines, every backend, {ROWS:,} rows a call, one thread")
     table = Table(caption="largest difference: of probabilities or predictions to the source's own; labels must be equal")
@@ -43,7 +43,7 @@ def main() -> int:
 
 def _add_rows(table: Table, workload: Workload, backends: list[str]) -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLP's and LightGBM's remarks on fitting are not the demo's subject
+        warnings.simplefilter("ignore")  # warnings of MLP and LightGBM about fitting
         model, X = workload.make()
         many = _repeat(X, ROWS)
         expected = getattr(model, workload.method)(many)
@@ -71,7 +71,8 @@ def _add_rows(table: Table, workload: Workload, backends: list[str]) -> int:
 
 
 def _threads(backend: str) -> int | None:
-    """One thread for every engine. PyTorch's threads are the process's, pinned above by OMP_NUM_THREADS."""
+    """The option `threads` that gives a backend one thread. PyTorch's number of threads belongs to the process; OMP_NUM_THREADS sets it
+    above."""
     return None if backend.startswith("torch") else 1
 
 

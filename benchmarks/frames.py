@@ -67,7 +67,7 @@ FULL, QUICK = Size(), Size("quick", 2_000, 2_000, 30, (1, 2_000))
 
 
 def data(rows: int, seed: int) -> tuple[pd.DataFrame, Any]:
-    """A frame and its labels. Categories are as uneven as they usually are, and matter as much as numbers."""
+    """(a frame, its labels). Categories are as unevenly frequent as usual, and matter as much as numbers."""
     rng = np.random.default_rng(seed)
     numbers = rng.normal(size=(rows, FLOATS))
     integers = rng.integers(0, 100, (rows, INTEGERS))

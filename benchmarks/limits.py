@@ -1,5 +1,6 @@
-"""The least time a row of a tree ensemble, from what the processor's ports allow to the kernel that hbc runs it by: the other half of
-"how fast is it", beside the peers. A limit is of the trees alone; encoding the input and adding the leaves come on top."""
+"""The least time that a row of a tree ensemble can take: the instructions of hbc's kernel over the number that the processor's ports can
+execute. Beside the comparison with peers it shows how fast hbc could still become. The limit is for the trees alone, without encoding the
+input and adding the leaves."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from hbc.compiler.tvm.targets import host_machine
 from hbc.ops.tree_ranks import rank_encode
 
 SPLITS = (6, 25)
-"""Families in /proc/cpuinfo where 64 rows take a cycle for each split that scan.Cut counts. Intel with AVX-512 (6): only one port compares
-and permutes, each of these instructions once a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at a time, four
-instructions a cycle, two for each split. Of Zen 5 nothing is measured."""
+"""Processor families (in /proc/cpuinfo) on which 64 rows take one cycle for each split that scan.Cut counts. Intel with AVX-512 (6): a
+single port compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at
+a time, four instructions a cycle, two for each split. Zen 5 was not measured."""
 STEP = 1.0
-"""Cycles of a step of a walk: six instructions, six a cycle (§4). No cache missed."""
+"""The cycles of one step of a walk: six instructions at six a cycle (tree-kernels.md §4), without cache misses."""
 ROWS = 256  # whose paths are counted
 
 
 def limit(prepared: Prepared) -> dict[str, Any] | None:
-    """{kernel, work, cycles, ghz, us}: µs a row. None where the model has no trees of its own or the processor is not known."""
+    """{kernel, work, cycles, ghz, us}, where us is µs a row. None if the model has no trees of its own, or the processor is not known."""
     model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
     compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
     planned = compiled.variants[compiled._main].plan.graph
@@ -50,7 +51,7 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
 
 
 def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:
-    """The splits that a row passes in all trees, on average."""
+    """The number of splits that a row passes in all trees together, as a mean over the rows."""
     at = np.broadcast_to(op.roots, (len(x), op.n_trees)).copy()
     passed = 0
     while (inner := op.feature[at] >= 0).any():
@@ -62,8 +63,8 @@ def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:
 
 
 def frequency() -> float:
-    """GHz: a product of many numbers is a chain of multiplications of 3 cycles each. Where one takes 4, as on older Intel, this is a
-    quarter too low."""
+    """The clock frequency in GHz, from the time of a product of many numbers: a chain of multiplications of 3 cycles each. On older Intel
+    processors a multiplication takes 4 cycles, and the result is a quarter too low."""
     numbers = np.ones(20_000)
     seconds = min(timeit.repeat(lambda: np.multiply.reduce(numbers), number=1, repeat=300))
     return round(3 * len(numbers) / seconds / 1e9, 2)

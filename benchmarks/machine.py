@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Describes the machine on which figures were measured."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ IN_THE_PAPER = {
     "PolynomialFeatures": (4030, 29160, 3130),
     "StandardScaler": (150, 200, 58),
 }
-"""ms a call there: scikit-learn, ONNX-ML, Hummingbird's TVM. These have the paper's 20 columns here too, the others iris's 4."""
+"""Operator → ms a call in the paper: scikit-learn, ONNX-ML, Hummingbird's TVM. These operators have the paper's 20 columns here too, the
+others iris's 4."""
 
 ENGINES = (registry.hbc_engine("tvm"), registry.PEERS[0], registry.PEERS[1])
 OURS, NATIVE, ONNX = (engine.name for engine in ENGINES)
@@ -74,7 +75,8 @@ FULL, QUICK = Size(), Size("quick", 20_000, 0.1)
 
 
 class Engines:
-    """A process an engine, for all operators: starting one takes a second or more. One that has died is started again."""
+    """The processes of all engines, which serve all operators, because starting one takes a second or more. One that died is started
+    again."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -136,11 +138,13 @@ def tile(columns: int, rows: int, folder: Path) -> Path:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}, "MissingIndicator": {"features": "all"}}
-"""Their defaults keep components of rounding errors alone, in which no two engines agree, and, of complete data, no column."""
+"""Options in place of defaults. By default KernelPCA keeps components that are only rounding errors, in which no two engines agree, and
+MissingIndicator has no column for complete data."""
 
 
 def fitted(name: str, columns: int) -> Any:
-    """A model of iris: its class, or the width of its petals. Raises ValueError if the class takes no matrix of numbers."""
+    """A model fitted to iris. It predicts the class, or the width of petals. Raises ValueError if the estimator takes no matrix of
+    numbers."""
     model = made(name, **refused_by_default(name), **OPTIONS.get(_short(name), {}))
     tags = get_tags(model)
     takes = tags.input_tags
@@ -156,7 +160,7 @@ def fitted(name: str, columns: int) -> Any:
         y = np.column_stack([y, y[::-1]])
     X = np.tile(X, (1, columns // 4))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what does not converge is measured too
+        warnings.simplefilter("ignore")  # a model that did not converge is measured too
         return model.fit(X.astype(np.float32), y)
 
 
@@ -198,7 +202,7 @@ def run(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The slowest first; then what was not measured, and how the paper's own figures were."""
+    """The tables: operators, the slowest first; those that were not measured; the paper's own figures."""
     workloads = _measured(results)
     lines = [
         "| operator | method | rows | scikit-learn, ms | ONNX Runtime, ms | hbc:tvm, ms | times scikit-learn | times ONNX Runtime "

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.optimizer`: what the passes gain: the paper's Figures 9 (feature-selection push-down) and 10 (injection)
-with the pass on and off, a ColumnTransformer and curves of columns before LightGBM against the bare trees, and pipelines of three to ten
+"""`python -m benchmarks.optimizer`: how much the passes gain. The paper's Figures 9 (feature-selection push-down) and 10 (injection)
+with the pass on and off; a ColumnTransformer and curves of columns before LightGBM against the bare trees; and pipelines of three to ten
 operators at one row against the bare model.
 
 All run in one process, on one core, with one thread. `HBC_WITHOUT` leaves passes out while a model is converted and first called. All
@@ -75,7 +75,7 @@ Call = Callable[[Any], Any]
 
 
 def data(rows: int, shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
-    """Numbers, of which 5 % are missing, then categories as numbers; and labels that some of both decide."""
+    """(columns, labels). Columns are numbers, 5 % of them missing, and then categories as numbers. Some of both decide the labels."""
     numbers, categories, values = shape
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, numbers))
@@ -121,7 +121,7 @@ def optional(compiled: Any) -> set[str]:
 
 
 def converted(model: Any, backend: str, X: Any, without: Sequence[str] = ()) -> Any:
-    """Compiled, also for the dtype of X: that happens at the first call."""
+    """The model, compiled for the dtype of X; compilation happens at the first call, so one is made."""
     os.environ["HBC_WITHOUT"] = ",".join(without)
     try:
         compiled = hbc.convert(model, backend, threads=1)
@@ -157,7 +157,7 @@ def trees(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
 
 
 def beside_bare(model: Any, scored: Any) -> dict[str, Call]:
-    """A pipeline with all passes and with none, its trees alone on what is made for them before, and the source."""
+    """The engines of a pipeline: with all passes, with none, its trees alone on the transformed data, and the source."""
     encoded = np.ascontiguousarray(model[:-1].transform(scored))
     bare, whole = converted(model[-1], "tvm", encoded), converted(model, "tvm", scored)
     without = converted(model, "tvm", scored, sorted(optional(whole)))
@@ -242,7 +242,7 @@ def run(workloads: Iterator[tuple[str, str, dict[str, Call], Any]], rounds: int,
 
 
 def _time(workload: dict[str, Any], engine: str) -> float:
-    """Milliseconds of a call, or microseconds where there is one row."""
+    """The time of a call in milliseconds, or in microseconds for one row."""
     time = report.microseconds(workload["engines"][engine], workload["rows"])
     assert time is not None
     return time if workload["rows"] == 1 else time / 1000

@@ -1,4 +1,4 @@
-"""A source's own call and hbc's side by side in one process: answers first, then in turns."""
+"""Times the call of a source and that of hbc side by side in one process, in turns, after comparing their answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def versions(distributions: Iterable[str]) -> dict[str, str]:
 def compare(
     calls: Mapping[str, Callable[[Any], Any]], X: Any, batches: Sequence[int], rounds: int, budget: float
 ) -> dict[str, dict[str, Any]]:
-    """The answers and times of OURS and SOURCE: of batches of so many rows, up to 100 different ones. Whoever begins changes."""
+    """The comparison of answers, and the times of OURS and SOURCE, for batches of so many rows. There are up to 100 different batches.
+    The two take turns in beginning."""
     expected = calls[SOURCE](X)
     engines: dict[str, dict[str, Any]] = {
         name: {"answers": (answers := _check(call(X), expected)), "status": answers["verdict"], "times_us": {}}
@@ -40,7 +41,7 @@ def compare(
 
 
 def _check(found: Any, expected: Any) -> dict[str, Any]:
-    """`check`; of sparse matrices, each entry for a row, if they have the same ones."""
+    """The result of `check`. For sparse matrices with equal positions each entry counts as a row."""
     if not scipy.sparse.issparse(expected):
         return check(found, expected)
     found, expected = (matrix.sorted_indices() for matrix in (found, expected))

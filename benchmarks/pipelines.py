@@ -23,7 +23,7 @@ from datasets import load_titanic
 
 @dataclass(frozen=True)
 class Workload:
-    """`make()` fits the pipeline and gives it with the rows to score; `method` is what its users call."""
+    """A pipeline. `make()` fits it and returns (pipeline, rows to score). `method`: the method that users call."""
 
     name: str
     make: Callable[[], tuple[Any, Any]]
@@ -40,7 +40,8 @@ TEXTS = ["sex", "embarked"]
 
 
 def _titanic(classifier: Any, ordinal: bool = False) -> tuple[Any, Any]:
-    """Missing numbers imputed and scaled, missing strings imputed and encoded, then the classifier (labels are strings)."""
+    """A pipeline and its rows: numbers are imputed and scaled, strings are imputed and encoded, then comes the classifier. Labels are
+    strings."""
     X, y = load_titanic(download=False)
     encoder = (
         OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)

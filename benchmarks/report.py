@@ -19,14 +19,14 @@ LEGEND = (
 
 
 def write(results: dict[str, Any], path: Path, tables: str) -> None:
-    """The JSON, and the tables beside it."""
+    """Writes the JSON to `path`, and the tables beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     path.with_suffix(".md").write_text(tables)
 
 
 def finish(results: dict[str, Any], path: Path, markdown: Callable[[dict[str, Any]], str]) -> None:
-    """Write them, and print the tables."""
+    """Writes the JSON and the tables, and prints the tables."""
     results["machine"]["load_after"] = os.getloadavg()
     tables = markdown(results)
     write(results, path, tables)
@@ -44,7 +44,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def failures(results: dict[str, Any]) -> list[str]:
-    """Where hbc has no exact answers."""
+    """A line "workload: engine: status" for each engine of hbc that has no exact answers."""
     return [
         f"{name}: {engine}: {found['status']}"
         for name, workload in results["workloads"].items()
@@ -54,13 +54,13 @@ def failures(results: dict[str, Any]) -> list[str]:
 
 
 def microseconds(engine: dict[str, Any], rows: int | str, figure: str = "p50") -> float | None:
-    """Of a call: the median over the rounds. None if it was not measured."""
+    """The time of a call in µs: the median over the rounds. None if it was not measured."""
     rounds = engine.get("times_us", {}).get(str(rows))
     return statistics.median(each[figure] for each in rounds) if rounds else None
 
 
 def fastest_peer(workload: dict[str, Any], rows: int | str) -> tuple[float, str] | None:
-    """Its time a call in µs, and its name. None if no peer was measured."""
+    """(the time of a call in µs, the name) of the fastest peer. None if no peer was measured."""
     times = [
         (time, name)
         for name, found in workload["engines"].items()
@@ -76,8 +76,8 @@ def ratio(workload: dict[str, Any], engine: str, rows: int | str) -> float | Non
 
 
 def summary(results: dict[str, Any]) -> str:
-    """A line a workload: hbc against the fastest peer at the largest batch and at one row, with the goals; and what part of its time
-    the largest batch needs by the limit of the processor (benchmarks/limits.py)."""
+    """A table with a line for each workload: hbc against the fastest peer at the largest batch and at one row, with the goals; and the
+    limit of the processor (benchmarks/limits.py) as a part of the time of the largest batch."""
     batches = results["settings"]["batches"]
     ends = ((max(batches), "rows"), (min(batches), "one_row"))
     headings = [f"{rows:,} row{'s' * (rows > 1)}: µs a row | ratio | fastest peer | goal" for rows, _ in ends]
@@ -97,7 +97,7 @@ def summary(results: dict[str, Any]) -> str:
 
 
 def details(name: str, workload: dict[str, Any]) -> str:
-    """An engine a line."""
+    """A table with a line for each engine."""
     engines = workload["engines"]
     batches = next((list(found["times_us"]) for found in engines.values() if "times_us" in found), [])
     fastest = {rows: found[1] for rows in batches if (found := fastest_peer(workload, rows)) is not None}
@@ -124,7 +124,7 @@ def details(name: str, workload: dict[str, Any]) -> str:
 
 
 def heading(results: dict[str, Any], title: str, legend: str) -> str:
-    """What was measured, on what, with which versions."""
+    """The heading of a report: what was measured, on which machine, with which versions."""
     machine, settings = results["machine"], results["settings"]
     versions: dict[str, str] = {}
     for workload in results["workloads"].values():
@@ -152,7 +152,7 @@ def _cell(found: dict[str, Any], rows: str, bold: bool) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Three significant digits."""
+    """A number with three significant digits."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

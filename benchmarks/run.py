@@ -22,14 +22,15 @@ from benchmarks.engines.process import EngineError, Process
 
 RESULTS = Path(__file__).parent / "results"
 RTOL, ATOL = 1e-5, 1e-6
-"""The contract's: an engine is exact if all its probabilities are within."""
+"""The tolerances of hbc's contract. An engine is exact if all its probabilities are within them."""
 WRONG, WRONG_ROWS = 1e-3, 0.01
-"""An engine is wrong, and not timed, if more than this share of rows is off by more than that; between the two it is inexact."""
+"""An engine is wrong, and not timed, if more than the share WRONG_ROWS of rows is off by more than WRONG. Between exact and wrong it is
+inexact."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure. `convert_limit` and `call_limit` are seconds after which an engine is given up."""
+    """How to measure. After `convert_limit` or `call_limit` seconds an engine is given up."""
 
     batches: tuple[int, ...] = (1, 8, 32, 64, 100, 1_000, 10_000)
     rounds: int = 7
@@ -40,7 +41,7 @@ class Settings:
 
     @property
     def cores(self) -> list[int]:
-        """The last ones: the first has the system's interrupts, and this process."""
+        """The cores to use: the last ones, because the first one serves the system's interrupts and this process."""
         return sorted(os.sched_getaffinity(0))[-self.threads :]
 
 
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for workload in workloads:
         results["workloads"][workload.name] = run(workload, engines, size, settings)
         results["machine"]["load_after"] = os.getloadavg()
-        report.write(results, out, report.markdown(results))  # after each, so that a run that is stopped has left what it knew
+        report.write(results, out, report.markdown(results))  # after each workload, so that a stopped run keeps its results
         print(report.details(workload.name, results["workloads"][workload.name]), flush=True)
     print(report.summary(results))
     print(f"\nwritten: {out} and {out.with_suffix('.md')}")
@@ -128,7 +129,7 @@ def _started(engine: Engine, prepared: trees.Prepared, settings: Settings, resul
 
 
 def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Compare probabilities with the native library's. Those of two classes may be of the second class only."""
+    """Compares probabilities with those of the native library. For two classes they may be those of the second class only."""
     two = expected.shape[1] == 2
     wanted = expected[:, 1] if two and found.size == len(expected) else expected
     if found.size != wanted.size:
@@ -143,7 +144,8 @@ def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> dict[s
 
 
 def measure_round(running: dict[str, Process], settings: Settings, results: dict[str, dict[str, Any]], turn: int) -> None:
-    """Every batch size on every engine. The engine that begins changes. A call that takes ten budgets is not repeated next round."""
+    """Measures every batch size on every engine once. Another engine begins each time. A call that takes ten times the budget is not
+    repeated in later rounds."""
     for rows in settings.batches:
         names = list(running)
         for name in names[turn % len(names) :] + names[: turn % len(names)] if names else []:
@@ -158,7 +160,7 @@ def measure_round(running: dict[str, Process], settings: Settings, results: dict
 
 
 def _chosen(patterns: Sequence[str]) -> tuple[list[trees.Workload], Sequence[Engine]]:
-    """What `--only` names. Patterns of one kind leave the other kind whole."""
+    """The workloads and engines that `--only` names. If patterns match workloads only, all engines run, and the other way round."""
     workloads = [w for w in trees.WORKLOADS if any(fnmatch.fnmatchcase(w.name, p) for p in patterns)]
     engines = registry.matching(patterns) if patterns else ()
     for pattern in patterns:

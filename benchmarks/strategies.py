@@ -1,9 +1,9 @@
-"""`python -m benchmarks.strategies`: the strategies of tree ensembles on a grid of ensembles and rows, the cost model fitted to their
-times, and how well it chooses.
+"""`python -m benchmarks.strategies`: measures the strategies of tree ensembles on a grid of ensembles and numbers of rows, fits the cost
+model to their times, and reports how well it chooses.
 
-A grid of depths, trees and leaves, with other properties drawn by a fixed seed; models come in an order by that seed, so that a run that
-ends early (`--minutes`) has a fair sample. Candidates take turns, in one thread; answers are compared before anything is timed. Times are
-of the processor (others may use the core too), the least of several rounds.
+The grid has depths, numbers of trees and of leaves; other properties are random with a fixed seed. The order of models is random too, so
+that a run that ends early (`--minutes`) has a fair sample. Candidates take turns in one thread. Answers are compared before anything is
+timed. Times are processor times (others may use the core too), and the least of several rounds.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ SEED = 5
 DEPTHS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
 TREES = (10, 30, 100, 300, 1000)
 LEAVES = (31, 255, 4096)
-"""Of a tree at most; 2^depth bounds them too, and MOST_LEAVES all of a model's."""
+"""The largest numbers of leaves of a tree. 2^depth limits them too, and MOST_LEAVES limits the leaves of a whole model."""
 MOST_LEAVES = 1 << 18
 DIFFERENT = 24
-"""Trees that are grown; others are these with other columns."""
+"""The number of trees that are grown. Further trees are copies of these with other columns."""
 SLOW, TWICE = 3.0, 2
-"""What took so many times as long as the fastest, for so many numbers of rows in turn, is not measured for more rows."""
+"""A strategy that took SLOW times as long as the fastest, for TWICE numbers of rows in succession, is not measured for more rows."""
 LONGEST = 0.2
-"""Seconds of a call, beyond which it is not repeated."""
+"""A call that takes more seconds than this is not repeated."""
 LONGEST_BEST = 1.0
-"""Of the fastest: beyond, for ten times the rows ten times the time is taken, as for a candidate that has no rival left."""
+"""If the fastest strategy takes more seconds than this, its time for ten times the rows is taken to be ten times as long, instead of being
+measured. The same holds for a candidate without rivals."""
 ROUNDS, ROUND_SECONDS, RACE = 8, 0.002, 0.5
 WITHIN = 1.10
 BACKENDS = ("tvm", "torch", "torchscript", "onnx")
@@ -51,7 +52,8 @@ BACKENDS = ("tvm", "torch", "torchscript", "onnx")
 
 @dataclass(frozen=True)
 class Model:
-    """A point of the grid, but for the rows of a call. cuts: places where a column may be cut (255 in histograms, elsewhere any number)."""
+    """A point of the grid, without the number of rows of a call. `cuts`: the number of possible thresholds of a column (255 in
+    histograms)."""
 
     depth: int
     trees: int
@@ -66,7 +68,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Point:
-    """A model and the rows of a call: seconds of each strategy."""
+    """The seconds of each strategy for a model and a number of rows of a call."""
 
     model: Model
     shape: Shape
@@ -79,7 +81,7 @@ class Point:
 
 
 def grid() -> list[Model]:
-    """In an order by the seed. Most models have 28 columns, float32 and one output."""
+    """All models, in a random order with a fixed seed. Most have 28 columns, float32 and one output."""
     random = np.random.default_rng(SEED)
     sizes = {
         (depth, trees, min(1 << depth, limit, MOST_LEAVES // trees))
@@ -110,8 +112,8 @@ def ensemble(model: Model) -> TreeEnsemble:
 
 
 def _tree(model: Model, random: np.random.Generator) -> Tree:
-    """Level by level. Of the nodes of a level those are split first that more rows reach, as libraries do, with some luck; a split
-    leaves at least a fifth of the rows on each side."""
+    """A random tree, grown level by level. Within a level, nodes that more rows reach are more likely to be split, as in libraries. A split
+    sends at least a fifth of the rows to each side."""
     size = 2 * model.leaves - 1
     feature, threshold = np.full(size, -1), np.zeros(size)
     left, right = np.zeros(size, int), np.zeros(size, int)
@@ -135,7 +137,7 @@ def _tree(model: Model, random: np.random.Generator) -> Tree:
 
 
 def _splits(model: Model) -> list[int]:
-    """Of each level: all nodes, up to a number with which the leaves add up."""
+    """The number of splits of each level: all nodes of the level, as far as the number of leaves allows."""
     most = next(most for most in itertools.count(1) if sum(min(1 << d, most) for d in range(model.depth)) >= model.leaves - 1)
     splits, rest = [], model.leaves - 1
     for level in range(model.depth):
@@ -149,7 +151,7 @@ def _splits(model: Model) -> list[int]:
 
 
 def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[Point]:
-    """All candidates of a backend, in turns. Raises AssertionError where their answers are not those of the reference."""
+    """Measures all candidates of a backend, in turns. Raises AssertionError if an answer is not that of the reference."""
     op = ensemble(model)
     source = Input("X", model.dtype, (N, model.columns))()  # type: ignore[arg-type]
     graph = Graph((source,), {"predict": (op(source),)})
@@ -165,7 +167,7 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
         alone = len(running) == 1 and rows > 1000
         if points and (
             alone or min(expected[name] for name in running) > LONGEST_BEST
-        ):  # from here on times grow with the rows
+        ):  # from here on times are proportional to the rows
             seconds = {name: expected[name] for name in running}
         else:
             seconds = _race(running, x, rows, expected)
@@ -179,7 +181,7 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
 
 
 def _call(backend: str, graph: Graph, strategy: str) -> Callable[[Array], Array]:
-    """As a user's call goes."""
+    """A call as users make it."""
     builder = Builder(backend, CompileOptions(threads=1), strategy)
     executable = builder.compile(builder.plan(graph))
     direct = executable.direct("predict", None)
@@ -189,15 +191,15 @@ def _call(backend: str, graph: Graph, strategy: str) -> Callable[[Array], Array]
 
 
 def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expected: dict[str, float]) -> dict[str, float]:
-    """The least seconds of a call, by candidate. Calls cycle through different rows, which a branch predictor would learn. What is expected
-    to take LONGEST is called once."""
+    """The least seconds of a call, by candidate. Calls cycle through different rows, because a branch predictor would learn them. A
+    candidate that is expected to take LONGEST is called once."""
     batches = [x[i : i + rows] for i in range(0, min(len(x), 64 * rows), rows)]
     seconds, repeats = {}, {}
     for name, call in calls.items():
         if expected[name] < LONGEST:
             call(batches[0])
         seconds[name] = np.inf
-        for _ in range(3):  # one alone may have been disturbed
+        for _ in range(3):  # a single call may have been disturbed
             if seconds[name] < LONGEST / 4 or seconds[name] == np.inf:
                 start = time.process_time()
                 call(batches[-1])
@@ -221,8 +223,8 @@ def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expec
 
 
 def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
-    """Nanoseconds by strategy and term: the non-negative least squares of relative errors. What is far behind the fastest counts less,
-    since nothing depends on it."""
+    """The coefficients in nanoseconds by strategy and term, fitted by non-negative least squares of relative errors. Times far behind the
+    fastest count less, since no choice depends on them."""
     from scipy.optimize import nnls
 
     found = {}
@@ -242,7 +244,7 @@ def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
 
 
 def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
-    """What the model chooses at each point, told the rows or not (then for RANGE)."""
+    """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE."""
     models, answers = load_compiler(backend).terms, []  # type: ignore[attr-defined]
     for point in points:
         names = [name for name in point.seconds if name in factors]
@@ -252,7 +254,7 @@ def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[
 
 
 def ratios(points: Sequence[Point], choices: Iterable[str | None]) -> Array:
-    """Times of the choices over those of the best; infinite where it was not measured, which is for being slow."""
+    """The time of each choice over that of the best one. Infinite if it was not measured, which means that it was slow."""
     return np.array([point.seconds.get(c or "", np.inf) / point.best for point, c in zip(points, choices, strict=True)])
 
 
@@ -264,7 +266,7 @@ def halves(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
 
 
 def as_json(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """A model an entry: microseconds of a call by rows and strategy."""
+    """An entry for each model: the microseconds of a call, by rows and strategy."""
     return [
         {
             "model": asdict(model),
@@ -284,7 +286,7 @@ def from_json(entries: Sequence[dict[str, Any]]) -> list[Point]:
 
 
 def dump(document: dict[str, Any], path: Path) -> None:
-    """JSON with a model a line."""
+    """Writes JSON with one model in each line."""
     parts = []
     for backend, entries in document["measured"].items():
         lines = ",\n".join(f"   {json.dumps(entry)}" for entry in entries)
@@ -295,8 +297,8 @@ def dump(document: dict[str, Any], path: Path) -> None:
 
 
 def table(measured: dict[str, list[Point]]) -> str:
-    """How often a choice is within 10 % of the best, and its time over the best's on average: of the cost model, fitted to the other
-    half of the models, and of each strategy alone."""
+    """A table of how often a choice is within 10 % of the best one, and its mean time over that of the best one: for the cost model,
+    fitted to the other half of the models, and for each strategy alone."""
     lines = ["| backend | points | choice | within 10 % | on average | at worst |", "|---|---|---|---|---|---|"]
     for backend, points in measured.items():
         for name, found in judged(backend, points).items():
@@ -308,7 +310,7 @@ def table(measured: dict[str, list[Point]]) -> str:
 
 
 def judged(backend: str, points: list[Point]) -> dict[str, Array]:
-    """`ratios` of every way to choose."""
+    """The `ratios` of every way to choose, by name."""
     found: dict[str, list[Array]] = {}
     for train, test in itertools.permutations(halves(points)):
         factors = fit(backend, train)

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.text`: documents and dicts end to end: what cuts, hashes and counts them, alone and in front of models;
-scikit-learn's own and hbc's in one process, on one core, in turns, answers first."""
+"""`python -m benchmarks.text`: documents and dicts end to end. Vectorizers and hashers are measured alone and in front of models,
+scikit-learn's and hbc's in one process, on one core, in turns, after their answers were compared."""
 
 from __future__ import annotations
 

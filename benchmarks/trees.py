@@ -1,4 +1,4 @@
-"""Tree ensembles: the models that every engine runs, with the ratios that hbc has to reach. Trained once, kept in benchmarks/.cache."""
+"""The tree ensembles that every engine runs, with the ratios that hbc has to reach. They are trained once and kept in benchmarks/.cache."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _data(workload: Workload, n: int) -> tuple[Array, Array]:
     if workload.data == "categories":
         for column, count in zip(CATEGORICAL, (2, 3, 5, 8, 12, 20, 30, 50, 100, 200), strict=True):
             cuts = np.quantile(X[:, column], np.linspace(0, 1, count + 1)[1:-1])
-            X[:, column] = random.permutation(count)[np.searchsorted(cuts, X[:, column])]  # the codes' order means nothing
+            X[:, column] = random.permutation(count)[np.searchsorted(cuts, X[:, column])]  # the order of codes has no meaning
     elif workload.data == "missing":
         X[random.random(X.shape) < 0.2] = np.nan
     return X.astype(workload.dtype), y

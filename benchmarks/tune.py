@@ -1,9 +1,9 @@
-"""`python -m benchmarks.tune`: is what `hbc tune` chooses ever slower than "auto", and how much faster is it?
+"""`python -m benchmarks.tune`: is the choice of `hbc tune` ever slower than that of "auto", and how much faster is it?
 
-Trained models of three libraries, drawn by a fixed seed from the depths and trees of strategies.py. Each is converted, and tuned on random
-rows, as `hbc tune` does without data; then both are called on other rows, side by side: one process, one core, one thread, in turns.
-That is done for models that were told the rows of a call (`batch_size`), and for models that were not. What looks slower is measured
-anew with more rounds.
+The models of three libraries are drawn with a fixed seed from the depths and numbers of trees of strategies.py. Each is converted, and
+tuned on random rows, as `hbc tune` does without data. Then both are called on other rows, side by side: in one process, one core, one
+thread, in turns. This is done for models that were told the rows of a call (`batch_size`), and for models that were not. Results that
+look slower are measured again with more rounds.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from hbc.tuning.search import Tuning
 BATCHES = (1, 1_000, 100_000)
 TRAINED = 10_000
 ROUND = 0.01
-"""Seconds."""
+"""The seconds of a round."""
 ALIKE = 0.05
-"""Part of a time by which another one has to differ, to count as such: `hbc tune` decides by the same."""
+"""The relative difference from which on two times count as different. `hbc tune` decides by the same number."""
 DISTRIBUTIONS = ("hbc", "apache-tvm", "torch", "scikit-learn", "lightgbm", "xgboost-cpu")
 LEGEND = (
     "µs of the thread a call: the lower quartile of rounds, in turns. Times tuned: tuned / auto; the slowest first. "
@@ -86,7 +86,7 @@ FITTED: dict[str, Callable[[Model], Any]] = {"LightGBM": _lightgbm, "XGBoost": _
 
 
 def sample(count: int) -> list[Model]:
-    """In an order by the seed."""
+    """So many models of the grid, in a random order with a fixed seed."""
     grid = [Model(*each) for each in itertools.product(FITTED, DEPTHS, TREES)]
     return [grid[i] for i in np.random.default_rng(SEED).permutation(len(grid))[:count]]
 
@@ -102,7 +102,8 @@ def data() -> tuple[Array, Array, Array]:
 
 
 def pairs(fitted: Any, backend: str) -> tuple[dict[int | None, tuple[Any, Any]], Tuning]:
-    """By the rows that are told, or None: a model as it is converted before tuning, and after. Everything is compiled."""
+    """(a dict, the result of tuning). The dict maps the rows that a model is told, or None, to the model converted before and after
+    tuning, both compiled."""
 
     def converted() -> dict[int | None, Any]:
         return {rows: hbc.convert(fitted, backend, threads=1, batch_size=rows) for rows in (None, *BATCHES)}
@@ -116,7 +117,8 @@ def pairs(fitted: Any, backend: str) -> tuple[dict[int | None, tuple[Any, Any]],
 
 
 def side_by_side(calls: dict[str, Call], rows: int, seconds: float) -> dict[str, float]:
-    """µs of a call: the lower quartile of rounds in turns, for so many seconds, at least four. Batches have memory of their own."""
+    """The µs of a call, by name: the lower quartile of rounds. The calls take turns for so many seconds, at least four rounds. Each
+    batch has its own memory."""
     X = data()[2]
     batches = [X[i : i + rows].copy() for i in range(0, min(len(X), 1000 * rows), rows)]
     repeats = {name: max(int(ROUND / _timed(call, batches, 2)), 1) for name, call in calls.items()}
@@ -131,7 +133,7 @@ def side_by_side(calls: dict[str, Call], rows: int, seconds: float) -> dict[str,
 
 
 def _timed(call: Call, batches: Sequence[Array], repeats: int) -> float:
-    """Seconds of a call, of this thread: others may use the core too."""
+    """The seconds of a call, in the time of this thread, because others may use the core too."""
     start = time.thread_time()
     for batch in itertools.islice(itertools.cycle(batches), repeats):
         call(batch)
@@ -139,7 +141,7 @@ def _timed(call: Call, batches: Sequence[Array], repeats: int) -> float:
 
 
 def run(model: Model, backend: str, seconds: float) -> list[dict[str, Any]]:
-    """The points of a model: all numbers of rows for the one that was told none, and its own for each that was."""
+    """The results of a model: for the variant that was told no rows, at all numbers of rows; for each other variant, at its own number."""
     fitted, (_, _, rows) = model.fit(*data()[:2]), data()
     made, found = pairs(fitted, backend)
     expected, points = fitted.predict_proba(rows[:1000]), []
@@ -189,7 +191,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def summary(backend: str, points: Sequence[dict[str, Any]]) -> str:
-    """How often another choice than "auto" is made, what it gains, where it loses; and the noise of those that are alike."""
+    """A summary: how often tune chooses differently from "auto", what that gains, where it loses; and the noise between equal choices."""
     lines = [f"| {backend} | points | faster by > 5 % | slower by > 5 % | geometric mean | least | most |", "|" + "---|" * 7]
     for told, asked in ((False, "rows not told"), (True, "rows told")):
         for other, kind in ((False, "auto"), (True, "another choice")):
@@ -223,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start = time.perf_counter()
             results["points"] += run(model, backend, options.seconds)
             results["machine"]["load_after"] = os.getloadavg()
-            report.write(results, options.out, markdown(results))  # after each: a run that is stopped has left what it knew
+            report.write(results, options.out, markdown(results))  # after each model, so that a stopped run keeps its results
             worst = max(_ratio(p) for p in results["points"] if (p["model"], p["backend"]) == (str(model), backend))
             print(
                 f"{time.strftime('%H:%M:%S')} {backend}: {model}: {worst:.3f} ({time.perf_counter() - start:.0f} s)", flush=True

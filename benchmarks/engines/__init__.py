@@ -1,6 +1,6 @@
-"""The engines: a module each. `load(task)` reads the model's file, `build(model, task)` gives the call that is timed.
+"""The engines, one module each. `load(task)` reads the model's file, and `build(model, task)` returns the call that is timed.
 
-Every engine runs in a process of its own, in the environment that its libraries need, so it is never in another's way."""
+Every engine runs in a process of its own, in the environment that its libraries need, so that engines do not disturb each other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """What an engine is told. `folder` is a workload's (benchmarks/trees.py); `option` is what follows the colon of its name;
-    `method` is what is called (of trees, and of most engines, the probabilities)."""
+    """What an engine has to do. `folder`: that of a workload (benchmarks/trees.py). `option`: the part of the engine's name behind the
+    colon. `method`: the method to call; for trees, and in most engines, predict_proba."""
 
     library: str
     folder: str
@@ -27,7 +27,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Engine:
-    """A module of this package in an environment (benchmarks/peers; "main" is hbc's own), and the distributions to name versions of."""
+    """A module of this package, its environment (benchmarks/peers; "main" is hbc's own), and the distributions whose versions are
+    reported."""
 
     name: str
     environment: str
@@ -70,7 +71,7 @@ DEFAULT = (*(hbc_engine(backend) for backend in ("tvm", "torch", "torchscript", 
 
 
 def every_strategy() -> tuple[Engine, ...]:
-    """hbc with each strategy of each backend, which run only where they are asked for by name."""
+    """hbc with each strategy of each backend. They run only if they are named."""
     import hbc
 
     known = [(backend, hbc.strategies(backend)) for backend, available in hbc.backends().items() if available]

@@ -30,6 +30,6 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """oneDAL's gradient-boosted-trees model. It takes a forest for a regressor of the second class's probability."""
+    """oneDAL's model of gradient-boosted trees. A forest is given to it as a regressor of the second class's probability."""
     converted = convert_model(model)
     return converted.predict_proba if hasattr(converted, "predict_proba") else converted.predict

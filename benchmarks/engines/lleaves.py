@@ -1,4 +1,4 @@
-"""lleaves: LightGBM to LLVM, code proportional to the model."""
+"""lleaves, which compiles LightGBM models by LLVM to code whose size is proportional to the model."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """Boosters are called directly: their scikit-learn wrappers only add to it."""
+    """A direct call of a Booster, since its scikit-learn wrapper only adds time."""
     if task.library == "lightgbm":
         return functools.partial(model.predict, num_threads=task.threads)
     if task.library == "xgboost":

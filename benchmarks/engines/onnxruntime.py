@@ -14,7 +14,7 @@ import onnxruntime
 from benchmarks.engines import Task
 
 WANTED = {"predict_proba": "probabilities", "decision_function": "scores", "score_samples": "score_samples"}
-"""The graph's output for a method; labels, values and transformed rows come first."""
+"""Method → the name of its output in the graph. Other methods have the first output: labels, values or transformed rows."""
 
 
 def load(task: Task) -> Any:
@@ -23,7 +23,7 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """A session with as many threads as everybody has."""
+    """A call of a session with the number of threads of all engines."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     options.inter_op_num_threads = 1

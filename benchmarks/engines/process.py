@@ -1,4 +1,5 @@
-"""An engine's process, seen from the benchmark: requests with time limits; one that hangs or dies costs only its own results."""
+"""The process of an engine, as the benchmark sees it: requests with time limits. An engine that hangs or dies loses only its own
+results."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 
 
 class EngineError(Exception):
-    """Why an engine has no result, in a line."""
+    """An engine has no result. The message is the reason, in one line."""
 
 
 class Process:
-    """One engine on one workload. `start` must come first; raises EngineError, as every request does, and is dead then.
+    """One engine on one workload. `start` must be called first. If a request raises EngineError, the process is dead afterwards.
 
-    lasting: it takes one workload after the other (another `task` before each `start`), and survives the errors that it can report."""
+    `lasting`: the process takes one workload after the other (set `task` before each `start`), and survives errors that it can report."""
 
     def __init__(self, engine: Engine, task: Task, lasting: bool = False) -> None:
         self.engine, self.task, self.lasting = engine, task, lasting
@@ -49,11 +50,11 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._log,
             bufsize=0,
-            start_new_session=True,  # so that compilers it started end with it
+            start_new_session=True,  # so that compilers that it started end with it
         )
 
     def start(self, rows: Path, cores: list[int], limit: float) -> dict[str, Any]:
-        """Convert the model. The process and all its threads stay on these cores, whatever its libraries believe."""
+        """Converts the model. The process and all its threads are bound to these cores, however many its libraries find."""
         return self._ask(
             "start",
             limit,
@@ -71,7 +72,7 @@ class Process:
         return np.load(file)
 
     def measure(self, rows: int, budget: float, limit: float) -> dict[str, float]:
-        """Times of calls with so many rows (worker.py), in µs."""
+        """Times in µs of calls with so many rows; see worker.py."""
         return self._ask("measure", limit, rows=rows, budget=budget)
 
     @property
@@ -104,7 +105,7 @@ class Process:
         return reply
 
     def _exchange(self, request: str, limit: float) -> bytes:
-        """A line for a line. Raises EOFError and BrokenPipeError if the process is gone, TimeoutError."""
+        """Sends a line, and returns the line of the answer. Raises EOFError or BrokenPipeError if the process is gone, and TimeoutError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(request.encode() + b"\n")

@@ -14,7 +14,7 @@ load = treelite.load
 
 
 def build(model: Any, task: Task) -> Any:
-    """With quantized thresholds, its fastest option. The matrix that it wants is made in the call, since its users have arrays."""
+    """A call of the code with quantized thresholds, its fastest option. Users have arrays, so its own matrix is made inside the call."""
     folder = Path(tempfile.mkdtemp(prefix="tl2cgen-"))
     library = folder / "model.so"
     tl2cgen.export_lib(model, toolchain="gcc", libpath=library, params={"parallel_comp": 8, "quantize": 1})

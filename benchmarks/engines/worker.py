@@ -1,4 +1,5 @@
-"""The process of one engine: it reads a request a line and answers with a line of JSON. All timing happens here, with one loop for all."""
+"""The process of one engine. It reads requests, one in a line, and answers each with a line of JSON. All engines are timed here, by the
+same loop."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ Call = Callable[[Any], Any]
 
 
 def measure(call: Call, batches: Sequence[Any], budget: float) -> dict[str, float]:
-    """Times of single calls over different batches (one row again and again would teach it to the branch predictor), in µs.
-    A quarter of the budget warms up what the other engines have cooled down; a call longer than the budget is made once."""
+    """Times of single calls in µs. Calls take different batches in turn, because the branch predictor would learn a single row. A
+    quarter of the budget warms up the caches, which the other engines have used. A call that takes longer than the budget is made once."""
     gc.disable()
     times = _times(call, batches, budget / 4)
     if times[0] < budget:
@@ -51,7 +52,7 @@ def _times(call: Call, batches: Sequence[Any], budget: float) -> list[float]:
 
 
 class Worker:
-    """The requests, by name."""
+    """Answers the requests: a method for each."""
 
     def __init__(self) -> None:
         self.call: Call | None = None
@@ -61,7 +62,8 @@ class Worker:
     def start(
         self, module: str, distributions: Sequence[str], task: dict[str, Any], cores: Sequence[int], rows: str
     ) -> dict[str, Any]:
-        """Read the model, convert it, make the first call. Times in seconds; memory in MiB above what was there before converting."""
+        """Reads the model, converts it, and makes the first call. Returns times in seconds, and the memory in MiB that was added by
+        converting."""
         os.sched_setaffinity(0, cores)
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         resource.setrlimit(resource.RLIMIT_DATA, (half, half))
@@ -73,7 +75,7 @@ class Worker:
         self.call = engine.build(model, Task(**task))
         try:
             self.call(self.rows[:1].copy())
-        except ValueError:  # of a single row some estimators return an array of another shape, which hbc rejects
+        except ValueError:  # hbc rejects a single row for estimators that return another shape for it
             self.call(self.rows[:2].copy())
         built = time.perf_counter()
         peak = None if before is None else round((_memory(peak=True) or 0) - before, 1)
@@ -81,7 +83,8 @@ class Worker:
         return {"load_s": loaded - started, "convert_s": built - loaded, "convert_peak_mib": peak, "versions": versions}
 
     def answer(self, to: str, rows: int | None = None) -> dict[str, Any]:
-        """Write the results for all rows, or for the first ones; of neighbours the distances, since equal ones have no order."""
+        """Writes the results for all rows, or for the first ones. For neighbours these are the distances, since equally near points have no
+        fixed order."""
         found = self._call(self.rows[:rows])
         if self.method == "kneighbors":
             found = found[0]
@@ -89,7 +92,7 @@ class Worker:
         return {}
 
     def measure(self, rows: int, budget: float) -> dict[str, float]:
-        """Time calls of so many rows. Each batch has memory of its own, as requests have."""
+        """Times calls of so many rows. Each batch has its own memory, as batches of users do."""
         if rows not in self.batches:
             count = min(1000, len(self.rows) // rows)
             self.batches[rows] = [self.rows[i * rows : (i + 1) * rows].copy() for i in range(count)]

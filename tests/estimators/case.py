@@ -1,4 +1,4 @@
-"""What a row of the table is."""
+"""A row of the table."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ METHODS = (
     "staged_predict_log_proba",
     "staged_decision_function",
 )
-"""The methods that a compiled model has where its source has them, as methods or as options of another one (`Case.options`)."""
+"""The methods that a compiled model has if its source has them, as methods or as options of other methods (`Case.options`)."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """`make()` gives a fitted model and a matrix or frame to score (about 200 rows, float64 where it is an array).
+    """One model of the table. `make()` returns a fitted model, and a matrix or frame to score: about 200 rows, float64 if it is an array.
 
-    rtol, atol: for float64 outputs, and `reason` says why where they are wider than the default; float32 outputs have the
-    contract's 1e-5 and 1e-6. sample: give the matrix to `hbc.convert` too, since the model does not know its own columns.
-    methods: those to compare, last what METHODS has not; by default all that the source has. float32: also score the matrix as float32.
-    options: calls (model, matrix) of what the source has by an option only (LightGBM's predict(pred_leaf=True) is `apply`).
-    stored_zeros: a sparse result has the zeros that the source's stores, and no others.
-    one_row: score one row by itself too (what gives an array of another shape in the source is rejected here).
-    convert_input: what the source (not hbc) wants made of the matrix before a call (xgboost.DMatrix).
+    rtol, atol: the tolerances of float64 outputs; `reason` says why they are wider than the default. float32 outputs have the contract's
+        1e-5 and 1e-6.
+    sample: also give the matrix to `hbc.convert`, because the model does not know its own columns.
+    methods: the methods to compare, those that METHODS lacks last; default: all that the source has.
+    float32: also score the matrix as float32.
+    options: method → call (model, matrix), for methods that the source has as an option only (LightGBM's predict(pred_leaf=True) is
+    `apply`). stored_zeros: a sparse result stores the same zeros as the source's, and no others.
+    one_row: also score one row alone. (hbc rejects it where the source returns an array of another shape.)
+    convert_input: makes the source's own input from the matrix before each call of the source (xgboost.DMatrix).
     """
 
     name: str

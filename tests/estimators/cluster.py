@@ -28,7 +28,8 @@ def _fitted(model, names=None, dtype=np.float64, **data):
 
 
 def _elsewhere(model, dtype=np.float64):
-    """Scored away from the points of the fit: of the distance of a point to itself x² - 2xy + y² leaves rounding alone."""
+    """A fitted model, and other rows than those of the fit: for the distance of a point to itself, x² - 2xy + y² is only a rounding
+    error."""
     X, y = _data()
     return model.fit(X.astype(dtype), y), X + 0.03
 
@@ -39,7 +40,7 @@ def _integers(model):
 
 
 def _sparse():
-    """Whole numbers, of which many are as near to one exemplar as to another."""
+    """Whole numbers, many of which are as near to one exemplar as to another."""
     X = np.random.default_rng(0).poisson(1.0, (60, 4)).astype(float)
     return cl.AffinityPropagation(random_state=0).fit(sparse.csr_array(X)), X
 
@@ -49,7 +50,7 @@ WITHOUT_TRANSFORM = ("predict", "predict_proba", "predict_log_proba", "decision_
 SPHERICAL = {"rtol": 2e-6, "atol": 1e-6, "reason": "of float32 rows, Σx² is added up in float32, in einsum's own order"}
 
 CASES = [
-    # Lloyd's kernel wants rows and centres of one dtype: the source raises an error for others.
+    # Lloyd's kernel takes rows and centres of one dtype; for others the source raises an error.
     Case("KMeans", lambda: _fitted(cl.KMeans(5, n_init=1, random_state=0)), float32=False),
     Case("KMeans elkan", lambda: _fitted(cl.KMeans(3, n_init=1, random_state=0, algorithm="elkan")), float32=False),
     Case("MiniBatchKMeans", lambda: _fitted(cl.MiniBatchKMeans(4, n_init=1, random_state=0)), float32=False),

@@ -144,7 +144,7 @@ SPLINES = (
             lambda e=extrapolation: _fit(SplineTransformer(4, extrapolation=e, sparse_output=True), scored=WIDER),
             stored_zeros=False,  # the source stores the zeros of its polynomials
             float32=extrapolation
-            not in ("constant", "linear"),  # the source raises where a float32 cannot hold its lower bound
+            not in ("constant", "linear"),  # the source raises an error if float32 cannot hold its lower bound
         )
         for extrapolation in ("constant", "linear", "continue", "periodic")
     ]

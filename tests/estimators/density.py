@@ -29,7 +29,7 @@ def _missing(model, empty=False, value=np.nan, dtype=np.float64):
 
 
 def _few_donors(model):
-    """Rows with less in common with the training rows than there are neighbours, of which the last lacks the columns."""
+    """Rows that share columns with fewer training rows than there are neighbours. The last training row lacks these columns."""
     n = np.nan
     X = np.array([[1, 2, n], [n, 5, 1.0], [n, 7, 2.0], [n, n, 3.0], [4, n, n]])
     return model.fit(X), np.concatenate([X, [[n, 2.0, n], [3.0, n, n], [1.0, n, n], [n, n, 1.0], [n, n, n]]])

@@ -95,7 +95,7 @@ CASES = [
         for steps in (1, 2, 3)
     ),
     Case("AdditiveChi2Sampler interval", lambda: _iris(AdditiveChi2Sampler(sample_steps=4, sample_interval=np.float64(0.3)))),
-    # Without 1e300: where a product overflows, which of the results are infinite and which NaN is the Fourier transform's own.
+    # Without 1e300: if a product overflows, the Fourier transform decides which results are infinite and which are NaN.
     Case("PolynomialCountSketch frame", lambda: _frame(PolynomialCountSketch(n_components=15, random_state=0))),
     Case(
         "PolynomialCountSketch degree 3, coef0",

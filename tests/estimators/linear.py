@@ -147,7 +147,7 @@ CASES = [
     Case("Ridge float32 without intercept", lambda: _regressor(lm.Ridge(fit_intercept=False), 2, dtype=np.float32)),
     Case("LogisticRegression l1", lambda: _binary_classifier(lm.LogisticRegression(l1_ratio=1, solver="saga", max_iter=1000))),
     Case("LogisticRegression liblinear", lambda: _binary_classifier(lm.LogisticRegression(solver="liblinear"))),
-    # Weak coefficients: where p is close to 1, float32 leaves log(1 - p) no five digits, in the source as little as here.
+    # Small coefficients: if p is close to 1, log(1 - p) in float32 has less than five right digits, in the source as well as here.
     Case("LogisticRegression float32", lambda: _binary_classifier(lm.LogisticRegression(C=1e-3), dtype=np.float32)),
     Case("LogisticRegression multi-class, float32", lambda: _classifier(lm.LogisticRegression(), dtype=np.float32)),
     Case("LogisticRegression strings", lambda: _binary_classifier(lm.LogisticRegression(), ["malignant", "benign"])),

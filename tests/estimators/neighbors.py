@@ -86,11 +86,11 @@ METRICS = {
 def _fits(name, algorithm):
     """Whether the source has the metric for the algorithm."""
     trees = {"kd_tree": ("manhattan", "chebyshev", "minkowski 3", "l2"), "ball_tree": tuple(METRICS)[:7]}
-    return name in trees[algorithm] if algorithm in trees else name != "hamming"  # which is refused there
+    return name in trees[algorithm] if algorithm in trees else name != "hamming"  # hbc refuses hamming by brute force
 
 
-# float32 queries of float64 points by brute force are left out where it matters how x² - 2xy + y² is rounded (the distance from a point
-# to its own float32 image), or which of equally distant points numpy's argpartition leaves in front (it depends on the CPU).
+# float32 queries of float64 points by brute force are left out if the result depends on how x² - 2xy + y² is rounded (for the distance of a
+# point to its own float32 image), or on which of equally near points numpy's argpartition puts first (this depends on the CPU).
 CASES = [
     *(
         Case(
@@ -128,7 +128,7 @@ CASES = [
     Case("KNeighborsClassifier fitted on integers", lambda: _classifier(KNC(4), ties=True, dtype=np.int64)),
     Case("KNeighborsClassifier 20 features", lambda: _classifier(KNC(), features=20)),
     Case("KNeighborsClassifier all points", lambda: _classifier(KNC(120))),
-    # With the weights of distances: where these overflow, the source's choice among infinite ones is the CPU's.
+    # Weights by distance: if distances overflow, the CPU decides which of the infinite ones the source chooses.
     Case(
         "KNeighborsRegressor missing values",
         lambda: _missing(KNR(3, metric="nan_euclidean", weights="distance")),

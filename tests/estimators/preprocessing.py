@@ -160,7 +160,7 @@ LAMBDAS = [
 
 
 def _before_a_model(*steps, data=X):
-    """What the source's classifier or forest rejects is made by the steps before it."""
+    """A pipeline in which the steps compute numbers that the final classifier or forest rejects."""
     model = make_pipeline(*steps)
     return model.fit(data[:200], RANDOM.random(200) < 0.5), data[200:]
 
@@ -186,7 +186,7 @@ CHAINS = [
         "PolynomialFeatures before LogisticRegression",
         lambda: _before_a_model(PolynomialFeatures(), LogisticRegression(), data=X / 1e5),
     ),
-    # A threshold of the forest can stand an ulp from a logarithm: they are numpy's own on every backend.
+    # A threshold of the forest can be one ulp from a logarithm, so logarithms must be numpy's own on every backend.
     *[
         Case(
             f"{function.__name__} before a forest",

@@ -144,7 +144,7 @@ def _categories(model, classes=0, dtype=float):
 
 
 def _frame(model, names):
-    """A frame with a categorical and a string column beside numbers; unknown categories come to be scored."""
+    """A frame with a categorical and a string column beside numbers. The rows to score have unknown categories too."""
     import pandas as pd
 
     rng = np.random.default_rng(5)
@@ -176,7 +176,7 @@ def _rare_class(model):
 
 
 def _far(model):
-    """Rows so far away that probabilities are 0 where their logarithms are finite."""
+    """Rows so far away that probabilities are 0, but their logarithms are finite."""
     X, y = data(classes=2)
     return model.fit(X, y), np.concatenate([X[:100], 50 * X[:100]])
 

@@ -126,7 +126,7 @@ def _pipeline(*steps):
 
 
 def _encoded(density):
-    """What a sparse matrix leaves out is missing to XGBoost: zeros of the other columns too."""
+    """Columns encoded to a sparse matrix. The values that it leaves out, also zeros of the other columns, are missing to XGBoost."""
     return _pipeline(
         make_column_transformer(
             (OneHotEncoder(handle_unknown="ignore"), [0, 1]), ("passthrough", [2, 3]), sparse_threshold=density
