@@ -27,6 +27,8 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "str": np.dtype(object),
 }
+FLOAT32_LIMIT = float(np.nextafter(2.0**128 - 2.0**103, 0))
+"""The largest float64 that rounds to a finite float32."""
 _NAMES: dict[np.dtype[Any], DType] = {dtype: name for name, dtype in NUMPY_DTYPES.items() if name != "str"}  # type: ignore[misc]
 
 

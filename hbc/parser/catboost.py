@@ -49,7 +49,7 @@ def read_document(model: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CatBoostOutputs:
     """Builds the outputs of a model: the matrix that its trees read, the trees, and their raw sums. `given` is the model's input."""
 
     model: Any
@@ -224,20 +224,20 @@ def _columns(m: Any) -> Described:
 @converts("catboost.CatBoost", "catboost.CatBoostRanker", frame=True)
 def catboost_model(m: Any, x: Node | Frame) -> Result:
     """`predict` returns the raw sums, whatever the loss."""
-    over = Machine(m, x)
-    return {**{f"{prefix}predict": flat(raw) for prefix, raw in over.raw.items()}, **over.others()}
+    model = CatBoostOutputs(m, x)
+    return {**{f"{prefix}predict": flat(raw) for prefix, raw in model.raw.items()}, **model.others()}
 
 
 @converts("catboost.CatBoostRegressor", frame=True)
 def catboost_regressor(m: Any, x: Node | Frame) -> Result:
-    over = Machine(m, x)
-    if over.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
-        raise Refusal(f"hbc does not know how its loss {over.loss!r} turns raw values into predictions.")
-    raw, stages = over.raw.values()
-    outputs = {"staged_predict": flat(stages), **over.others()}  # raw sums, also where `predict` applies a link to them
-    if over.loss in EXPONENT:
+    model = CatBoostOutputs(m, x)
+    if model.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
+        raise Refusal(f"hbc does not know how its loss {model.loss!r} turns raw values into predictions.")
+    raw, stages = model.raw.values()
+    outputs = {"staged_predict": flat(stages), **model.others()}  # raw sums, also where `predict` applies a link to them
+    if model.loss in EXPONENT:
         return {"predict": flat(t.exp(raw)), **outputs}
-    if over.loss == "RMSEWithUncertainty":  # the second output: exp(2 · the logarithm of a standard deviation), a variance
+    if model.loss == "RMSEWithUncertainty":  # the second output: exp(2 · the logarithm of a standard deviation), a variance
         mean, log_deviation = (t.take(raw, np.array([k]), axis=1) for k in (0, 1))
         return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **outputs}
     return {"predict": flat(raw), **outputs}
@@ -245,31 +245,31 @@ def catboost_regressor(m: Any, x: Node | Frame) -> Result:
 
 @converts("catboost.CatBoostClassifier", frame=True)
 def catboost_classifier(m: Any, x: Node | Frame) -> Result:
-    over = Machine(m, x)
-    outputs = {f"{prefix}{method}": out for prefix, raw in over.raw.items() for method, out in _classes(m, over, raw).items()}
-    return {**outputs, **over.others()}
+    model = CatBoostOutputs(m, x)
+    outputs = {f"{prefix}{method}": out for prefix, raw in model.raw.items() for method, out in _classes(m, model, raw).items()}
+    return {**outputs, **model.others()}
 
 
-def _classes(m: Any, over: Machine, raw: Node) -> dict[str, Node]:
+def _classes(m: Any, model: CatBoostOutputs, raw: Node) -> dict[str, Node]:
     """Labels, probabilities and logarithms of probabilities from raw sums f64[N, …, K], by method. Raises Refusal for other losses."""
     axis = len(raw.type.shape) - 1
-    if over.loss in LOGISTIC:
-        threshold = over.document["model_info"].get("binclass_probability_threshold")
+    if model.loss in LOGISTIC:
+        threshold = model.document["model_info"].get("binclass_probability_threshold")
         share = 0.5 if threshold is None else float(threshold)
         cut = math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
         predicted = _labels(m, t.cast(t.less(cut, flat(raw)), "i64"))
         signed = t.concat([t.neg(raw), raw], axis)
         proba, log_proba = t.sigmoid(signed), _log_sigmoid(signed)
-    elif over.loss in ("MultiClass", "MultiClassOneVsAll"):
+    elif model.loss in ("MultiClass", "MultiClassOneVsAll"):
         # CatBoost returns the labels of several classes as a matrix of one column.
         predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
-        if over.loss == "MultiClass":
+        if model.loss == "MultiClass":
             shifted = t.sub(raw, t.max_(raw, axis, keepdims=True))
             proba, log_proba = Softmax()(raw), t.sub(shifted, t.log(t.sum_(t.exp(shifted), axis, keepdims=True)))
         else:
             proba, log_proba = t.sigmoid(raw), _log_sigmoid(raw)
     else:
-        raise Refusal(f"hbc does not know how its loss {over.loss!r} turns raw values into predictions.")
+        raise Refusal(f"hbc does not know how its loss {model.loss!r} turns raw values into predictions.")
     return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba}
 
 

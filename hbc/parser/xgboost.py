@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import FLOAT32_LIMIT, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
@@ -130,7 +130,7 @@ def read_model(m: Any) -> Learner:
 
 
 @dataclass(frozen=True)
-class Machine:
+class BoosterOutputs:
     """Builds the outputs of a booster from a float32 x: margins f32[N, K] and, if it has trees, leaves f32[N, T]."""
 
     learner: Learner
@@ -284,17 +284,13 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
-    limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else LARGEST
+    limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else FLOAT32_LIMIT
     return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
 
 
 def as_read(x: Node) -> Node:
     """x in the dtype that XGBoost reads from an array: float32."""
     return t.cast(x, "f32")
-
-
-LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
-"""The largest float64 that rounds to a finite float32."""
 
 
 @dataclass(frozen=True)
@@ -306,19 +302,19 @@ class Estimator:
     x: Node | Frame
 
     @cached_property
-    def machine(self) -> Machine:
+    def booster(self) -> BoosterOutputs:
         booster = self.model.get_booster()
         try:
             rounds = int(booster.best_iteration) + 1
         except AttributeError:
             rounds = None
-        return Machine(read_once(read_model, booster), rounds)
+        return BoosterOutputs(read_once(read_model, booster), rounds)
 
     def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
         """The float32 matrix that the trees read, with NaN in place of `missing`. `in_place`: the method calls inplace_predict, which
         accepts infinite values. Otherwise it makes a DMatrix, which rejects them unless `missing` is infinite itself."""
         missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
-        learner = self.machine.learner
+        learner = self.booster.learner
         if learner.categories and not np.isnan(missing):
             raise Refusal(f"it has missing={self.model.missing} together with string categories.", "Leave missing=nan.")
         allow_inf = in_place or bool(np.isinf(missing))
@@ -326,15 +322,15 @@ class Estimator:
         return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)
 
     def margin(self, min_rows: int = 0) -> Node:
-        return self.machine.margin(self.read(in_place=self.machine.has_trees, min_rows=min_rows))
+        return self.booster.margin(self.read(in_place=self.booster.has_trees, min_rows=min_rows))
 
     def output(self) -> Node:
         """The margins through the link, f32[N, K] or f32[N]. A regressor's `predict` returns them, a classifier makes labels from them."""
-        return flat(link(self.machine.learner.objective, self.margin()))
+        return flat(link(self.booster.learner.objective, self.margin()))
 
     def others(self) -> dict[str, Node]:
         """Two more methods: `raw_score` (`predict` with output_margin=True) and, if there are trees, `apply`."""
-        leaves = {"apply": flat(self.machine.leaves(self.read(in_place=False)))} if self.machine.has_trees else {}
+        leaves = {"apply": flat(self.booster.leaves(self.read(in_place=False)))} if self.booster.has_trees else {}
         return {"raw_score": flat(self.margin()), **leaves}
 
 
@@ -346,11 +342,11 @@ def _booster_columns(m: Any) -> Described:
 @converts("xgboost.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made from X, with all rounds: also with output_margin=True (`raw_score`) and pred_leaf=True (`apply`)."""
-    machine = Machine(read_once(read_model, m))
-    x = _checked(m, machine.learner, x, allow_inf=False)
-    margin = machine.margin(x)
-    leaves = {"apply": flat(machine.leaves(x))} if machine.has_trees else {}
-    return {"predict": flat(link(machine.learner.objective, margin)), "raw_score": flat(margin), **leaves}
+    outputs = BoosterOutputs(read_once(read_model, m))
+    x = _checked(m, outputs.learner, x, allow_inf=False)
+    margin = outputs.margin(x)
+    leaves = {"apply": flat(outputs.leaves(x))} if outputs.has_trees else {}
+    return {"predict": flat(link(outputs.learner.objective, margin)), "raw_score": flat(margin), **leaves}
 
 
 @converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker", frame=True)

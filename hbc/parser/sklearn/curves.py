@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.columns import Rank
@@ -219,7 +219,7 @@ def isotonic_regression(m: Any, x: Node) -> Result:
     xs, ys = np.asarray(m.X_thresholds_), np.asarray(m.y_thresholds_)
     dtype = dtype_name(xs.dtype)
     if x.type.dtype == "f64" and dtype == "f32":
-        x = checked(m, x, limit=float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0)))
+        x = checked(m, x, limit=FLOAT32_LIMIT)
     x = t.cast(checked(m, x), dtype)
     x = t.reshape(x, "N", 1)
     if m.out_of_bounds == "clip":

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.scaling import Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import computed_of_dense_only
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, float_type
-from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
 from hbc.parser.sklearn.shared.common import checked, float_of, narrow_as_parameters, own_float, promote
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.nmf import CoordinateDescent, MultiplicativeUpdates
 from hbc.ops.topics import Topics
 from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts, public_name
-from hbc.parser.sklearn.preprocessing import FLOAT32_LIMIT
 from hbc.parser.sklearn.shared.common import checked, float_of, rejected
 
 

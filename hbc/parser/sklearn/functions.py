@@ -209,9 +209,9 @@ class Traced:
     """Stands for an array x[N, F] or x[N] and records each operation on it as a Node. Raises Refusal for operations that no Node can
     express."""
 
-    def __init__(self, node: Node, log: Log) -> None:
+    def __init__(self, node: Node, usage: Usage) -> None:
         self.node = node
-        self.log = log
+        self.usage = usage
 
     # isinstance(x, np.ndarray) is True, for functions that ask.
     __class__ = property(lambda self: np.ndarray)  # type: ignore[assignment]
@@ -243,14 +243,14 @@ class Traced:
             raise Refusal(f"its function uses np.{ufunc.__name__} with {how}.", ADVICE)
         if ufunc not in RULES:
             raise Refusal(f"its function uses {ufunc.__name__}.", ADVICE)
-        self.log.numbers |= any(type(value) in (int, float, bool) for value in inputs)
-        return self.log.compute(ufunc, inputs)
+        self.usage.numbers |= any(type(value) in (int, float, bool) for value in inputs)
+        return self.usage.compute(ufunc, inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function not in FUNCTIONS:
             raise Refusal(f"its function uses np.{getattr(function, '__name__', function)}.", ADVICE)
         try:
-            return FUNCTIONS[function](self.log, *args, **kwargs)
+            return FUNCTIONS[function](self.usage, *args, **kwargs)
         except TypeError as error:
             raise Refusal(f"its function uses np.{function.__name__} with other arguments ({error}).", ADVICE) from error
 
@@ -259,39 +259,39 @@ class Traced:
         if rows != slice(None) or self.ndim != 2 or columns is None:
             raise Refusal(f"its function indexes the array with {key!r}.", "Take columns only: x[:, [0, 2]].")
         indices = np.arange(self.node.type.columns)[columns]
-        self.log.mixes = True
+        self.usage.mixes = True
         chosen = SelectColumns(np.atleast_1d(indices).astype(np.int64))(self.node)
-        return Traced(chosen if np.ndim(indices) else t.reshape(chosen, "N"), self.log)
+        return Traced(chosen if np.ndim(indices) else t.reshape(chosen, "N"), self.usage)
 
     def astype(self, dtype: Any, copy: bool = True) -> Traced:
         target = np.dtype(dtype)
         if target.kind not in "fiub" or target == np.float16 or (target.kind in "iub" and self.dtype.kind == "f"):
             raise Refusal(f"its function casts {self.dtype} to {target}.", ADVICE)
-        return Traced(t.cast(self.node, dtype_name(target)), self.log)
+        return Traced(t.cast(self.node, dtype_name(target)), self.usage)
 
     def copy(self, order: str = "C") -> Traced:
-        return Traced(self.node, self.log)
+        return Traced(self.node, self.usage)
 
     def clip(self, min: Any = None, max: Any = None) -> Any:
-        return _clip(self.log, self, min, max)
+        return _clip(self.usage, self, min, max)
 
     def reshape(self, *shape: Any) -> Traced:
         flat = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         if self.ndim != 1 or flat != (-1, 1):
             raise Refusal(f"its function reshapes the array to {flat}.", ADVICE)
-        return Traced(t.reshape(self.node, "N", 1), self.log)
+        return Traced(t.reshape(self.node, "N", 1), self.usage)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
-        return _reduce(self.log, "sum", self, axis, keepdims)
+        return _reduce(self.usage, "sum", self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
-        return _reduce(self.log, "max", self, axis, keepdims)
+        return _reduce(self.usage, "max", self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Traced:
-        return _reduce(self.log, "min", self, axis, keepdims)
+        return _reduce(self.usage, "min", self, axis, keepdims)
 
     def __pow__(self, exponent: Any) -> Any:
-        self.log.operators = True
+        self.usage.operators = True
         # numpy computes these powers by other ufuncs, if the exponent is a single number.
         shortcut = (
             {1: np.positive, 2: np.square, 0.5: np.sqrt, -1: np.reciprocal}.get(exponent) if np.ndim(exponent) == 0 else None
@@ -303,8 +303,8 @@ class Traced:
 
 def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:
     def operate(self: Traced, other: Any) -> Traced:
-        self.log.operators = True
-        return self.log.compute(ufunc, (other, self) if swapped else (self, other))
+        self.usage.operators = True
+        return self.usage.compute(ufunc, (other, self) if swapped else (self, other))
 
     return operate
 
@@ -334,7 +334,7 @@ for _name, _ufunc in _unary.items():
     setattr(Traced, f"__{_name}__", lambda self, ufunc=_ufunc: ufunc(self))
 
 
-class Log:
+class Usage:
     """What a traced function did, as far as its result depends on the dtype and the class of its input."""
 
     def __init__(self) -> None:
@@ -418,7 +418,7 @@ def _kind(value: Any) -> Any:
     return type(value) if type(value) in (int, float, bool) else np.asarray(value).dtype
 
 
-def _clip(log: Log, x: Any, a_min: Any = None, a_max: Any = None, **options: Any) -> Any:
+def _clip(usage: Usage, x: Any, a_min: Any = None, a_max: Any = None, **options: Any) -> Any:
     low, high = options.pop("min", a_min), options.pop("max", a_max)
     if options or not isinstance(x, Traced) or isinstance(low, Traced) or isinstance(high, Traced):
         raise TypeError("hbc converts an array and two limits that are constants")
@@ -426,70 +426,70 @@ def _clip(log: Log, x: Any, a_min: Any = None, a_max: Any = None, **options: Any
     return y if high is None else np.minimum(y, high)
 
 
-def _where(log: Log, condition: Any, a: Any, b: Any) -> Traced:
+def _where(usage: Usage, condition: Any, a: Any, b: Any) -> Traced:
     values = [value for value in (condition, a, b) if isinstance(value, Traced)]
     if not isinstance(condition, Traced) or condition.dtype.kind != "b" or len({value.ndim for value in values}) > 1:
         raise TypeError("the condition must be computed from the array")
     kind = np.result_type(*(value.dtype if isinstance(value, Traced) else value for value in (a, b)))
     if not (isinstance(a, Traced) or isinstance(b, Traced)) and kind.kind in "iu":
         kind = np.dtype(np.int64)
-    log.mixes |= len(values) > 1
+    usage.mixes |= len(values) > 1
     if kind.kind in "iu" and (isinstance(a, Traced) or isinstance(b, Traced)):
-        log.bits = 64
-    return Traced(t.where(condition.node, *(log.operand(value, kind, condition.ndim) for value in (a, b))), log)
+        usage.bits = 64
+    return Traced(t.where(condition.node, *(usage.operand(value, kind, condition.ndim) for value in (a, b))), usage)
 
 
-def _reduce(log: Log, name: str, x: Traced, axis: Any, keepdims: Any = False) -> Traced:
+def _reduce(usage: Usage, name: str, x: Traced, axis: Any, keepdims: Any = False) -> Traced:
     if axis not in (1, -1) or x.ndim != 2 or x.dtype.kind == "b":
         raise Refusal(f"its function takes the {name} over the rows.", "Take it along axis 1.")
-    log.mixes = log.rounds = True
+    usage.mixes = usage.rounds = True
     if x.dtype.kind in "iu":
-        log.bits = 64
-    return Traced(REDUCTIONS[name](x.node, 1, bool(keepdims)), log)
+        usage.bits = 64
+    return Traced(REDUCTIONS[name](x.node, 1, bool(keepdims)), usage)
 
 
-def _join(log: Log, arrays: Any, axis: int = 0) -> Traced:
+def _join(usage: Usage, arrays: Any, axis: int = 0) -> Traced:
     if axis not in (1, -1) or not all(isinstance(array, Traced) and array.ndim == 2 for array in arrays):
         raise TypeError("hbc converts matrices that are joined along axis 1")
-    log.mixes = True
+    usage.mixes = True
     if len({array.dtype for array in arrays}) > 1:
-        log.bits = 64
-    return Traced(hstack([array.node for array in arrays]), log)
+        usage.bits = 64
+    return Traced(hstack([array.node for array in arrays]), usage)
 
 
-def _columns(log: Log, arrays: Any) -> Traced:
-    return _join(log, [a.reshape(-1, 1) if isinstance(a, Traced) and a.ndim == 1 else a for a in arrays], 1)
+def _columns(usage: Usage, arrays: Any) -> Traced:
+    return _join(usage, [a.reshape(-1, 1) if isinstance(a, Traced) and a.ndim == 1 else a for a in arrays], 1)
 
 
 FUNCTIONS: dict[Any, Any] = {
     np.clip: _clip,
     np.where: _where,
     np.concatenate: _join,
-    np.hstack: lambda log, arrays: _join(log, arrays, 1),
+    np.hstack: lambda usage, arrays: _join(usage, arrays, 1),
     np.column_stack: _columns,
-    np.copy: lambda log, x: x.copy(),
-    np.sum: lambda log, x, axis=None, keepdims=False: _reduce(log, "sum", x, axis, keepdims),
-    np.max: lambda log, x, axis=None, keepdims=False: _reduce(log, "max", x, axis, keepdims),
-    np.min: lambda log, x, axis=None, keepdims=False: _reduce(log, "min", x, axis, keepdims),
+    np.copy: lambda usage, x: x.copy(),
+    np.sum: lambda usage, x, axis=None, keepdims=False: _reduce(usage, "sum", x, axis, keepdims),
+    np.max: lambda usage, x, axis=None, keepdims=False: _reduce(usage, "max", x, axis, keepdims),
+    np.min: lambda usage, x, axis=None, keepdims=False: _reduce(usage, "min", x, axis, keepdims),
 }
 
 
-def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | None = None) -> tuple[Node, Log]:
-    """(function(x, **arguments) as a Node, the Log of what it did). Raises Refusal if the function cannot be traced, or if a second call
+def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | None = None) -> tuple[Node, Usage]:
+    """(function(x, **arguments) as a Node, the Usage of what it did). Raises Refusal if the function cannot be traced, or if a second call
     gives something else than the first."""
     results = []
     for _ in range(2):
-        log = Log()
+        usage = Usage()
         try:
             with np.errstate(all="ignore"):
-                y = function(Traced(x, log), **(arguments or {}))
+                y = function(Traced(x, usage), **(arguments or {}))
         except Refusal:
             raise
         except Exception as error:
             raise Refusal(f"its function cannot be traced ({type(error).__name__}: {error}).", ADVICE) from error
         if not isinstance(y, Traced):
             raise Refusal("its function does not return an array that it has computed from its input.", ADVICE)
-        results.append((y.node, log))
+        results.append((y.node, usage))
     if not _same(results[0][0], results[1][0]):
         raise Refusal("its function gives something else when it is called again.", ADVICE)
     return results[0]
@@ -521,27 +521,27 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
     if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
         # numpy computes each column of a frame in its own dtype.
         parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]
-        if any(log.mixes for _, log in parts):
+        if any(usage.mixes for _, usage in parts):
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
-        for i, (_, log) in enumerate(parts):
-            _own_dtype(x.select([i]), parts[i][0], log)
-            _note_frame(x.select([i]), log.bits, log)
+        for i, (_, usage) in enumerate(parts):
+            _own_dtype(x.select([i]), parts[i][0], usage)
+            _note_frame(x.select([i]), usage.bits, usage)
         return hstack([node for node, _ in parts])
     given = x if isinstance(x, Frame) and not m.validate else None
     x = as_matrix(x)
     source = checked(m, x) if m.validate else x
     widest = 0
     try:
-        y, log = trace(m.func, source, m.kw_args)
+        y, usage = trace(m.func, source, m.kw_args)
     except Refusal:
         if x.type.dtype != "i64" or None in untouched(x):
             raise
         # The function converts for floats only, so a call with integers is rejected.
-        y, log = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
+        y, usage = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
         widest = NO_INTEGER
-    _own_dtype(x, y, log)
+    _own_dtype(x, y, usage)
     if given is not None:
-        _note_frame(given, max(log.bits, widest), log)
+        _note_frame(given, max(usage.bits, widest), usage)
     return y
 
 
@@ -564,18 +564,18 @@ def _no_integers(x: Node) -> Node:
     )(x)
 
 
-def _note_frame(x: Frame, bits: int, log: Log) -> None:
+def _note_frame(x: Frame, bits: int, usage: Usage) -> None:
     """Notes what a frame must be like for the function to compute the same from it as from an array."""
-    given_to_a_function(x, bits, log.numbers)
-    if log.operators:
+    given_to_a_function(x, bits, usage.numbers)
+    if usage.operators:
         frames_must_be_of(x, "pandas")
 
 
-def _own_dtype(x: Node | Frame, y: Node, log: Log) -> None:
+def _own_dtype(x: Node | Frame, y: Node, usage: Usage) -> None:
     """Notes for which dtypes of x the function computes the same, and whether y has the dtype of x."""
-    if log.bits or log.rounds:
-        computed_in_own_dtype(x, max(log.bits, ANY_INTEGER))
-    if log.signed:
+    if usage.bits or usage.rounds:
+        computed_in_own_dtype(x, max(usage.bits, ANY_INTEGER))
+    if usage.signed:
         integers_are_signed(x)
     x = as_matrix(x)
     if y.type.dtype == x.type.dtype:

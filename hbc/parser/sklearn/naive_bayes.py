@@ -11,7 +11,6 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.linear import LogSoftmax
-from hbc.ops.linear import log_sum_exp as log_sum_exp  # mixtures have it from here
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.linear import affine, float_type

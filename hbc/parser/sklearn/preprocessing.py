@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.encoding import OneHot
@@ -25,9 +25,6 @@ from hbc.parser.front_door import (
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, float_of, own_float, own_number
 from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
-
-FLOAT32_LIMIT = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0))
-"""The largest float64 that rounds to a finite float32."""
 
 
 def _scaled_sparsely(x: Node, scale: Array | None) -> Node | None:

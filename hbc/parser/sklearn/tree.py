@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, N
+from hbc.ir.types import FLOAT32_LIMIT, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import leaves, rounded_down
@@ -19,13 +19,10 @@ from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
-LARGEST = float(np.nextafter(2.0**128 - 2.0**103, 0))
-"""The largest float64 that a cast to float32 does not round to infinity. check_array(dtype=float32) rejects larger numbers."""
-
 
 def single(m: Any, x: Node, *, allow_nan: bool, allow_inf: bool = False) -> Node:
     """x as float32, checked as the source checks it for trees: `validate_data(dtype=float32)`. NaN is never accepted in sparse matrices."""
-    limit = float("inf") if allow_inf else LARGEST
+    limit = float("inf") if allow_inf else FLOAT32_LIMIT  # check_array(dtype=float32) rejects larger numbers
     allow_nan = allow_nan and not is_sparse(x)
     if allow_nan and may_be_sparse(x, missing=True):
         missing_values_cannot_be_sparse()
