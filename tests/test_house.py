@@ -54,13 +54,28 @@ HOMES = {
 }
 """Third-party library → the only files (by prefix, under hbc/) that may import it. numpy may be imported anywhere."""
 
+FLOORS = ("plan", "tir", "nest", "trees", "kernels", "build", "run", "host", "costs", "__init__")
+"""The folders and files of compiler/tvm from the ground up: each imports from itself and from those before it."""
+
+ALONE = {
+    "compiler/tvm/plan": ("hbc.ir", "hbc.ops", "hbc.compiler.tvm.plan"),
+    "compiler/tvm/tir": ("hbc.ir.types", "hbc.compiler.tvm.tir"),
+}
+"""Folder under hbc/ → the only modules of hbc (by prefix) that it imports. The plan of a function knows no TVM, and the code of
+expressions no graph."""
+
+CIRCLES: set[frozenset[str]] = {
+    frozenset({"hbc.ir.graph", "hbc.ir.printer"}),
+    frozenset({"hbc.ops.tree", "hbc.ops.tree_strategies"}),
+}
+"""The only files that import each other: a class and its printer, a class and its lowering."""
 
 BRANCH = re.compile(r"""\bbackend\b *[!=]=|[!=]= *["'](tvm|torch|torchscript|onnx|numpy)["']""")
 """A comparison with the name of a backend."""
 
 
-def imports(path: Path) -> list[tuple[str, int]]:
-    """Absolute module names that a file imports (with its line), those under TYPE_CHECKING left out."""
+def imports(path: Path, typing: bool = False) -> list[tuple[str, int]]:
+    """Absolute module names that a file imports (with its line), those under TYPE_CHECKING left out unless `typing` is asked for."""
     tree = ast.parse(path.read_text())
     typing_only = {
         id(node)
@@ -70,7 +85,7 @@ def imports(path: Path) -> list[tuple[str, int]]:
     }
     found = []
     for node in ast.walk(tree):
-        if id(node) in typing_only:
+        if id(node) in typing_only and not typing:
             continue
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
@@ -97,6 +112,64 @@ def test_imports_point_one_way() -> None:
             # `from hbc.compiler import base` names the package first, then its member: the package alone is no room.
             fits |= any(other.startswith(f"{target}.") for other in allowed)
             assert fits, f"{path}:{line}: {mine} must not import {name}"
+
+
+def test_floors_of_tvm_point_down() -> None:
+    """Imports inside functions and for types count too."""
+    home = ROOT / "compiler/tvm"
+    files = sorted(home.rglob("*.py"))
+    floors = {path: path.relative_to(home).with_suffix("").parts[0] for path in files}
+    assert set(floors.values()) == set(FLOORS)
+    for path in files:
+        below = FLOORS[: FLOORS.index(floors[path]) + 1]
+        for target, line in imported_files(path):
+            assert target not in floors or floors[target] in below, f"{path}:{line}: {floors[path]} must not import {target}"
+        for folder, allowed in ALONE.items():
+            if path.is_relative_to(ROOT / folder):
+                wrong = [(name, line) for name, line in imports(path, typing=True) if name.startswith("hbc.")]
+                wrong = [(name, line) for name, line in wrong if not any(f"{name}.".startswith(f"{a}.") for a in allowed)]
+                assert not wrong, f"{path}: {wrong}"
+    assert not [
+        path for path in files if floors[path] == "plan" and any(name == "tvm" for name, _ in imports(path, typing=True))
+    ]
+
+
+def imported_files(path: Path) -> set[tuple[Path, int]]:
+    """The files of hbc that a file imports anywhere, inside functions and for types too, with its lines."""
+    found = set()
+    for name, line in imports(path, typing=True):
+        place = ROOT.parent.joinpath(*name.split("."))
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if name.startswith("hbc.") and file in FILES and file != path:
+                found.add((file, line))
+    # `from hbc.ir import graph` names the package first: what it means is the file in it.
+    files = {(file, line) for file, line in found if file.name != "__init__.py"}
+    packages = {(f, n) for f, n in found - files if not any(n == m and f.parent in other.parents for other, m in files)}
+    return files | packages
+
+
+def reachable(start: Path, below: dict[Path, set[Path]]) -> set[Path]:
+    """All files that a file imports, and those that they import."""
+    reached: set[Path] = set()
+    waiting = [start]
+    while waiting:
+        new = below[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def test_no_circles() -> None:
+    """No file imports itself by way of others, but for the pairs that are named."""
+    below = {path: {file for file, _ in imported_files(path)} for path in FILES}
+    found = set()
+    for path in FILES:
+        reached = reachable(path, below)
+        if path in reached:
+            circle = {other for other in reached if path in reachable(other, below)}
+            found.add(frozenset(".".join(p.relative_to(ROOT.parent).with_suffix("").parts) for p in circle))
+    assert found <= CIRCLES, f"new circles: {sorted(map(sorted, found - CIRCLES))}"
+    assert found >= CIRCLES, f"cut meanwhile, so that CIRCLES need not name it: {sorted(map(sorted, CIRCLES - found))}"
 
 
 def test_every_room_has_its_directions() -> None:

@@ -16,11 +16,11 @@ import hbc
 from golden.models import TARGETS, Golden, golden_models
 from hbc.api import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.tvm.descent import sweep
-from hbc.compiler.tvm.executable import TvmExecutable
-from hbc.compiler.tvm.targets import machine
-from hbc.compiler.tvm.term_loops import item_sums, term_counts, term_table
-from hbc.compiler.tvm.topics import iteration
+from hbc.compiler.tvm.host.descent import sweep
+from hbc.compiler.tvm.host.text_count import item_sums, term_counts, term_table
+from hbc.compiler.tvm.host.topics import iteration
+from hbc.compiler.tvm.run.executable import TvmExecutable
+from hbc.compiler.tvm.run.targets import machine
 from hbc.ir.printer import print_graph
 from hbc.optimizer.partition import partition
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.compiler.costs import Terms, choose, estimates
-from hbc.compiler.tvm.categories import join_sets
 from hbc.compiler.tvm.costs import STRATEGIES
-from hbc.compiler.tvm.descent import compiled_descent
-from hbc.compiler.tvm.executable import TvmExecutable
-from hbc.compiler.tvm.kernels import KERNELS
-from hbc.compiler.tvm.mathematics import FUNCTIONS
-from hbc.compiler.tvm.plan import LANES
-from hbc.compiler.tvm.scan import scannable
-from hbc.compiler.tvm.targets import host_machine, machine
-from hbc.compiler.tvm.terms import compiled_terms
-from hbc.compiler.tvm.topics import compiled_topics
+from hbc.compiler.tvm.host.descent import compiled_descent
+from hbc.compiler.tvm.host.terms import compiled_terms
+from hbc.compiler.tvm.host.topics import compiled_topics
+from hbc.compiler.tvm.kernels.table import KERNELS
+from hbc.compiler.tvm.nest.elementwise import RUN_AS_THEY_ARE
+from hbc.compiler.tvm.plan.plan import LANES
+from hbc.compiler.tvm.run.executable import TvmExecutable
+from hbc.compiler.tvm.run.targets import host_machine, machine
+from hbc.compiler.tvm.trees.categories import join_sets
+from hbc.compiler.tvm.trees.scan import scannable
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ops.functions import Function
@@ -50,7 +50,7 @@ class TvmCompiler(Compiler):
         if isinstance(op, CategoryPlanes):
             return True  # until `join_sets`
         if isinstance(op, Function):
-            return op.function in FUNCTIONS
+            return op.function in RUN_AS_THEY_ARE
         return op.level == "tensor" or type(op) in KERNELS
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hbc.compiler.costs import Shape, Terms, beyond
-from hbc.compiler.tvm.lanes import LANES, MOST_PLANES, ROWS
-from hbc.compiler.tvm.leaves import WIDTHS
-from hbc.compiler.tvm.plan import WALK_ROWS
-from hbc.compiler.tvm.planes import CHUNK
-from hbc.compiler.tvm.scan import CHUNKS_OF_PIECES, FEW_ROWS, FEW_ROWS_IN_LANES
-from hbc.compiler.tvm.trees import TREES, WALKS
+from hbc.compiler.tvm.plan.plan import WALK_ROWS
+from hbc.compiler.tvm.trees.leaves import WIDTHS
+from hbc.compiler.tvm.trees.planes import CHUNK
+from hbc.compiler.tvm.trees.scan import CHUNKS_OF_PIECES, FEW_ROWS, FEW_ROWS_IN_LANES
+from hbc.compiler.tvm.trees.scan_few_rows import LANES, MOST_PLANES, ROWS
+from hbc.compiler.tvm.trees.walk import TREES, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 

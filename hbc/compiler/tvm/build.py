@@ -1,0 +1,266 @@
+"""One method of a graph as one TIR function: a loop over blocks of rows, and inside it a loop nest for every stored value.
+
+The values of a block lie column after column, rows contiguous, so that every statement computes consecutive rows with one vector
+instruction, whatever the number of columns; sums run in order, and a table or a weight is read once for all rows. Intermediates
+never leave the cache, and a call allocates nothing but this workspace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.kernels.table import compute
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.rows import give_back, require
+from hbc.compiler.tvm.plan.plan import COSTLY, LIBRARY, MAX_ROWS, Plan, elements
+from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
+from hbc.compiler.tvm.tir.vectors import as_vector, store, vector
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.ops import tensor
+from hbc.ops.nearest import Distances
+from hbc.ops.tree import TreeEnsemble
+
+THREADS_PER_BLOCK = 128  # of a CUDA launch
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass. Inputs and outputs
+    without elements are not passed.
+
+    One that `tests` its input takes a number more, an f64 after the rows, and returns whether all blocks of rows passed; others it does not
+    compute, so that no code sees such values. NaN stands for no test. `bounded`: the sum of the squares of a block's input must be at
+    most that number (of NaN it is not, unless the function was built to leave out what is `missing`). `conditions`: how many values
+    must be true of all rows.
+    """
+
+    function: Any
+    inputs: tuple[str, ...]
+    tables: tuple[Array, ...]
+    table_names: tuple[str, ...]
+    outputs: tuple[TensorType, ...]
+    rows: int  # that threads get multiples of
+    block: int  # rows that share the reading of the model
+    cost: float  # a rough number of nanoseconds a row, to decide on threads
+    bounded: bool
+    conditions: int = 0
+
+    @property
+    def tests(self) -> bool:
+        return self.bounded or self.conditions > 0
+
+
+def build(
+    name: str,
+    plan: Plan,
+    dialect: Dialect,
+    packed: dict[Any, Any],
+    cuda: bool = False,
+    bounded: bool = False,
+    missing: bool = False,
+) -> Kernel:
+    """The TIR function of a method. `bounded`: of one with a single input, of floats, which may be `missing`."""
+    f = Function(plan, dialect, packed, cuda)
+    rows = tirx.Var("n", "int64")
+
+    def whole(node: Node) -> TensorType:
+        return node.type if plan.row is None else TensorType(node.type.dtype, ("N", *plan.row))
+
+    inputs = {
+        node: _argument(f"x{i}", whole(node), rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
+    }
+    results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
+    width = math.prod(int(size) for size in plan.row or ())  # of the plan's rows, those that are one of the caller's
+    first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
+    bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
+    good = tirx.decl_buffer((1,), "int64", name="good")
+    span = (first, end) if width == 1 else (first * width, end * width)
+    with IRBuilder() as builder, _blocks(f, *span), ExitStack() as stack:
+        f.arguments, outputs = inputs, results
+        if plan.row is not None:
+            f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
+            outputs = {i: as_vector(buffer) for i, buffer in results.items()}
+        stack.enter_context(_within(f, bound if bounded else None, missing, good))
+        for part in ("full", "rest") if plan.few_values and not cuda else ("all",):
+            for (dtype, shared), columns in plan.pools.items():
+                size = columns * (f.block if shared else f.lanes)
+                f.pools[dtype, shared] = T.alloc_buffer(
+                    (size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None
+                )
+            failed = None
+            if plan.conditions:
+                failed = f.scratch(f.lanes, "i32")
+                store(failed, tirx.Broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
+            for number, segment in enumerate(plan.segments):
+                if failed is not None and number == plan.before:
+                    stack.enter_context(_unless(f, failed, bound, good))
+                if isinstance(segment[0].op, TreeEnsemble):
+                    with f.ensemble():
+                        compute(f, segment[0])
+                with f.each_chunk(part):
+                    for node in segment:
+                        if not isinstance(node.op, TreeEnsemble):
+                            with f.if_needed(node):
+                                compute(f, node)
+                    for node in plan.conditions:
+                        if node in segment:
+                            require(f, node, failed)
+                    for i, output in outputs.items():
+                        if plan.outputs[i] in segment:
+                            give_back(f, plan.outputs[i], output)
+    tables = f.tables.joined() | {model.words.name: _shared(model.packed(), packed) for model in f.models}
+    buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
+    parameters = [*inputs.values(), *buffers, *results.values(), first, end]
+    body = [*(statement for model in f.models for statement in model.prelude()), builder.get()]
+    if bound is not None:
+        parameters.append(bound)
+        one = tirx.const(1, "int64")
+        body = [tirx.AllocBuffer(good), tirx.BufferStore(good, one, [0]), *body, tirx.Return(good[0])]
+    function = tirx.PrimFunc(parameters, tirx.SeqStmt(body) if len(body) > 1 else body[0])
+    function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
+    return Kernel(
+        function,
+        tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
+        tuple(tables.values()),
+        tuple(tables),
+        tuple(whole(node) for node in plan.outputs),
+        max(min(f.block, MAX_ROWS) // width, 1),
+        max(f.block // width, 1),
+        cost(plan) * width,
+        bounded,
+        len(plan.conditions),
+    )
+
+
+def _shared(data: Array, packed: dict[Any, Any]) -> Array:
+    """An ensemble's data, or the same data of another method of the graph."""
+    known: list[Array] = packed.setdefault("data", [])
+    for other in known:
+        if np.array_equal(other, data):
+            return other
+    known.append(data)
+    return data
+
+
+def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> Any:
+    """The caller's array: numpy aligns no better than to the element. `trees`: an ensemble alone reads it, by columns that are
+    data, so that the code need not know how many there are."""
+    shape = [rows if size == "N" else int(size) for size in kind.shape]
+    if trees and len(shape) == 2:
+        shape[1] = tirx.Var(f"{name}_columns", "int64")
+    alignment = NUMPY_DTYPES[kind.dtype].itemsize
+    return tirx.decl_buffer(shape, DTYPES[kind.dtype], name=name, data_alignment=alignment)
+
+
+@contextmanager
+def _launch(tag: str, extent: Expr) -> Iterator[Expr]:
+    """The threads along one axis of a CUDA launch."""
+    index = tirx.Var(tag.replace(".", "_"), "int32")
+    axis = tirx.IterVar((tirx.const(0, "int32"), extent), index, tirx.IterVar.ThreadIndex, tag)
+    with T.attr(axis, "thread_extent", extent):
+        yield index
+
+
+@contextmanager
+def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
+    """The loop over blocks; on a GPU, a thread for every row."""
+    if f.cuda:
+        size = THREADS_PER_BLOCK
+        count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
+        with _launch("blockIdx.x", count) as block, _launch("threadIdx.x", tirx.const(size, "int32")) as thread:
+            f.base = T.Bind(first + tirx.Cast("int64", block) * size + tirx.Cast("int64", thread))
+            f.rows = tirx.const(1, "int64")
+            with T.If(tirx.LT(f.base, end)), T.Then():
+                yield
+        return
+    blocks = tirx.truncdiv(end - first + (f.block - 1), tirx.const(f.block, "int64"))
+    with T.serial(tirx.const(0, "int64"), blocks) as block:
+        f.base = T.Bind(first + block * f.block)
+        f.rows = T.Bind(tirx.Min(tirx.const(f.block, "int64"), end - f.base))
+        yield
+
+
+@contextmanager
+def _unless(f: Function, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
+    """The rest of a block's code, run only where no row failed, or where there is no bound; good[0] says whether all blocks ran."""
+    some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
+    fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.EQ(some, tirx.const(0, "int32")), tirx.isnan(bound))))
+    T.buffer_store(good, tirx.Mul(good[0], fits), [0])
+    # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+    with T.serial(tirx.const(0, "int64"), fits):
+        yield
+
+
+SQUARES = 16  # values of the caller's that are squared at once
+
+
+@contextmanager
+def _within(f: Function, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
+    """The code of a block, run only where the sum of the squares of the block's inputs (without NaN, if they may be `missing`) is at
+    most `bound`; good[0] says whether all blocks ran. (That sum is the cheapest test for NaN, infinities and values that are too large.)"""
+    if bound is None:
+        yield
+        return
+    ((node, argument),) = f.arguments.items()
+    dtype = node.type.dtype
+    width = argument.shape[1] if len(argument.shape) == 2 else 1
+    values = as_vector(argument)
+    start, count = T.Bind(f.base * width), T.Bind(f.rows * width)
+    vectors = T.Bind(tirx.truncdiv(count, tirx.const(SQUARES, "int64")))
+    sums, rest = f.scratch(SQUARES, dtype), f.scratch(1, dtype)
+    zero = tirx.const(0, DTYPES[dtype])
+    zeros = tirx.Broadcast(zero, SQUARES)
+    store(sums, zeros, 0, SQUARES)
+    T.buffer_store(rest, zero, [0])
+    with T.serial(tirx.const(0, "int64"), vectors) as i:
+        value = T.Bind(vector(values, start + i * SQUARES, SQUARES))
+        store(sums, tirx.Add(vector(sums, 0, SQUARES), _square(value, zeros, missing)), 0, SQUARES)
+    with T.serial(vectors * SQUARES, count) as i:
+        value = T.Bind(values[start + i])
+        T.buffer_store(rest, tirx.Add(rest[0], _square(value, zero, missing)), [0])
+    half = SQUARES // 2
+    while half:
+        store(sums, tirx.Add(vector(sums, 0, half), vector(sums, half, half)), 0, half)
+        half //= 2
+    total = tirx.Cast("float64", tirx.Add(sums[0], rest[0]))
+    fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.LE(total, bound), tirx.isnan(bound))))
+    T.buffer_store(good, tirx.Mul(good[0], fits), [0])
+    # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+    with T.serial(tirx.const(0, "int64"), fits):
+        yield
+
+
+def _square(value: Expr, zero: Expr, missing: bool) -> Expr:
+    """value², 0 of NaN if it may be missing: TVM's larger one is the second unless the first is larger."""
+    square = tirx.Mul(value, value)
+    return tirx.Max(square, zero) if missing else square
+
+
+def cost(plan: Plan) -> float:
+    """A rough number of nanoseconds a row."""
+    total = 0.0
+    for node in plan.steps:
+        op, size = node.op, elements(node.type)
+        if isinstance(op, LIBRARY):
+            total += 8.0 * size
+        elif isinstance(op, COSTLY):
+            total += 1.5 * size
+        elif isinstance(op, TreeEnsemble):
+            total += 0.02 * len(op.feature) if op.strategy == "scan" else 0.7 * float(op.depths.sum())
+        elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):
+            total += 0.03 * size * int(node.inputs[1].type.shape[-2])
+        elif isinstance(op, Distances):
+            total += (10.0 if op.metric == "power" else 0.1) * op.points.size
+        else:
+            total += 0.3 * (size + sum(elements(source.type) for source in node.inputs if source.type.batched))
+    return max(total, 1.0)

@@ -1,0 +1,1 @@
+"""Compiled code for operators that stay on the host: text, and iterations."""

@@ -1,0 +1,207 @@
+"""The topics of documents (hbc/ops/topics.py): a document's whole iteration in one function, which all models share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.memory import writable
+from hbc.compiler.tvm.run.cache import compiled
+from hbc.compiler.tvm.run.executable import as_tensor
+from hbc.compiler.tvm.run.targets import Machine
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
+from hbc.compiler.tvm.tir.expressions import number
+from hbc.compiler.tvm.tir.lines import FORMATS
+from hbc.compiler.tvm.tir.mathematics import function
+from hbc.compiler.tvm.tir.powers import Statements
+from hbc.compiler.tvm.tir.vectors import as_vector, broadcast, store, vector
+from hbc.ir.graph import Node
+from hbc.ir.rewrite import Rule
+from hbc.ir.rows import Rows
+from hbc.ir.types import Array
+from hbc.ops.topics import EULER, Topics, digamma
+
+LANES = 8
+TILE = 4
+"""Topics that are summed together: their sums hide each other's latency."""
+ZERO = tirx.const(0, "int64")
+
+
+def compiled_topics(machine: Machine) -> Rule:
+    """The rule `Topics` of float64 → `CompiledTopics`. Of float32, the last bits of numpy's products decide where documents stop."""
+
+    def rule(node: Node) -> Node | None:
+        op = node.op
+        if type(op) is not Topics or op.words.dtype != np.float64:
+            return None
+        return CompiledTopics(op.words, op.prior, op.tol, op.max_iter, machine=machine)(*node.inputs)
+
+    return rule
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompiledTopics(Topics):
+    """The same by the compiled function: 300 documents of 50 words, 10 topics, 84 → 4 ms (scikit-learn: 63), one 340 → 70 µs."""
+
+    machine: Machine = field(kw_only=True)
+
+    def evaluate(self, x: Array) -> Array:
+        return self.of_rows(Rows.from_dense(x))
+
+    def of_rows(self, x: Rows) -> Array:
+        x = x if x.unique else Rows.from_dense(x.dense())
+        result = np.empty((len(x), len(self.words)))
+        if not self.max_iter or not len(x):
+            result.fill(1 / len(self.words))
+            return result
+        padded, width = len(self.words) + -len(self.words) % TILE, max(int(np.diff(x.indptr).max()), 1)
+        data, indices = (x.data, x.indices) if len(x.data) else (np.zeros(1), np.zeros(1))  # TVM takes no empty array
+        arrays = (
+            *(array.astype(np.int64, copy=False) for array in (x.indptr, indices)),
+            writable(np.ascontiguousarray(data)),
+            *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + LANES))),
+            result,
+        )
+        indptr, indices, counts, *rest = map(as_tensor, arrays)
+        self._iteration(indptr, indices, counts, self._words, *rest, self.max_iter, self._first, self.prior, self.tol)
+        return result
+
+    @cached_property
+    def _words(self) -> Any:
+        """[V, K] with topics of no words, to a multiple of TILE."""
+        return as_tensor(np.ascontiguousarray(np.pad(self.words.T, ((0, 0), (0, -len(self.words) % TILE)))))
+
+    @cached_property
+    def _first(self) -> float:
+        """θ of gamma = 1."""
+        return float(np.exp(digamma(np.ones(1)) - digamma(np.full(1, float(len(self.words)))))[0])
+
+    @cached_property
+    def _iteration(self) -> Any:
+        return compiled(iteration(self.machine.dialect), self.machine)[1]
+
+
+def iteration(dialect: Dialect) -> tirx.PrimFunc:
+    """`iteration(indptr i64[D + 1], indices i64[E], counts[E], words[V, P], block[(P + 2) W], state[3 (P + 8)], result[D, K], max_iter i64,
+    first, prior, tol)`, of float64 where nothing is said: the shares of K topics in D documents. P is K to a multiple of TILE, W the most
+    words of a document to a multiple of LANES; `block` and `state` are memory. `first` is θ of the gamma that all begin with."""
+    documents, topics, padded = (tirx.Var(name, "int64") for name in ("documents", "topics", "padded"))
+
+    def argument(name: str, *shape: Any, dtype: str = "float64") -> Any:
+        sizes = [tirx.Var(size, "int64") if isinstance(size, str) else size for size in shape]
+        return tirx.decl_buffer(sizes, dtype, name=name, data_alignment=8)
+
+    indptr, indices = argument("indptr", documents + 1, dtype="int64"), argument("indices", "entries", dtype="int64")
+    counts, words = argument("counts", "numbers"), argument("words", "vocabulary", padded)
+    block, state, result = (
+        argument("block", "block_size"),
+        argument("state", "state_size"),
+        argument("result", documents, topics),
+    )
+    max_iter = tirx.Var("max_iter", "int64")
+    first, prior, tol = (tirx.Var(name, "float64") for name in ("first", "prior", "tol"))
+    zero, eps = number(0, "f64"), broadcast(number(float(np.finfo(np.float64).eps), "f64"), LANES)
+
+    with IRBuilder() as builder, T.serial(ZERO, documents) as document:
+        memory, numbers = as_vector(block), as_vector(state)
+        begin = T.Bind(indptr[document])
+        count = T.Bind(indptr[document + 1] - begin)
+        vectors = T.Bind((count + (LANES - 1)) // LANES)
+        stride = T.Bind(vectors * LANES)
+        # How often the words occur that do, that by their sums of topics, then the words topic after topic.
+        with T.serial(ZERO, stride) as entry:
+            place = T.Bind(begin + tirx.Min(entry, count - 1))
+            T.buffer_store(block, tirx.Select(tirx.LT(entry, count), counts[place], zero), [entry])
+            word = T.Bind(indices[place])
+            with T.serial(ZERO, padded) as k:
+                T.buffer_store(block, words[word, k], [(k + 2) * stride + entry])
+        # gamma and its sum; ψ of it, then θ; of each topic the sum of its words.
+        wide = T.Bind((topics + LANES) // LANES)
+        theta, sums = T.Bind(wide * LANES), T.Bind(wide * (2 * LANES))
+        with T.serial(ZERO, theta) as k:
+            T.buffer_store(state, number(1, "f64"), [k])
+            T.buffer_store(state, first, [theta + k])
+        steps, change = (T.alloc_buffer((1,), dtype, scope="global") for dtype in ("int64", "float64"))
+        totals = [T.alloc_buffer((LANES,), "float64", scope="global") for _ in range(TILE)]
+
+        def clear(total: Any) -> None:
+            store(total, broadcast(zero, LANES), 0, LANES)
+
+        def add(total: Any, a: Expr, b: Expr) -> None:
+            term = tirx.call_llvm_pure_intrin(f"float64x{LANES}", "llvm.fmuladd", a, b, vector(total, 0, LANES))
+            store(total, term, 0, LANES)
+
+        T.buffer_store(steps, ZERO, [0])
+        with T.While(tirx.LT(steps[0], max_iter)):
+            with T.serial(ZERO, vectors) as part:
+                clear(totals[0])
+                with T.serial(ZERO, topics) as k:
+                    share = broadcast(numbers[theta + k], LANES)
+                    add(totals[0], share, vector(memory, (k + 2) * stride + part * LANES, LANES))
+                norm = tirx.Add(vector(totals[0], 0, LANES), eps)
+                store(memory, tirx.Div(vector(memory, part * LANES, LANES), norm), stride + part * LANES, LANES)
+            with T.serial(ZERO, padded // TILE) as tile:
+                for total in totals:
+                    clear(total)
+                with T.serial(ZERO, vectors) as part:
+                    ratio = T.Bind(vector(memory, stride + part * LANES, LANES))
+                    for i, total in enumerate(totals):
+                        add(total, ratio, vector(memory, (tile * TILE + (i + 2)) * stride + part * LANES, LANES))
+                for i, total in enumerate(totals):
+                    half = LANES // 2
+                    while half:
+                        store(total, tirx.Add(vector(total, 0, half), vector(total, half, half)), 0, half)
+                        half //= 2
+                    T.buffer_store(state, total[0], [sums + tile * TILE + i])
+            T.buffer_store(change, zero, [0])
+            T.buffer_store(state, zero, [topics])
+            with T.serial(ZERO, topics) as k:
+                gamma = T.Bind(prior + state[theta + k] * state[sums + k])
+                T.buffer_store(change, change[0] + tirx.abs(state[k] - gamma), [0])
+                T.buffer_store(state, gamma, [k])
+                T.buffer_store(state, state[topics] + gamma, [topics])
+            with T.serial(ZERO, wide) as part:
+                store(numbers, _digamma(vector(numbers, part * LANES, LANES), dialect), theta + part * LANES, LANES)
+            whole = T.Bind(broadcast(state[theta + topics], LANES))
+            with T.serial(ZERO, wide) as part:
+                rest = tirx.Sub(vector(numbers, theta + part * LANES, LANES), whole)
+                store(numbers, function("exp", rest, "f64", dialect, LANES), theta + part * LANES, LANES)
+            still = tirx.LT(change[0] / tirx.Cast("float64", topics), tol)
+            T.buffer_store(steps, tirx.Select(still, max_iter, steps[0] + 1), [0])
+        with T.serial(ZERO, topics) as k:
+            T.buffer_store(result, state[k] / state[topics], [document, k])
+
+    arguments = [indptr, indices, counts, words, block, state, result, max_iter, first, prior, tol]
+    return tirx.PrimFunc(arguments, builder.get()).with_attr("tirx.noalias", True)
+
+
+def _digamma(x: Expr, dialect: Dialect) -> Expr:
+    """`digamma` of a vector."""
+    c = Statements(FORMATS["f64"], dialect, LANES)
+    zero, one, six = (c.real(value) for value in (0, 1, 6))
+    given = c.name(x)
+    small = tirx.LE(given, c.real(1e-6))
+    inverse = c.name(tirx.Div(one, given))
+    x, result = c.name(tirx.Select(small, six, given)), zero
+    for step in range(6):
+        below = tirx.LT(x, six)
+        result = c.name(tirx.Sub(result, tirx.Select(below, tirx.Div(one, x) if step else inverse, zero)))
+        x = c.name(tirx.Add(x, tirx.Select(below, one, zero)))
+    r = c.name(tirx.Div(one, x))
+    result = tirx.Add(result, tirx.Sub(function("log", x, "f64", dialect, LANES), tirx.Mul(c.real(0.5), r)))
+    square = c.name(tirx.Mul(r, r))
+    series: Expr = c.real(1 / 252)
+    for coefficient in (1 / 120, 1 / 12):
+        series = tirx.Sub(c.real(coefficient), tirx.Mul(square, series))
+    result = tirx.Sub(result, tirx.Mul(square, series))
+    return tirx.Select(small, tirx.Sub(c.real(-EULER), inverse), result)
+
+
+def _whole(count: int) -> int:
+    return -(-count // LANES) * LANES

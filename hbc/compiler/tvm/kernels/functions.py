@@ -1,0 +1,89 @@
+"""Elementary functions of a vector of rows, register by register where the processor has them so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.elementwise import function_name
+from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.nest.rows import at_once, row_by_row
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.expressions import convert, number
+from hbc.compiler.tvm.tir.lines import FORMATS
+from hbc.compiler.tvm.tir.mathematics import TURNS, function, turned
+from hbc.compiler.tvm.tir.powers import MOST, general_power, table_power
+from hbc.compiler.tvm.tir.vectors import any_of, broadcast, store, vector
+from hbc.ir.graph import Node
+
+
+def elementary(f: Function, node: Node) -> None:
+    """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
+    (x,), dtype = node.inputs, node.type.dtype
+    if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a Reshape has no place of its own
+        return at_once(f, node)
+    lanes = 512 // FORMATS[dtype].bits
+    _register_by_register(f, node, lambda x: function(function_name(node.op), x, dtype, f.dialect, lanes))
+
+
+def _register_by_register(f: Function, node: Node, value: Callable[[Expr], Expr]) -> None:
+    """y = value(x), for x that has a place of its own."""
+    x, shape, lanes = node.inputs[0], node.type.shape[1:], 512 // FORMATS[node.type.dtype].bits
+    with f.grid(shape) as index:
+        for first in range(0, f.lanes, lanes):
+            row, position = f.row(tirx.const(first, "int64")), flatten(index, shape)
+            pool, at = f.place(x, position, row)
+            result = value(vector(pool, at, lanes))
+            pool, at = f.place(node, position, row)
+            store(pool, result, at, lanes)
+
+
+def sine(f: Function, node: Node) -> None:
+    """Sines and cosines, a vector of rows at a time; where an argument is too large for that, by the C library."""
+    (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
+    if not f.dialect.llvm:
+        return row_by_row(f, node)
+    limit, large = number(TURNS, dtype), f.scratch(f.lanes, "i32")
+    store(large, broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
+    with f.grid(shape) as index:
+        with f.lane() as lane:
+            f.store(
+                node,
+                flatten(index, shape),
+                f.row(lane),
+                turned(function_name(node.op), f.read(x, index, f.row(lane)), dtype, f.dialect),
+            )
+        with f.lane() as lane:
+            beyond = tirx.LT(limit, tirx.abs(f.read(x, index, f.row(lane))))
+            T.buffer_store(large, tirx.bitwise_or(large[lane], tirx.Cast("int32", beyond)), [lane])
+    some = any_of(tirx.LT(broadcast(tirx.const(0, "int32"), f.lanes), vector(large, 0, f.lanes)), f.lanes)
+    with T.If(some), T.Then(), f.each_row() as row, f.grid(shape) as index:
+        beyond = tirx.LT(limit, tirx.abs(f.read(x, index, row)))
+        f.store(node, flatten(index, shape), row, tirx.Select(beyond, f.value(node, index, row), f.read(node, index, row)))
+
+
+def power(f: Function, node: Node) -> None:
+    """x^y, a vector of rows at a time where there is a fused multiply-add."""
+    dtype, shape = node.type.dtype, node.type.shape[1:]
+    if not (f.dialect.llvm and f.dialect.fused):
+        return row_by_row(f, node)
+    x, y = node.inputs
+    constant = f.plan.constants.get(y)
+    same = f.dialect.wide and x in f.plan.slots and x.type.shape == node.type.shape
+    if same and constant is not None and constant.size == 1 and 0 < abs(constant.item()) < MOST[dtype]:
+        return _register_by_register(f, node, lambda x: table_power(x, float(constant.item()), dtype, f.dialect))
+    lanes = 8 if f.dialect.wide else f.lanes
+    operands = [f.scratch(f.lanes, "f64") for _ in node.inputs]
+    with f.grid(shape) as index:
+        for source, operand in zip(node.inputs, operands, strict=True):
+            with f.lane() as lane:
+                value = f.operand(source, node.type, index, f.row(lane))
+                T.buffer_store(operand, convert(value, dtype, "f64"), [lane])
+        for first in range(0, f.lanes, lanes):
+            base, exponent = (vector(operand, first, lanes) for operand in operands)
+            if constant is not None and constant.size == 1:
+                exponent = broadcast(number(float(constant.item()), "f64"), lanes)
+            pool, at = f.place(node, flatten(index, shape), f.row(tirx.const(first, "int64")))
+            store(pool, general_power(base, exponent, dtype, f.dialect, lanes), at, lanes)

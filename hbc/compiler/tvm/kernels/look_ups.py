@@ -1,0 +1,41 @@
+"""Elements at places that the rows themselves say, and columns put side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.plan.plan import elements
+from hbc.ir.graph import Node
+
+
+def look_up(f: Function, node: Node) -> None:
+    """Rows of a table chosen by every row's indices."""
+    table, indices = node.inputs
+    array = f.plan.constants[table]
+    count = len(indices.type.shape) - 1
+    with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
+        place = tirx.Cast("int64", f.read(indices, index[:count], row))
+        position = place * int(np.prod(array.shape[1:], dtype=np.int64)) + flatten(index[count:], array.shape[1:])
+        value = f.constant(array, node.type.dtype, position)
+        f.store(node, flatten(index, node.type.shape[1:]), row, value)
+
+
+def take_along(f: Function, node: Node) -> None:
+    x, indices = node.inputs
+    with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
+        place = tirx.Cast("int64", f.read(indices, index, row))
+        f.store(node, index[0], row, f.read(x, [place], row))
+
+
+def concat(f: Function, node: Node) -> None:
+    axis = node.op.axis - 1  # type: ignore[attr-defined]
+    start = 0
+    for source in node.inputs:
+        if not elements(source.type):
+            continue
+        with f.grid(source.type.shape[1:]) as index, f.lane() as lane:
+            at = [i + start if place == axis else i for place, i in enumerate(index)]
+            f.store(node, flatten(at, node.type.shape[1:]), f.row(lane), f.read(source, index, f.row(lane)))
+        start += int(source.type.shape[axis + 1])

@@ -1,0 +1,61 @@
+"""Products of rows with constant matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.expressions import fused, number
+from hbc.ir.graph import Node
+
+
+def matmul(f: Function, node: Node) -> None:
+    x, w = node.inputs
+    weights = f.plan.constants[w]
+    _product(f, node, weights[None], lambda block, i, row: f.read(x, [i], row))
+
+
+def block_matmul(f: Function, node: Node) -> None:
+    x, w = node.inputs
+    _product(f, node, f.plan.constants[w], lambda block, i, row: f.read(x, [block, i], row))
+
+
+def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
+    """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers. Each column has memory of its
+    own: that of a whole tile is too much for the stack, and takes a call for every vector of rows (4 × 4 elements of float64: 3.4 instead
+    of 1.6 ns a row, 20 × 3: 7.8 instead of 5.7)."""
+    blocks, inner, width = weights.shape
+    dtype = node.type.dtype
+    tile = min(f.dialect.tile(dtype), max(width, 1))
+    tiles = -(-width // tile)
+    padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
+    padded[:, :, :width] = weights
+    packed = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
+    with f.grid([blocks, tiles]) as (block, part):
+        sums = [f.scratch(f.lanes, dtype) for _ in range(tile)]
+        for total in sums:
+            with f.lane() as lane:
+                T.buffer_store(total, number(0, dtype), [lane])
+        if inner:
+            with f.repeat(inner) as i:
+                for k, total in enumerate(sums):
+                    with f.lane() as lane:
+                        weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
+                        T.buffer_store(total, fused(x(block, i, f.row(lane)), weight, total[lane], dtype, f.dialect), [lane])
+        for k in range(tile):
+            column = part * tile + k
+
+            def put(k: int = k, column: Expr = column) -> None:
+                with f.lane() as lane:
+                    f.store(node, block * width + column, f.row(lane), sums[k][lane])
+
+            if width % tile:
+                with T.If(tirx.LT(column, tirx.const(width, "int64"))), T.Then():
+                    put()
+            else:
+                put()

@@ -1,0 +1,125 @@
+"""Sums, extremes and running sums along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, number, smaller
+from hbc.ir.graph import Node
+from hbc.ops import tensor
+
+PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
+
+
+def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
+    """total = combine(total, element) along an axis: from `start` on, or else from element 0.
+
+    With `partial` > 1 the elements are dealt out to so many totals, combined at the end."""
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    size = int(shape[axis])
+    dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
+    keepdims = len(node.type.shape) == len(source.type.shape)
+    partial = partial if size >= 4 * partial else 1
+
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
+        totals = [f.scratch(f.lanes, dtype) for _ in range(partial)]
+
+        def term(k: Expr, lane: Expr) -> Expr:
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
+            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+
+        def add(total: tirx.Buffer, k: Expr) -> None:
+            with f.lane() as lane:
+                T.buffer_store(total, combine(total[lane], term(k, lane)), [lane])
+
+        for total in totals:
+            with f.lane() as lane:
+                T.buffer_store(total, number(start, dtype) if start is not None else term(0, lane), [lane])
+        first = 0 if start is not None else 1
+        rounds = (size - first) // partial
+        if rounds:
+            with f.repeat(rounds) as step:
+                for i, total in enumerate(totals):
+                    add(total, step * partial + (first + i))
+        for k in range(first + rounds * partial, size):
+            add(totals[0], k)
+        while len(totals) > 1:
+            for left, right in zip(totals[::2], totals[1::2], strict=True):
+                with f.lane() as lane:
+                    T.buffer_store(left, combine(left[lane], right[lane]), [lane])
+            totals = totals[::2]
+        index = outer if keepdims else [at for i, at in enumerate(outer) if i != axis]
+        with f.lane() as lane:
+            value = convert(totals[0][lane], dtype, "bool") if node.type.dtype == "bool" else totals[0][lane]
+            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), value)
+
+
+def sum_(f: Function, node: Node) -> None:
+    op = node.op
+    assert isinstance(op, tensor.Sum)
+    if node.type.dtype == "bool":
+        return _reduce(f, node, tirx.Max, 0)  # numpy's sum of bools as bool is their disjunction
+    return _reduce(f, node, tirx.Add, 0, 1 if op.ordered else PARTIAL_SUMS)
+
+
+def max_(f: Function, node: Node) -> None:
+    _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
+
+
+def min_(f: Function, node: Node) -> None:
+    _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
+
+
+def cumsum(f: Function, node: Node) -> None:
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
+        total = f.scratch(f.lanes, node.type.dtype)
+        with f.lane() as lane:
+            T.buffer_store(total, number(0, node.type.dtype), [lane])
+        with f.repeat(int(shape[axis])) as k:
+            index = [k if i == axis else at for i, at in enumerate(outer)]
+            with f.lane() as lane:
+                T.buffer_store(total, total[lane] + f.read(source, index, f.row(lane)), [lane])
+            with f.lane() as lane:
+                f.store(node, flatten(index, shape), f.row(lane), total[lane])
+
+
+def argmax(f: Function, node: Node) -> None:
+    (source,) = node.inputs
+    axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
+    dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
+
+    with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
+        best, place = f.scratch(f.lanes, dtype), f.scratch(f.lanes, "i64")
+
+        def term(k: Expr, lane: Expr) -> Expr:
+            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
+            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+
+        def beats(x: Expr, best: Expr) -> Expr:
+            above = tirx.LT(best, x)
+            return tirx.Or(above, tirx.And(is_nan(x), tirx.EQ(best, best))) if source.type.is_float else above
+
+        with f.lane() as lane:
+            T.buffer_store(best, term(0, lane), [lane])
+        with f.lane() as lane:
+            T.buffer_store(place, tirx.const(0, "int64"), [lane])
+        with T.serial(tirx.const(1, "int64"), tirx.const(int(shape[axis]), "int64")) as k:
+            # The candidate is stored, since it is compared and then kept.
+            candidate = f.scratch(f.lanes, dtype)
+            with f.lane() as lane:
+                T.buffer_store(candidate, term(k, lane), [lane])
+            with f.lane() as lane:
+                T.buffer_store(place, tirx.Select(beats(candidate[lane], best[lane]), k, place[lane]), [lane])
+            with f.lane() as lane:
+                T.buffer_store(best, tirx.Select(beats(candidate[lane], best[lane]), candidate[lane], best[lane]), [lane])
+        index = [at for i, at in enumerate(outer) if i != axis]
+        with f.lane() as lane:
+            f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), place[lane])

@@ -1,0 +1,111 @@
+"""The loops of `RowDot` (plan/row_dots.py): squares of rows and columns, and the sums of their lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.elementwise import element
+from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.plan.row_dots import RowDot, Term, taken_columns
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.expressions import fused, is_nan_in_vector, number
+from hbc.compiler.tvm.tir.vectors import as_vector, shuffled, store, vector
+from hbc.ir.graph import Constant, Input, Node
+from hbc.ops import tensor
+
+
+def row_dot(f: Function, node: Node) -> None:
+    """A square of a register's lanes goes at once: as many rows, each of them into a register of partial sums. These are added up in
+    halves, for one row as for many: what a row gives does not depend on the rows beside it."""
+    op = node.op
+    assert isinstance(op, RowDot)
+    lanes = op.lanes
+    terms = [(term, _added(f, term, op.dtype)) for term in op.terms]
+    with f.whole_vector(), f.grid([op.width, f.lanes // lanes]) as (k, group):
+        row = f.start + group * lanes
+        sums = _partial_sums(f, op, terms, k, row, lanes)
+        half = lanes // 2
+        while half:  # of every pair of registers, the lower halves of each row's lanes and the upper ones
+            lower = [j * 2 * half + i for j in range(lanes // half) for i in range(half)]
+            pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
+            sums = [T.Bind(tirx.Add(shuffled(pair, lower), shuffled(pair, [at + half for at in lower]))) for pair in pairs]
+            half //= 2
+        pool, start = f.place(node, k, Row(row, group * lanes))
+        with T.serial(start, start + 1) as at:  # TVM keeps runs of elements whole only where they begin at a loop's variable
+            store(pool, sums[0], at, lanes)
+    with f.each_row(partial=True) as one, f.grid([op.width]) as (k,):
+        (total,) = _partial_sums(f, op, terms, k, one.block, 1)
+        half = lanes // 2
+        while half:
+            total = T.Bind(tirx.Add(total, shuffled([total], [(at + half) % lanes for at in range(lanes)])))
+            half //= 2
+        f.store(node, k, one, shuffled([total], [0]))
+
+
+Added = Callable[[Expr, Expr, Expr, Expr, bool], Expr]
+"""(total, output, place in the windows, the caller's number there, whether it may be none that is wanted) → the new total."""
+
+
+def _partial_sums(f: Function, op: RowDot, terms: list[tuple[Term, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
+    """The sums of output k for so many rows from `row` of the block on, each spread over the lanes of a register."""
+    lanes = op.lanes
+    sums = [f.scratch(lanes, op.dtype) for _ in range(rows)]
+    for total in sums:
+        store(total, tirx.Broadcast(number(0, op.dtype), lanes), 0, lanes)
+    for term, added in terms:
+        starts, width, whole = f.own(term.starts, "i64"), term.source.type.columns, term.whole
+        argument = as_vector(f.arguments[term.source])
+        for first, end, masked in ((0, whole, False), (whole, len(starts), True)):
+            if first == end:
+                continue
+            with T.serial(tirx.const(first, "int64"), tirx.const(end, "int64")) as window:
+                outside = (f.base + row) * width + f.constant(starts, "i64", window)
+                with T.serial(outside, outside + 1) as origin:  # as above
+                    for r, total in enumerate(sums):
+                        with T.vectorized(tirx.const(lanes, "int64")) as lane:
+                            x = argument[origin + r * width + lane]
+                            T.buffer_store(total, added(total[lane], k, window * lanes + lane, x, masked), [lane])
+    return [T.Bind(vector(total, 0, lanes)) for total in sums]
+
+
+def _added(f: Function, term: Term, dtype: str) -> Added:
+    weights, size = f.own(term.weights, dtype), term.positions.size
+    kept, value = f.own(term.kept, "i8"), term.value
+    # Of a condition the weight is added or not.
+    chosen = isinstance(value.op, tensor.Cast) and value.inputs[0].type.dtype == "bool"
+    element_of = _along(f, value.inputs[0] if chosen else value, term.positions)
+
+    def added(total: Expr, k: Expr, place: Expr, x: Expr, masked: bool) -> Expr:
+        weight, y = f.constant(weights, dtype, k * size + place), element_of(place, x)
+        # `0 < kept` rather than `kept != 0`, which LLVM turns round: then it finds no instruction that adds under a mask.
+        here = tirx.LT(tirx.const(0, "int8"), f.constant(kept, "i8", place)) if masked else None
+        if chosen:
+            return tirx.Select(y if here is None else tirx.And(y, here), tirx.Add(total, weight), total)
+        result = fused(y, weight, total, dtype, f.dialect)
+        return result if here is None else tirx.Select(here, result, total)
+
+    return added
+
+
+def _along(f: Function, node: Node, positions: np.ndarray) -> Callable[[Expr, Expr], Expr]:
+    """(place, the caller's number there) → the element of a value at positions[place] of its columns."""
+    if isinstance(node.op, Input):
+        return lambda place, x: x
+    if (taken := taken_columns(node)) is not None:
+        return _along(f, node.inputs[0], taken[positions])
+
+    def operand(source: Node) -> Callable[[Expr, Expr], Expr]:
+        if not isinstance(source.op, Constant):
+            return _along(f, source, positions)
+        values, dtype = source.op.value.reshape(-1), source.type.dtype
+        own = f.own(values[positions] if values.size > 1 else values, dtype)
+        return lambda place, x: f.constant(own, dtype, place if own.size > 1 else tirx.const(0, "int64"))
+
+    operands = [operand(source) for source in node.inputs]
+    if isinstance(node.op, tensor.IsNan):
+        return lambda place, x: is_nan_in_vector(operands[0](place, x))
+    return lambda place, x: element(node, f.dialect, *(each(place, x) for each in operands))

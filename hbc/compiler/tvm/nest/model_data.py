@@ -1,0 +1,143 @@
+"""The model as data: constant arrays and numbers that calls pass, so that code does not depend on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.vectors import vector
+from hbc.ir.types import NUMPY_DTYPES, Array
+
+LARGE = 1 << 15
+"""Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
+argument of a call costs some 20 ns."""
+
+ALIGNED = 64
+"""Elements of a joined table, or bytes of an ensemble's data: arrays begin at the boundaries of vectors and cache lines."""
+
+
+def aligned(size: int, dtype: str) -> Array:
+    """Zeros that begin at a cache line, as TVM demands of tables."""
+    kind = NUMPY_DTYPES[dtype]
+    memory = np.zeros(size * kind.itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size * kind.itemsize].view(kind)
+
+
+def few_sizes(size: int) -> int:
+    """The least power of two from 32 on that is not less, so that models of many sizes share code."""
+    return 1 << max(5, (size - 1).bit_length())
+
+
+class Tables:
+    """The constant arrays of a function, one table a dtype. Where an array stands in its table is a number in the code: the
+    fewest instructions for pipelines of small operators. Arrays are known by their identity: whoever adds one keeps it alive."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[tuple[str, int], Any] = {}  # by storage dtype and number; 0 is the joined one
+        self.arrays: dict[tuple[str, int], list[Array]] = {}
+        self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # of an array: its table, and its offset there
+        self.sizes: dict[str, int] = {}
+
+    def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
+        """One element of an array of a storage dtype, or a vector of consecutive ones."""
+        key = (dtype, id(array))
+        if key not in self.places:
+            self.places[key] = self._add(array, dtype)
+        table, offset = self.places[key]
+        return vector(self.buffers[table], position + offset, lanes)
+
+    def _add(self, array: Array, dtype: str) -> tuple[tuple[str, int], int]:
+        table = (dtype, len(self.buffers) + 1 if array.nbytes >= LARGE else 0)
+        offset = 0 if table[1] else self.sizes.get(dtype, 0)
+        if table not in self.buffers:
+            length = tirx.Var("size", "int64")
+            self.buffers[table] = tirx.decl_buffer((length,), DTYPES[dtype], name=f"{dtype}_table{table[1] or ''}")
+        self.arrays.setdefault(table, []).append(array)
+        if not table[1]:
+            self.sizes[dtype] = offset + -(-array.size // ALIGNED) * ALIGNED
+        return table, offset
+
+    def joined(self) -> dict[str, Array]:
+        """The tables by name."""
+        tables = {}
+        for (dtype, number), arrays in self.arrays.items():
+            name = f"{dtype}_table{number or ''}"
+            if number:
+                tables[name] = arrays[0].reshape(-1).view(NUMPY_DTYPES[dtype])  # bits as the bytes they are
+                continue
+            tables[name] = aligned(max(self.sizes[dtype], 1), dtype)
+            for array in arrays:
+                offset = self.places[dtype, id(array)][1]
+                tables[name][offset : offset + array.size] = array.reshape(-1)
+        return tables
+
+
+class ModelData:
+    """The arrays and numbers of one ensemble, one argument of the call: first the numbers, then the arrays.
+
+    The code reads the numbers once, before its loops, and where an array begins is such a number too. So it is the same for all
+    ensembles that differ in sizes and contents alone, which then share the compiled code (run/cache.py).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.words = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name=name)
+        self.views: dict[str, Any] = {}  # the same memory, by dtype
+        self.numbers: list[int | float] = []
+        self.variables: list[tuple[Any, str]] = []  # the code's names for the numbers, with their dtypes
+        self.arrays: list[tuple[Array, str, int]] = []  # with their dtypes, and which number says where they begin
+        self.places: dict[tuple[str, int], Any] = {}
+
+    def number(self, value: int | float, dtype: str = "i64") -> Expr:
+        """A number (i64 or f64) that the code reads rather than contains."""
+        variable = tirx.Var(f"number{len(self.numbers)}", DTYPES[dtype])
+        self.numbers.append(value)
+        self.variables.append((variable, dtype))
+        return variable
+
+    def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
+        """One element of an array of a storage dtype, or a vector of consecutive ones."""
+        key = (dtype, id(array))
+        if key not in self.places:
+            self.arrays.append((array, dtype, len(self.numbers)))
+            self.places[key] = self.number(0)
+        return vector(self._view(dtype), position + self.places[key], lanes)
+
+    def _view(self, dtype: str) -> Any:
+        if dtype not in self.views:
+            # The length is never tested; of one that is not a constant, TVM adds an offset to vectors of indices.
+            self.views[dtype] = tirx.decl_buffer(
+                (1 << 30,), DTYPES[dtype], name=f"{self.words.name}_{dtype}", data=self.words.data, layout=None
+            )
+        return self.views[dtype]
+
+    def prelude(self) -> list[Any]:
+        """The statements that read the numbers."""
+        reads = [
+            tirx.Bind(variable, self._view(dtype)[tirx.const(place, "int64")])
+            for place, (variable, dtype) in enumerate(self.variables)
+        ]
+        return [*(tirx.DeclBuffer(view, data=self.words.data) for view in self.views.values()), *reads]
+
+    def packed(self) -> Array:
+        """The argument: i64, from a cache line on."""
+        at = _in_lines(8 * len(self.numbers))
+        starts = []
+        for array, _, _ in self.arrays:
+            starts.append(at)
+            at += _in_lines(array.nbytes)
+        table = aligned(at // 8, "i64")
+        for place, (value, (_, dtype)) in enumerate(zip(self.numbers, self.variables, strict=True)):
+            table[place : place + 1].view(NUMPY_DTYPES[dtype])[0] = value
+        memory = table.view(np.uint8)
+        for (array, _, place), start in zip(self.arrays, starts, strict=True):
+            table[place] = start // array.itemsize
+            memory[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
+        return table
+
+
+def _in_lines(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED

@@ -1,0 +1,46 @@
+"""Values of the current vector of rows: computed element by element, given back to the caller, and tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest import transpose
+from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.ir.graph import Node
+
+
+def at_once(f: Function, node: Node) -> None:
+    with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
+        f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
+
+
+def row_by_row(f: Function, node: Node, partial: bool = False) -> None:
+    with f.each_row(partial) as row, f.grid(node.type.shape[1:]) as index:
+        f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
+
+
+def give_back(f: Function, node: Node, output: Any) -> None:
+    """Copy the current vector of rows of a value to the caller's array."""
+    size = transpose.narrow(f, node.type)
+    if size:
+        with f.whole_vector():
+            transpose.gather(f, node, output, size)
+    elif size := transpose.side(f, node.type):
+        with f.whole_vector():
+            transpose.give_out(f, node, output, size)
+    with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
+        T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
+
+
+def require(f: Function, node: Node, failed: Any) -> None:
+    """Set a lane of `failed` for a row of the current vector of which a condition is not true."""
+    shape = node.type.shape[1:]
+    with f.whole_vector(), f.grid(shape) as index, f.lane() as lane:
+        missed = tirx.Cast("int32", tirx.Not(f.read(node, index, f.row(lane))))
+        T.buffer_store(failed, tirx.bitwise_or(failed[lane], missed), [lane])
+    with f.each_row(partial=True) as row, f.grid(shape) as index:
+        missed = tirx.Cast("int32", tirx.Not(f.read(node, index, row)))
+        T.buffer_store(failed, tirx.bitwise_or(failed[0], missed), [0])

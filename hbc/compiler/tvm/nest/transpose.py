@@ -1,0 +1,174 @@
+"""Between the caller's rows and the block's columns: squares of elements turned over in vector registers, five times faster than
+element by element; or rows of a few elements dealt out to whole registers, which the next statement loads faster than their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.tir.vectors import as_vector, shuffled
+from hbc.ir.graph import Node
+from hbc.ir.types import TensorType
+
+BITS = {"f32": 32, "i32": 32, "f64": 64, "i64": 64}
+SMALLEST = 4  # sides of a square; smaller ones gain nothing
+
+
+def side(f: Function, kind: TensorType) -> int:
+    """The side of the squares that a matrix is cut into; 0 where it goes element by element."""
+    if f.cuda or len(kind.shape) != 2 or kind.dtype not in BITS:
+        return 0
+    register = 512 if f.dialect.wide else 256
+    side = min(register // BITS[kind.dtype], f.lanes)
+    while side > kind.columns:
+        side //= 2
+    return side if side >= SMALLEST else 0
+
+
+NARROW = 8  # columns of a matrix whose rows are dealt out
+
+
+def narrow(f: Function, kind: TensorType) -> int:
+    """The rows of a few columns, one after the other, that go at once; 0 where they do not go so."""
+    if f.cuda or len(kind.shape) > 2 or kind.dtype not in BITS or not 1 <= _columns(kind) <= NARROW:
+        return 0
+    # With 256 bits an exchange between two registers takes three instructions.
+    return min(512 // BITS[kind.dtype], f.lanes) if f.dialect.wide or _columns(kind) == 1 else 0
+
+
+def _columns(kind: TensorType) -> int:
+    return int(kind.shape[1]) if len(kind.shape) == 2 else 1
+
+
+def _shuffled(pair: list[Any], places: list[int]) -> Any:
+    return T.Bind(shuffled(pair, places))
+
+
+def dealt(vectors: list[Any], size: int) -> list[Any]:
+    """The columns of rows that lie one after the other in as many registers as there are columns."""
+    count = len(vectors)
+    if count == 1:
+        return vectors
+    if count % 2 == 0:  # in even places stand the even columns
+        pairs = [[vectors[i], vectors[i + 1]] for i in range(0, count, 2)]
+        halves = [dealt([_shuffled(pair, [2 * k + odd for k in range(size)]) for pair in pairs], size) for odd in (0, 1)]
+        return [column for both in zip(*halves, strict=True) for column in both]
+    # One register after the other puts in the elements that it has.
+    columns = []
+    for j in range(count):
+        homes = [divmod(j + count * k, size) for k in range(size)]
+        columns.append(_collected(vectors, homes, size))
+    return columns
+
+
+def _collected(vectors: list[Any], homes: list[tuple[int, int]], size: int) -> Any:
+    """For each place the element of homes[place]: of which vector, and which of its elements."""
+    result = vectors[0]
+    for i in range(1, len(vectors)):
+        kept = [at if i == 1 and home == 0 else k if i > 1 else 0 for k, (home, at) in enumerate(homes)]
+        result = _shuffled([result, vectors[i]], [size + at if home == i else kept[k] for k, (home, at) in enumerate(homes)])
+    return result
+
+
+def gathered(columns: list[Any], size: int) -> list[Any]:
+    """The reverse of `dealt`."""
+    count = len(columns)
+    if count == 1:
+        return columns
+    if count % 2 == 0:
+        even, odd = (gathered(columns[start::2], size) for start in (0, 1))
+        zipped = [[k // 2 + (size if k % 2 else 0) for k in range(start, start + size)] for start in (0, size)]
+        return [_shuffled([a, b], places) for a, b in zip(even, odd, strict=True) for places in zipped]
+    positions = [[divmod(i * size + k, count) for k in range(size)] for i in range(count)]
+    return [_collected(columns, [(column, row) for row, column in some], size) for some in positions]
+
+
+@contextmanager
+def _rows(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """For so many rows after so many: where they begin in the caller's matrix, and the pool of the node's slot with where its first
+    column of them begins."""
+    with f.grid([f.lanes // size]) as (group,):
+        row = Row(f.start + group * size, group * size)
+        pool, at = f.place(node, tirx.const(0, "int64"), row)
+        outside = (f.base + row.block) * _columns(node.type)
+        # Loops of one round, as for squares.
+        with T.serial(outside, outside + 1) as origin, T.serial(at, at + 1) as inside:
+            yield origin, pool, inside
+
+
+def deal(f: Function, node: Node, size: int, chosen: list[int]) -> None:
+    """A full vector of the caller's rows: the chosen columns, in the node's slot one after the other."""
+    with _rows(f, node, size) as (origin, pool, inside):
+        flat = as_vector(f.arguments[node])
+        columns = dealt([T.Bind(flat[_run(origin + i * size, size)]) for i in range(_columns(node.type))], size)
+        for j, column in enumerate(chosen):
+            T.buffer_store(pool, columns[column], [_run(inside + j * f.stride(node), size)])
+
+
+def gather(f: Function, node: Node, output: Any, size: int) -> None:
+    """The columns of the node's slot, as a full vector of rows of the caller's array."""
+    with _rows(f, node, size) as (origin, pool, inside):
+        flat = as_vector(output)
+        columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(_columns(node.type))]
+        for i, vector in enumerate(gathered(columns, size)):
+            T.buffer_store(flat, vector, [_run(origin + i * size, size)])
+
+
+def turned(vectors: list[Any]) -> list[Any]:
+    """The transpose of a square: stage d exchanges the off-diagonal quarters of every 2d × 2d block."""
+    size = len(vectors)
+    distance = 1
+    while distance < size:
+        upper = [j if not j & distance else size + j - distance for j in range(size)]
+        lower = [j + distance if not j & distance else size + j for j in range(size)]
+        following = list(vectors)
+        for i in range(size):
+            if not i & distance:
+                pair = [vectors[i], vectors[i + distance]]
+                following[i] = _shuffled(pair, upper)
+                following[i + distance] = _shuffled(pair, lower)
+        vectors = following
+        distance *= 2
+    return vectors
+
+
+def _run(start: Any, size: int) -> Any:
+    return tirx.Ramp(start, tirx.const(1, "int64"), size)
+
+
+@contextmanager
+def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """For every square, where it begins in the caller's matrix, and the pool of the node's slot with where it begins there.
+    The last square overlaps its neighbour where columns are left over."""
+    columns = node.type.columns
+    with f.grid([-(-columns // size), f.lanes // size]) as (tile, group):
+        column = T.Bind(tirx.Min(tirx.const(columns - size, "int64"), tirx.const(size, "int64") * tile))
+        row = Row(f.start + group * size, group * size)
+        pool, at = f.place(node, column, row)
+        outside = (f.base + row.block) * columns + column
+        # Loops of one round: TVM keeps runs of elements whole only where they begin at the variable of a loop.
+        with T.serial(outside, outside + 1) as origin, T.serial(at, at + 1) as inside:
+            yield origin, pool, inside
+
+
+def take_in(f: Function, node: Node, size: int) -> None:
+    """A full vector of the caller's rows, as columns of the node's slot."""
+    with _squares(f, node, size) as (origin, pool, inside):
+        flat = as_vector(f.arguments[node])
+        rows = [T.Bind(flat[_run(origin + i * node.type.columns, size)]) for i in range(size)]
+        for j, column in enumerate(turned(rows)):
+            T.buffer_store(pool, column, [_run(inside + j * f.stride(node), size)])
+
+
+def give_out(f: Function, node: Node, output: Any, size: int) -> None:
+    """The columns of the node's slot, as a full vector of rows of the caller's array."""
+    with _squares(f, node, size) as (origin, pool, inside):
+        columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]
+        flat = as_vector(output)
+        for i, row in enumerate(turned(columns)):
+            T.buffer_store(flat, row, [_run(origin + i * node.type.columns, size)])

@@ -1,0 +1,423 @@
+"""What is computed where: which values of a method get memory of their own, which are recomputed inside their only reader,
+and which memory they share. Knows nothing of TVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hbc.compiler.tvm.plan.row_dots import RowDot, along_rows
+from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
+from hbc.ir.rewrite import rewrite
+from hbc.ir.types import Array, Dim, TensorType
+from hbc.ops import columns, tensor
+from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.functions import Function
+from hbc.ops.hashed_categories import HashedValues
+from hbc.ops.nearest import Distances, Smallest
+from hbc.ops.tree import TreeEnsemble
+
+LANES = 16  # rows that one vector statement computes
+MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
+WALK_ROWS = 4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
+WALK_BYTES = 1 << 20  # that the keys of a block may take, twice as wide as its rows where NaN goes both ways
+FLAT_ROWS = 4096
+"""Of a block where nothing is kept for all of its rows: 400,000 squares take 70 µs, with 256 rows 74."""
+BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
+SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
+FEW_STEPS = 28
+"""With 31, of nested choices, full vectors' own code takes 1.1 times as long; with 63 it takes a second more to compile."""
+FEW_BYTES = 4608
+"""Of values of a vector of rows: 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too, and 4.8 nothing more."""
+MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
+
+ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where, Function)
+LIBRARY = (tensor.Sin, tensor.Cos, tensor.Pow, tensor.Mod)
+"""Calls of the C mathematics library, one row at a time: never inside a vector statement."""
+COSTLY = (*LIBRARY, tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, Function)
+"""Dozens of instructions: stored, so that they are never computed twice, and that statements stay small."""
+REREADING = (
+    tensor.MatMul,
+    tensor.BlockMatMul,
+    tensor.Take,
+    tensor.TakeAlong,
+    columns.Rank,
+    tensor.ArgMax,
+    Distances,
+    HashedValues,
+    PairwiseCoupling,
+)
+"""Operators that read an element of their operand more than once, or in an order of their own."""
+REPLACING = (Distances, Smallest)
+"""What is worth a look at every row first: a KNNImputer's distances took 160 ms for 100,000 rows without a gap."""
+STORAGE: dict[str, str] = {"bool": "i8"}  # bits are kept as bytes
+
+Types = dict[Node, TensorType]
+
+
+def elements(kind: TensorType) -> int:
+    """Elements per row of a batched value; all elements of a constant."""
+    return int(np.prod([dim for dim in kind.shape if dim != "N"], dtype=np.int64))
+
+
+@operator
+class Never(Operator):
+    """y = false for every row, where `x < x` is: that is how graphs make rows of constants, and the kernel need not read x for it."""
+
+    shape: tuple[Dim, ...]
+
+    level = "tensor"
+
+    def infer(self) -> TensorType:
+        return TensorType("bool", self.shape)
+
+
+def without_reading(node: Node) -> Node | None:
+    """`x < x` → `Never`"""
+    return Never(node.type.shape)() if isinstance(node.op, tensor.Less) and node.inputs[0] is node.inputs[1] else None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a value lives: `elements` consecutive columns from `offset` on, in the pool of a storage dtype: the pool of the
+    whole block of rows (`shared`), or that of one vector of rows."""
+
+    dtype: str
+    offset: int
+    elements: int
+    shared: bool
+
+    @property
+    def pool(self) -> tuple[str, bool]:
+        return self.dtype, self.shared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The values to be computed for one method.
+
+    constants: values that depend on no input. segments: the values that get a slot, in the order of computation; those of one
+    segment are computed together for one vector of rows after the other, while an ensemble of trees, a segment of its own,
+    goes through the whole block of rows, so that its nodes are read once for all. pools: columns of every pool. rows: rows of
+    a block. columns: of an input that is read in part, the columns that are read. needed: of values that are used only where
+    something is missing, the conditions: without a row that meets one of them, they are not computed. row: where every element is
+    computed by itself, the shape of a row; the nodes are then those of `flat`, and the elements of all rows count as rows.
+    conditions: what must be true of all rows of a block, computed by its first `before` segments; the others run only where it is.
+    """
+
+    outputs: tuple[Node, ...]
+    constants: dict[Node, Array]
+    segments: tuple[tuple[Node, ...], ...]
+    slots: dict[Node, Slot]
+    pools: dict[tuple[str, bool], int]
+    columns: dict[Node, Array]
+    rows: int
+    needed: dict[Node, frozenset[Node]] = field(default_factory=dict)
+    row: tuple[Dim, ...] | None = None
+    conditions: tuple[Node, ...] = ()
+    before: int = 0
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:
+        """The graph's inputs that this method reads, but for those without columns."""
+        nodes = topological((*self.conditions, *self.outputs))
+        return tuple(node for node in nodes if isinstance(node.op, Input) and elements(node.type))
+
+    @cached_property
+    def order(self) -> dict[Node, int]:
+        """A number for every node, in the order of computation."""
+        return {node: i for i, node in enumerate(topological((*self.conditions, *self.outputs)))}
+
+    @property
+    def steps(self) -> tuple[Node, ...]:
+        return tuple(node for segment in self.segments for node in segment)
+
+    @property
+    def few_values(self) -> bool:
+        """Whether full vectors of rows get code of their own. LLVM keeps their values in registers then: what is read for a vector
+        that is not full has to lie in memory. (Linear regressions take 0.8 times as long, three of them together 0.4 times; the
+        code takes 1.5 times as long to compile.)"""
+        vector = sum(count * LANES * bytes_of(dtype) for (dtype, _), count in self.pools.items())
+        return self.row is not None or (len(self.segments) == 1 and len(self.steps) <= FEW_STEPS and vector <= FEW_BYTES)
+
+
+def make_plan(
+    outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0, conditions: int = 0
+) -> Plan:
+    """Decide for every node that the outputs need, of which the first ones are conditions. block: rows, if not those that suit the
+    caches. flatten: see Plan.row. register: bits of one that holds a vector; 0 where rows are computed one by one."""
+    if any(without_reading(node) for node in topological(outputs)):
+        outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
+    row = _row(outputs) if flatten else None
+    outputs = flat(outputs) if row is not None else outputs
+    if register:
+        outputs = rewrite(Graph((), {"": tuple(outputs)}), along_rows(register, _cheap)).outputs[""]
+    nodes = list(topological(outputs))
+    constants = fold(nodes)
+    readers = _readers(outputs, constants)
+    stored = {node for node in nodes if node in readers and _stored(node, readers, outputs, constants)}
+    reads = _cut(nodes, readers, stored, constants)
+    first = _all_read(outputs[:conditions], reads)
+    before = _segments([node for node in nodes if node in first], reads)
+    segments = before + _segments([node for node in nodes if node in reads and node not in first], reads)
+    columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
+    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
+    width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
+    trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
+    rows = most_rows(trees)
+    least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else LANES
+    while rows > least and rows * width > BLOCK_BYTES:
+        rows //= 2
+    rows = block or (rows if row is None else FLAT_ROWS)
+    needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
+    if not any(isinstance(node.op, REPLACING) for node in needed) or not _known_before(needed, segments, slots):
+        needed = {}
+    returned = tuple(outputs[conditions:])
+    return Plan(
+        returned, constants, segments, slots, pools, columns, rows, needed, row, tuple(outputs[:conditions]), len(before)
+    )
+
+
+def _cheap(op: Operator) -> bool:
+    return isinstance(op, ELEMENTWISE) and not isinstance(op, COSTLY)
+
+
+def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
+    """The nodes, and all stored values that they are made of."""
+    found, waiting = set[Node](), list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += reads[node]
+    return found
+
+
+def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
+    """The shape of a row of every value, where each of its elements follows from the same element of the inputs, and of constants that
+    are numbers: nothing needs columns to lie together then."""
+    shapes = {node.type.shape for node in topological(outputs) if node.type.batched}
+    for node in topological(outputs):
+        if isinstance(node.op, Constant):
+            if elements(node.type) != 1:
+                return None
+        elif not isinstance(node.op, (*ELEMENTWISE, Input)):
+            return None
+    return next(iter(shapes))[1:] if len(shapes) == 1 and elements(outputs[0].type) else None
+
+
+def flat(outputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The same operators on inputs of one number a row."""
+    made: dict[Node, Node] = {}
+    for node in topological(outputs):
+        if isinstance(node.op, Input):
+            made[node] = Input(node.op.name, node.op.dtype, ("N",))()
+        elif isinstance(node.op, Constant):
+            made[node] = Constant(node.op.value.reshape(()))()
+        else:
+            made[node] = node.op(*(made[source] for source in node.inputs))
+    return tuple(made[node] for node in outputs)
+
+
+def most_rows(trees: dict[Node, TreeEnsemble]) -> int:
+    """Of a block, whatever its intermediates."""
+    if not trees or any(op.strategy == "scan" for op in trees.values()):
+        return MAX_ROWS
+    width = max(2 * bytes_of(node.inputs[0].type.dtype) * node.inputs[0].type.columns for node in trees)
+    rows = WALK_ROWS
+    while rows > MAX_ROWS and rows * width > WALK_BYTES:
+        rows //= 2
+    return rows
+
+
+def bytes_of(dtype: str) -> int:
+    return int(dtype[1:]) // 8
+
+
+def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
+    """The values of all nodes that depend on no input."""
+    constants: dict[Node, Array] = {}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            if isinstance(node.op, Constant) or (node.inputs and all(source in constants for source in node.inputs)):
+                constants[node] = np.asarray(node.op.evaluate(*(constants[source] for source in node.inputs)))
+    return constants
+
+
+def _readers(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node, list[Node]]:
+    """The readers of every value that has rows; a value read twice by one reader has it twice."""
+    readers: dict[Node, list[Node]] = {}
+    for node in topological(outputs):
+        if node not in constants:
+            readers.setdefault(node, [])
+            for source in node.inputs:
+                if source not in constants:
+                    readers[source].append(node)
+    return readers
+
+
+def is_view(node: Node) -> bool:
+    """Whether the value is only another way to index its operand."""
+    return isinstance(node.op, tensor.Reshape) or (isinstance(node.op, tensor.Take) and node.inputs[0].type.batched)
+
+
+def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]) -> bool:
+    op = node.op
+    if node in outputs:
+        return True
+    if is_view(node):
+        return False
+    if not isinstance(op, (*ELEMENTWISE, Input, Never)) or isinstance(op, COSTLY):
+        return True
+    users = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]  # it reads the caller's rows itself
+    if len(users) != 1:
+        return bool(users)
+    reader = users[0]
+    while is_view(reader) and reader not in outputs:
+        # What a view reads is read by the reader of the view, perhaps repeatedly.
+        repeats = isinstance(reader.op, tensor.Take) and _repeats(constants[reader.inputs[1]])
+        if repeats or len(readers[reader]) != 1:
+            return True
+        reader = readers[reader][0]
+    if isinstance(op, Input):
+        while isinstance(reader.op, tensor.Cast) and reader not in outputs and len(readers[reader]) == 1:
+            (reader,) = readers[reader]
+        return not isinstance(reader.op, TreeEnsemble)  # it reads the caller's rows itself
+    if isinstance(reader.op, tensor.MatMul):
+        return reader.type.columns > 1
+    if isinstance(reader.op, (*REREADING, *COSTLY)):
+        return True  # costly functions bind their operand, and TVM binds no vector that is made of bits
+    return isinstance(reader.op, ELEMENTWISE) and elements(reader.type) > elements(node.type)
+
+
+def _repeats(indices: Array) -> bool:
+    return len(np.unique(indices)) < indices.size
+
+
+def _cut(
+    nodes: list[Node], readers: dict[Node, list[Node]], stored: set[Node], constants: dict[Node, Array]
+) -> dict[Node, set[Node]]:
+    """Store more values where statements grow too large. The stored values, each with the stored values that it is made of."""
+    size: Counter[Node] = Counter()
+    reads: dict[Node, set[Node]] = {}
+    for node in nodes:
+        if node not in readers:
+            continue
+        sources = [source for source in node.inputs if source not in constants]
+        size[node] = 1 + sum(size[source] for source in sources if source not in stored)
+        if size[node] > MAX_INLINED and not is_view(node) and not isinstance(node.op, Input):
+            stored.add(node)
+        reads[node] = set()
+        for source in sources:
+            reads[node] |= {source} if source in stored else reads[source]
+    return {node: reads[node] for node in nodes if node in stored}
+
+
+def _segments(order: list[Node], reads: dict[Node, set[Node]]) -> tuple[tuple[Node, ...], ...]:
+    """As few as the ensembles allow: of values that follow no ensemble, then ensembles, then values that follow those."""
+    stage: dict[Node, int] = {}
+    for node in order:
+        trees = isinstance(node.op, TreeEnsemble)
+        known = reads[node] & stage.keys()  # others are computed in segments before these
+        stage[node] = max((stage[r] + (isinstance(r.op, TreeEnsemble) and not trees) for r in known), default=0)
+    segments: list[tuple[Node, ...]] = []
+    for at in range(max(stage.values(), default=-1) + 1):
+        together = tuple(node for node in order if stage[node] == at and not isinstance(node.op, TreeEnsemble))
+        segments += [together] if together else []
+        segments += [(node,) for node in order if stage[node] == at and isinstance(node.op, TreeEnsemble)]
+    return tuple(segments)
+
+
+def _needed(
+    nodes: list[Node], readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]
+) -> dict[Node, frozenset[Node]]:
+    """The values that are used only where one of some conditions is true: as the first choice of a `Where`, or for such values.
+    The conditions are about the caller's rows themselves."""
+    missing: set[Node] = set()  # conditions that say so
+    plain: set[Node] = set()  # what is one of the caller's numbers
+    for node in nodes:
+        source = node.inputs[0] if node.inputs else node
+        if isinstance(node.op, Input) or ((is_view(node) or isinstance(node.op, tensor.Cast)) and source in plain):
+            plain.add(node)
+        compared = isinstance(node.op, tensor.Equal) and node.inputs[1] in constants
+        if ((isinstance(node.op, tensor.IsNan) or compared) and source in plain) or (is_view(node) and source in missing):
+            missing.add(node)
+    needed: dict[Node, frozenset[Node]] = {}
+    for node in reversed(nodes):
+        if node not in readers or node in outputs or isinstance(node.op, Input) or node in missing:
+            continue
+        why: set[Node] = set()
+        for reader in readers[node]:
+            if reader in needed:
+                why |= needed[reader]
+                continue
+            condition = reader.inputs[0]
+            if not (isinstance(reader.op, tensor.Where) and condition in missing and node is not reader.inputs[2]):
+                break
+            why.add(condition)
+        else:
+            needed[node] = frozenset(why)
+    return needed
+
+
+def _known_before(needed: dict[Node, frozenset[Node]], segments: tuple[tuple[Node, ...], ...], slots: dict[Node, Slot]) -> bool:
+    """Whether the conditions are computed before all values that they decide on."""
+    time = {node: i for i, node in enumerate(node for group in segments for node in group)}
+
+    def known(node: Node) -> int:
+        if node in slots:
+            return time[node]
+        return max((known(source) for source in node.inputs), default=-1)
+
+    return all(known(condition) < time[node] for node, why in needed.items() for condition in why)
+
+
+def _columns_read(
+    node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]
+) -> Array | None:
+    """The columns of an input matrix of which only chosen ones are read; None where all are."""
+    if not isinstance(node.op, Input) or node in outputs or len(node.type.shape) != 2:
+        return None
+    takes = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]
+    if not takes or not all(is_view(reader) and isinstance(reader.op, tensor.Take) for reader in takes):
+        return None
+    return np.unique(np.concatenate([constants[reader.inputs[1]].reshape(-1) for reader in takes]))
+
+
+def _allocate(
+    segments: tuple[tuple[Node, ...], ...], reads: dict[Node, set[Node]], outputs: Sequence[Node], widths: dict[Node, int]
+) -> tuple[dict[Node, Slot], dict[tuple[str, bool], int]]:
+    """Slots by first fit among those whose last reader has run."""
+    segment = {node: i for i, group in enumerate(segments) for node in group}
+    shared = {node for node in segment if isinstance(node.op, TreeEnsemble)}
+    last: dict[Node, int] = {}
+    order = [node for group in segments for node in group]
+    for time, node in enumerate(order):
+        last[node] = time
+        for source in reads[node]:
+            last[source] = time
+            if segment[source] != segment[node]:
+                shared.add(source)
+    for node in outputs:
+        last[node] = len(order)
+    slots: dict[Node, Slot] = {}
+    pools: dict[tuple[str, bool], int] = {}
+    busy: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}  # (offset, end, time of the last reader), by offset
+    for time, node in enumerate(order):
+        dtype = STORAGE.get(node.type.dtype, node.type.dtype)
+        pool = dtype, node in shared
+        size = max(widths.get(node, elements(node.type)), 1)
+        taken = [entry for entry in busy.get(pool, []) if entry[2] >= time]
+        offset = 0
+        for start, end, _ in taken:
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        busy[pool] = sorted([*taken, (offset, offset + size, last[node])])
+        slots[node] = Slot(dtype, offset, size, node in shared)
+        pools[pool] = max(pools.get(pool, 0), offset + size)
+    return slots, pools

@@ -1,0 +1,215 @@
+"""What code is made for, and the lowering from TIR to machine code."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx import compilation_pipeline
+
+from hbc.compiler.tvm.tir.dialect import Dialect
+from hbc.errors import BackendUnavailableError, InvalidInputError
+
+PIPELINE = "hbc"
+CUDA_ARCH = "sm_90"
+TUNING = (
+    *("64bit", "32bit", "16bit", "x87", "cx8", "nopl", "tuning", "fast", "slow", "prefer", "no-", "use-", "allow-light"),
+    *("idiv", "sbb", "branch", "macrofusion", "false-deps", "vzeroupper", "lea-", "inc-dec", "pad-short", "ermsb", "fsrm"),
+)
+"""Prefixes of the LLVM features that only steer the choice of instructions."""
+
+
+def _pipeline() -> Any:
+    """The passes that our functions need, and no simplification: TVM's rules take floats for reals (`x - x` becomes 0,
+    `not a < b` becomes `b <= a`). LLVM simplifies by IEEE's rules, and does so anyway."""
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower(mod: Any, _context: Any) -> Any:
+        passes = [
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+        ]
+        return tvm.ir.transform.Sequential(passes)(mod)
+
+    def finish_host() -> Any:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
+
+    def finish_device() -> Any:
+        return tvm.ir.transform.Sequential([tirx.transform.LowerWarpMemory(), tirx.transform.LowerIntrin()])
+
+    return lower, finish_host, finish_device
+
+
+compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target: the dict that TVM takes, whether it is a GPU, and whether this computer can run its code."""
+
+    options: tuple[tuple[str, Any], ...]
+    cuda: bool = False
+
+    @cached_property
+    def target(self) -> Any:
+        return tvm.target.Target({key: list(value) if isinstance(value, tuple) else value for key, value in self.options})
+
+    def at_level(self, level: int) -> Machine:
+        """The same, at one of LLVM's levels of optimization (3 is TVM's), unless the caller's target names one."""
+        return self if self.cuda else Machine(tuple(sorted({"opt-level": level, **dict(self.options)}.items())))
+
+    @property
+    def arch(self) -> str:
+        return str(dict(self.options).get("arch", CUDA_ARCH))
+
+    def has(self, feature: str) -> bool:
+        return not self.cuda and bool(tvm.target.codegen.llvm_cpu_has_features(feature, self.target))
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        if self.cuda:
+            return Dialect(llvm=False)
+        arch = str(
+            tvm.target.codegen.llvm_get_system_triple()
+            if "mtriple" not in dict(self.options)
+            else dict(self.options)["mtriple"]
+        )
+        if not arch.startswith(("x86_64", "i686", "amd64")):
+            return Dialect(llvm=True, fused=arch.startswith(("aarch64", "arm64")), byte_masks=True)
+        # Without these two, AVX-512 (Xeon Phi) has no compares of bytes and no such instructions for 32 bytes.
+        wide = self.has("avx512bw") and self.has("avx512vl")
+        # Zen 4 does 512 bits in two halves, and compares them into masks in half of its pipes: AVX2's compares are twice as fast.
+        halves = dict(self.options).get("mcpu") == "znver4" and wide
+        return Dialect(
+            llvm=True,
+            fused=wide or self.has("fma"),
+            wide=wide,
+            byte_permute=self.has("avx512vbmi"),
+            byte_lookup=self.has("avx2"),
+            byte_masks=halves or not wide,
+        )
+
+    @cached_property
+    def missing(self) -> str | None:
+        """Why this computer cannot run the code; None if it can."""
+        if self.cuda:
+            return None if tvm.runtime.cuda(0).exist else "this computer has no CUDA device that TVM can use"
+        host = host_machine()
+        if self == host:
+            return None
+        features = set(tvm.target.codegen.llvm_get_cpu_features(self.target))
+        own = set(tvm.target.codegen.llvm_get_cpu_features(host.target))
+        triple = dict(self.options).get("mtriple")
+        if triple is not None and not str(triple).startswith(tvm.target.codegen.llvm_get_system_triple().split("-")[0]):
+            return f"the target's instruction set is that of {triple}"
+        lacking = sorted(str(feature) for feature in features - own if not _tuning(str(feature)))
+        return f"this computer's processor lacks {', '.join(lacking[:8])}" if lacking else None
+
+
+def _tuning(feature: str) -> bool:
+    """Whether an LLVM feature only steers the choice of instructions."""
+    return feature.startswith(TUNING)
+
+
+def host_machine() -> Machine:
+    cpu = tvm.target.codegen.llvm_get_system_cpu()
+    # What gains from vectors is vectorised here; LLVM's attempts at the rest double the time of compilation.
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
+    if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
+        # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
+        # For Intel's processors it would store vectors of 64 bytes in halves, and then not keep them in registers: lockstep scans of 700
+        # leaves 0.46 instead of 0.37 µs a row.
+        options["mattr"] = ("+prefer-no-gather", "-prefer-256-bit")
+    return Machine(tuple(sorted(options.items())))
+
+
+def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
+    """The target of `hbc.convert(device=, target=)`."""
+    name = device.lower()
+    if name.split(":")[0] in ("cuda", "gpu"):
+        options = {"kind": "cuda", "arch": CUDA_ARCH, **(target or {})}
+        return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
+    if name != "cpu":
+        raise BackendUnavailableError(backend="tvm", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
+    if target is None:
+        return host_machine()
+    options = {"kind": "llvm", **target}
+    if options["kind"] == "cuda":
+        return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
+    if options["kind"] != "llvm":
+        raise InvalidInputError(
+            found=f"kind {options['kind']!r}",
+            expected="'llvm' or 'cuda'",
+            where="target",
+            advice="A target is a dict such as {'kind': 'llvm', 'mcpu': 'haswell'}.",
+        )
+    return Machine(tuple(sorted(_frozen(options).items())))
+
+
+def _frozen(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+
+
+_lock = threading.Lock()
+
+
+def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
+    """Machine code of TIR functions: a TVM module with one entry a function."""
+    module = tvm.IRModule(dict(functions))
+    with _lock, _exact_cuda() if where.cuda else nullcontext():  # LLVM's options are global while TVM compiles
+        return tvm.tirx.build(module, target=where.target, pipeline=PIPELINE)
+
+
+CALLBACK = "tvm_callback_cuda_compile"
+
+
+@contextmanager
+def _exact_cuda() -> Iterator[None]:
+    """TVM's own call of CUDA's compiler asks for fast arithmetic, in which NaN and exact comparisons are lost. It is put back
+    afterwards, since other users of TVM in this process may have chosen it."""
+    usual = tvm.get_global_func(CALLBACK, allow_missing=True)
+    tvm.register_global_func(CALLBACK, compile_cuda, override=True)
+    try:
+        yield
+    finally:
+        if usual is not None:
+            tvm.register_global_func(CALLBACK, usual, override=True)
+
+
+def compile_cuda(code: str) -> bytes:
+    """A fat binary by nvcc, in IEEE arithmetic: no contraction, no approximations, subnormals kept."""
+    target = tvm.target.Target.current(allow_none=True)
+    arch = str(target.attrs.get("arch", CUDA_ARCH)) if target is not None else CUDA_ARCH
+    return nvcc(code, arch)
+
+
+def nvcc(code: str, arch: str) -> bytes:
+    """A fat binary for one architecture (`sm_90`), with PTX for later ones."""
+    number = arch.removeprefix("sm_")
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels.fatbin")
+        source.write_text(code)
+        versions = ["-gencode", f"arch=compute_{number},code=[sm_{number},compute_{number}]"]
+        command = ["nvcc", "--fatbin", "-O3", "--fmad=false", *versions, "-o", str(binary), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise BackendUnavailableError(
+                backend="tvm", reason="device 'cuda' needs NVIDIA's compiler nvcc on the PATH"
+            ) from None
+        if done.returncode:
+            raise RuntimeError(f"nvcc failed:\n{done.stderr}\n{code}")
+        return binary.read_bytes()

@@ -1,0 +1,1 @@
+"""The loop nests of tree ensembles."""

@@ -1,0 +1,194 @@
+"""Category sets of trees: every (row, column) becomes the number of a bit once, and a set test looks at that bit of the set.
+
+The bit of a row is kept as two bytes, its byte's place and the byte with that bit alone, so that a register permutation of the set's
+bytes and an `and` test 64 rows at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.expressions import is_nan, number
+from hbc.compiler.tvm.tir.vectors import permute, vector
+from hbc.ir.graph import Constant, Graph, Node, operator
+from hbc.ir.rewrite import rewrite
+from hbc.ir.types import Array, TensorType
+from hbc.ops import tensor
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble
+
+MOST_BITS = 1024  # of a set: its bytes fill two registers at most
+LARGEST_CATEGORY = 1 << 20  # that a table of all categories up to it can have
+ROWS = 64  # of a register of bytes
+
+
+@operator
+class CategoricalTrees(TreeEnsemble):
+    """TreeEnsemble([x, sets(x)]): the trees' features from x's width on are the planes of `sets`, which are 0 (left) or 1 (right)."""
+
+    width: int = 0
+    sets: CategoryPlanes | None = None
+
+    def infer(self, x: TensorType) -> TensorType:
+        return super().infer(TensorType(x.dtype, (x.shape[0], x.columns + len(sets_of(self).columns))))
+
+    def evaluate(self, x: Array) -> Array:
+        return super().evaluate(np.concatenate([x, sets_of(self).evaluate(x)], axis=1))
+
+
+def sets_of(op: TreeEnsemble) -> CategoryPlanes:
+    assert isinstance(op, CategoricalTrees)
+    assert op.sets is not None
+    return op.sets
+
+
+def n_features(op: TreeEnsemble) -> int | None:
+    """The number of features that are numbers, or None where all are."""
+    return op.width if isinstance(op, CategoricalTrees) else None
+
+
+def join_sets(graph: Graph) -> Graph:
+    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, where the trees are scanned, also where only some columns of x
+    stand before the planes; other set tests are lowered."""
+    graph = rewrite(graph, _joined)
+    return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
+
+
+def _joined(node: Node) -> Node | None:
+    op = node.op
+    if type(op) is not TreeEnsemble or op.strategy != "scan" or not isinstance(node.inputs[0].op, tensor.Concat):
+        return None
+    numbers, *rest = node.inputs[0].inputs
+    if len(rest) != 1 or not isinstance(rest[0].op, CategoryPlanes):
+        return None
+    (x,), sets = rest[0].inputs, rest[0].op
+    columns = _columns_of(x, numbers)
+    if columns is None:
+        return None
+    places = np.concatenate([columns, x.type.columns + np.arange(rest[0].type.columns)])
+    tested = op.threshold[op.feature >= len(columns)]
+    if tested.min(initial=0) < 0 or tested.max(initial=0) >= 1 or not _fits(sets):
+        return None
+    fields = {name: getattr(op, name) for name in TreeEnsemble.__dataclass_fields__}
+    fields["feature"] = np.where(op.feature < 0, -1, places[op.feature]).astype(op.feature.dtype)
+    return CategoricalTrees(**fields, width=x.type.columns, sets=sets)(x)
+
+
+def _columns_of(x: Node, part: Node) -> Array | None:
+    """Which columns of x a value has; None if it is no selection of them."""
+    if part is x:
+        return np.arange(x.type.columns)
+    if (
+        isinstance(part.op, tensor.Take)
+        and part.op.axis == 1
+        and part.inputs[0] is x
+        and isinstance(part.inputs[1].op, Constant)
+    ):
+        return part.inputs[1].op.value
+    return None
+
+
+def _fits(sets: CategoryPlanes) -> bool:
+    if sets.categories.max(initial=0) > LARGEST_CATEGORY:
+        return False
+    return all(len(known) + 3 <= MOST_BITS for known in _known(sets)[1])
+
+
+def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:
+    """The columns that sets test, and for each the ascending categories that some set has."""
+    columns, place = np.unique(sets.columns, return_inverse=True)
+    of_category = np.repeat(place, np.diff(sets.offsets))
+    return columns, [np.unique(sets.categories[of_category == c]) for c in range(len(columns))]
+
+
+@dataclass(frozen=True)
+class PackedSets:
+    """columns i64[C]: the features with categories; starts, sizes i64[C]: their parts of `bits` u16: the number of the bit
+    of every category 0…size − 1 (the last: all others), then of an invalid one, then of NaN; counts i64[C]: how many bits there are.
+    set_column i64[S]; bytes u8[S, B]: the bits of the rows that go right."""
+
+    columns: Array
+    starts: Array
+    sizes: Array
+    bits: Array
+    counts: Array
+    set_column: Array
+    bytes: Array
+
+    def goes_right(self, sets: Array) -> Array:
+        """bool[sets, bits]."""
+        return np.unpackbits(self.bytes[sets], axis=1, bitorder="little").astype(bool)
+
+
+def pack_sets(op: TreeEnsemble) -> PackedSets:
+    sets = sets_of(op)
+    columns, known = _known(sets)
+    sizes = np.array([int(categories.max(initial=-1)) + 2 for categories in known], np.int64)
+    starts = np.cumsum(sizes + 2) - (sizes + 2)
+    bit = np.zeros(int((sizes + 2).sum()), np.int64)
+    for start, size, categories in zip(starts, sizes, known, strict=True):
+        bit[start : start + size] = len(categories)
+        bit[start + categories] = np.arange(len(categories))
+        bit[start + size], bit[start + size + 1] = len(categories) + 1, len(categories) + 2
+    place = np.searchsorted(columns, sets.columns)
+    right = np.zeros((len(place), 8 * -(-max(len(categories) + 3 for categories in known) // 8)), bool)
+    counts = np.array([len(categories) for categories in known])[place]
+    inside = np.arange(right.shape[1]) <= counts[:, None]
+    right[inside] = np.broadcast_to(~sets.inside[:, None], right.shape)[inside]
+    of_category = np.repeat(np.arange(len(place)), np.diff(sets.offsets))
+    members = bit[starts[place[of_category]] + sets.categories]
+    right[of_category, members] = sets.inside[of_category]
+    every = np.arange(len(place))
+    right[every, counts + 1], right[every, counts + 2] = sets.invalid, sets.missing
+    packed = np.packbits(right, axis=1, bitorder="little")
+    bits_of = np.array([len(categories) + 3 for categories in known])
+    return PackedSets(columns, starts, sizes, bit.astype(np.uint16), bits_of, place, packed)
+
+
+class Codes:
+    """The code to test sets with: `fill(row)` finds the bits of a row of x, `test` and `test_many` look at those of a set."""
+
+    def __init__(self, f: Function, op: TreeEnsemble, x: Node) -> None:
+        self.f, self.x, self.sets = f, x, sets_of(op)
+        packed = f.once(pack_sets, op)
+        self.columns, self.starts, self.sizes = (f.own(a, "i64") for a in (packed.columns, packed.starts, packed.sizes))
+        self.bits = f.own(packed.bits, "u16")
+        self.count = f.size(len(packed.columns))
+        count = 1 << (len(packed.columns) - 1).bit_length()
+        self.number = T.alloc_buffer((count * f.block,), "uint16")
+        self.place = T.alloc_buffer((count * f.block,), "uint8")
+        self.bit = T.alloc_buffer((count * f.block,), "uint8")
+
+    def fill(self, row: Expr) -> None:
+        f, sets, dtype = self.f, self.sets, self.x.type.dtype
+        with f.repeat(self.count) as column:
+            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.columns, "i64", column))], Row(row)))
+            lower = tirx.LT(number(-1, dtype), value) if sets.truncate_negative else tirx.LE(number(0, dtype), value)
+            valid = tirx.And(lower, tirx.LT(value, number(sets.limit, dtype)))
+            whole = T.Bind(tirx.Cast("int64", tirx.Select(valid, value, number(0, dtype))))
+            valid = tirx.And(valid, tirx.EQ(tirx.Cast(DTYPES[dtype], whole), value)) if sets.whole else valid
+            size = T.Bind(f.constant(self.sizes, "i64", column))
+            entry = tirx.Select(valid, tirx.Min(whole, size - 1), tirx.Select(is_nan(value), size + 1, size))
+            bit = T.Bind(f.constant(self.bits, "u16", f.constant(self.starts, "i64", column) + entry))
+            at = T.Bind(column * f.block + row)
+            T.buffer_store(self.number, bit, [at])
+            T.buffer_store(self.place, tirx.Cast("uint8", tirx.shift_right(bit, tirx.const(3, "uint16"))), [at])
+            bit_in_byte = tirx.bitwise_and(bit, tirx.const(7, "uint16"))
+            T.buffer_store(self.bit, tirx.Cast("uint8", tirx.shift_left(tirx.const(1, "uint16"), bit_in_byte)), [at])
+
+    def test(self, bytes_: Array, start: Expr, column: Expr, row: Expr) -> Expr:
+        """Not 0 if a row goes right, u8; the set's bytes are bytes_[start …]."""
+        at = column * self.f.block + row
+        byte = self.f.constant(bytes_, "u8", start + tirx.Cast("int64", self.place[at]))
+        return tirx.bitwise_and(byte, self.bit[at])
+
+    def test_many(self, bytes_: Array, start: Expr, registers: int, column: Expr, first: Expr) -> Expr:
+        """The same for 64 rows from `first` on, of a set whose bytes fill one or two registers."""
+        at = T.Bind(column * self.f.block + first)
+        table = [self.f.constants(bytes_, "u8", start + offset, ROWS) for offset in range(0, registers * ROWS, ROWS)]
+        return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS)), vector(self.bit, at, ROWS))

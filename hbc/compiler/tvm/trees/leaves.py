@@ -1,0 +1,334 @@
+"""The leaf values of scanned trees: integers, so that their sum does not depend on the order of trees, rows or threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+DIGIT = 6  # bits: the digits of four trees add up in a byte
+FEWEST_DIGITS, MOST_DIGITS = 4, 8
+WIDTHS = (64, 128, 256)  # bytes that one, two, four registers permute
+ROWS = 64  # of a vector of bytes
+GROUPS_IN_SPAN = 256  # whose sums of four digits fit 16 bits
+PRECISE = 1 << 20  # units of a value that is rounded to a millionth of its size
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ (integers[:, c] + a number for each tree) / 2^exponent.
+
+    integers i64[L, C], from 0; start i64[K]: the sums of those numbers over the trees, from which a row's sums begin; base f64[K].
+    total: what a row's integers of all V columns add up to, where that is the same for every row (probabilities). C is V - 1 then, and
+    the last sum follows from the others. It is None elsewhere.
+    error: no sum is further from the source's. exact: all sums are exact, here and in the source.
+    few: a sum of integers from 1 up to here is too small to be precise to a millionth of its size. 0: there are none.
+
+    A value of 0 or 1 is exactly that here, and no other value becomes 0 or 1. So a probability is 0 exactly where it is in the source,
+    and 1, and none is below or above.
+    """
+
+    exponent: int
+    digits: int
+    integers: Array
+    start: Array
+    base: Array
+    total: int | None
+    error: float
+    exact: bool
+    few: int
+
+    @property
+    def columns(self) -> int:
+        return int(self.integers.shape[1])
+
+
+def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
+    """The coarsest fixed point that is exact enough, or None where none is.
+
+    Its error is below 1e-10 (1e-6 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
+    the tenth part of each tree's leaves: where few leaves are huge, the rows that do not reach them have small sums.
+    """
+    values, base = op.values.astype(np.float64), op.base.astype(np.float64)
+    double, limits = op.values.dtype == np.float64, np.finfo(op.values.dtype)
+    trees, tree = max(op.n_trees, 1), _tree_of_leaf(op)
+    spans = _each(np.maximum, values, tree, trees) - _each(np.minimum, values, tree, trees)
+    span = max(float(spans.max(initial=0)), 2.0**-900)
+    small = np.stack([_small(size, tree, trees) for size in np.abs(values).T], axis=1)
+    sums = np.sqrt(_by_output(op, small**2))
+    scale = float(sums.min(initial=np.inf, where=sums > 0))
+    # Integers may be as many units off as there are columns: see `_balanced`.
+    room = 2 * (values.shape[1] + 1)
+    for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
+        exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - room) / span)))
+        # The rounding errors of T leaves are independent: six standard deviations of their sum.
+        error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
+        if error <= (1e-10 if double else 1e-6) * scale:
+            break
+    else:
+        return None
+    if np.ldexp(np.abs(values).sum(axis=1).max(initial=0.0) + room, exponent) * trees >= 2.0**62:
+        return None
+    integers, total = _integers(values, exponent), None
+    if double and (balanced := _balanced(values, integers, exponent)) is not None:
+        integers, total = balanced[0][:, :-1], balanced[1] * op.n_trees
+    least = _each(np.minimum, integers, tree, trees)
+    start = np.zeros(op.n_outputs, np.int64)
+    start[: op.n_outputs if total is None else -1] = _by_output(op, least)
+    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, trees)) + np.abs(base)).max())
+    exact = (
+        np.array_equal(np.ldexp(np.rint(np.ldexp(values, exponent)), -exponent), values)
+        and not base.any()
+        and largest * 2.0 ** (exponent - _common_zeros(integers)) < 2.0**limits.nmant
+    )
+    # Here each leaf is off by a unit at most, or by one a column; in the source each partial sum is by half of its last digit.
+    unit = 2.0**-exponent * (1 if total is None else values.shape[1] + 1)
+    worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
+    positive = double and not exact and not base.any() and bool((values >= 0).all())
+    few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
+    return FixedPoint(exponent, digits, integers - least[tree], start, base, total, worst, exact, few)
+
+
+def _integers(values: Array, exponent: int) -> Array:
+    """i64: values · 2^exponent, rounded, but to what 0 and 1 become only where the value is 0 or 1."""
+    rounded = np.abs(np.rint(np.ldexp(values, exponent)))
+    rounded = np.where(values != 0, np.maximum(rounded, 1), 0)
+    below_one = (np.abs(values) < 1) & (exponent > 0)
+    rounded = np.where(below_one, np.minimum(rounded, 2.0**exponent - 1), rounded)
+    return np.copysign(rounded, values).astype(np.int64)
+
+
+def _balanced(values: Array, integers: Array, exponent: int) -> tuple[Array, int] | None:
+    """The integers of each leaf changed so that they add up to the same number, and that number.
+
+    None where the values do not add up to a common whole number (but for their own rounding), or where the change would make a 0 or 1
+    of another value. What a leaf's integers lack goes to the largest of its values that are rounded.
+    """
+    columns = values.shape[1]
+    if columns < 2 or not len(values) or exponent < 0:
+        return None
+    sums = values.sum(axis=1)
+    common = np.rint(sums[0])
+    if np.abs(sums - common).max() > 2 * columns * np.finfo(np.float64).eps * np.abs(values).max():
+        return None
+    total = int(common) << exponent
+    lacking = total - integers.sum(axis=1)
+    rounded = np.ldexp(integers.astype(np.float64), -exponent) != values
+    column = np.where(rounded, np.abs(values), -1.0).argmax(axis=1)
+    leaf = np.arange(len(values))
+    result = integers.copy()
+    result[leaf, column] += lacking
+    changed, value = np.abs(result[leaf, column]), np.abs(values[leaf, column])
+    kept = rounded[leaf, column] & (changed > 0) & ((changed < 1 << exponent) | (value > 1))
+    return (result, total) if np.all(kept | (lacking == 0)) else None
+
+
+def _each(combine: np.ufunc, values: Array, tree: Array, trees: int) -> Array:
+    """The least, the largest, or the sum of each tree's leaves: [T, V] from [L, V]."""
+    order = np.argsort(tree, kind="stable")
+    return combine.reduceat(values[order], np.searchsorted(tree[order], np.arange(trees)), axis=0)
+
+
+def _small(sizes: Array, tree: Array, trees: int) -> Array:
+    """Of each tree's leaves that are not 0, the size that a tenth of them does not exceed: [T] from [L]."""
+    sizes, tree = sizes[sizes > 0], tree[sizes > 0]
+    order = np.lexsort((sizes, tree))
+    starts = np.searchsorted(tree[order], np.arange(trees + 1))
+    result = np.zeros(trees)
+    some = np.diff(starts) > 0
+    result[some] = sizes[order][(starts[:-1] + (np.diff(starts) - 1) // 10)[some]]
+    return result
+
+
+def _by_output(op: TreeEnsemble, values: Array) -> Array:
+    """The sums over the trees of each output: [K] from [T, V], or [V] where fewer columns are given."""
+    result = np.zeros(op.n_outputs if op.values.shape[1] == values.shape[1] else values.shape[1], values.dtype)
+    for column in range(values.shape[1]):
+        np.add.at(result, op.target + column, values[:, column])
+    return result
+
+
+def _common_zeros(integers: Array) -> int:
+    """The trailing zero bits that all integers share."""
+    common = int(np.bitwise_or.reduce(integers, axis=None, initial=0))
+    return (common & -common).bit_length() - 1 if common else 0
+
+
+def _tree_of_leaf(op: TreeEnsemble) -> Array:
+    tree = np.zeros(len(op.values), np.int64)
+    nodes, trees = op.roots, np.arange(op.n_trees)
+    while len(nodes):
+        leaf = op.feature[nodes] < 0
+        tree[op.left[nodes[leaf]]] = trees[leaf]
+        nodes, trees = nodes[~leaf], trees[~leaf]
+        nodes, trees = np.concatenate([op.left[nodes], op.right[nodes]]), np.concatenate([trees, trees])
+    return tree
+
+
+@dataclass(frozen=True)
+class PackedLeaves:
+    """The integers of groups of trees, from the leaf at the left on: table i64[C, trees, width] of each group, which begins at starts
+    i64[G]; or, to permute bytes, u8[C, digits, trees, width]. widths i64[S]: of the groups of each span; a width is not less than
+    any of its trees' leaves."""
+
+    table: Array
+    starts: Array
+    widths: Array
+
+
+def pack_leaves(
+    fixed: FixedPoint, trees: int, group: Array, place: Array, leaf: Array, number: Array, widths: Array, digits: bool
+) -> PackedLeaves:
+    """Vectorized. For each leaf its group, its tree's place there, its place in the tree, and its number; widths i64[G]."""
+    sizes = widths * fixed.columns * trees * (fixed.digits if digits else 1)
+    starts = np.cumsum(sizes) - sizes
+    table = np.zeros(int(sizes.sum()), np.uint8 if digits else np.int64)
+    at = starts[group] + place * widths[group] + leaf
+    for column in range(fixed.columns):
+        integers = fixed.integers[number, column]
+        for digit in range(fixed.digits if digits else 1):
+            values = integers >> DIGIT * digit & (1 << DIGIT) - 1 if digits else integers
+            table[at] = values
+            at = at + trees * widths[group]
+    return PackedLeaves(table, starts, widths)
+
+
+class Leaves:
+    """The sums i64[outputs, block] of the leaves' integers: of each span of groups of trees, `begin`, `add` every group, and `end`."""
+
+    def __init__(self, f: Function, fixed: FixedPoint) -> None:
+        self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.start)
+        self.start = f.own(fixed.start, "i64")
+        self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
+
+    def clear(self, rows: Expr) -> None:
+        """Begin the sums of the first rows of the block."""
+        parts = T.Bind((rows + 7) // 8)
+        with self.f.repeat(self.outputs) as output:
+            start = T.Bind(broadcast(self.f.constant(self.start, "i64", output), 8))
+            with T.serial(tirx.const(0, "int64"), parts) as part:
+                store(self.sums, start, output * self.f.block + part * 8, 8)
+
+    def begin(self, span: Expr, chunks: int) -> None:
+        """A span of groups that add to the same outputs begins, for 64 · chunks rows."""
+
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        """Add the leaves reached [groups, trees, chunks, 64] of consecutive groups of trees, the first one and the end, to the outputs
+        from `target` on, of the rows from `first` on."""
+        raise NotImplementedError
+
+    def end(self, target: Expr, first: Expr, chunks: int) -> None:
+        """The span is over."""
+
+    def totals(self, column: Expr, row: Expr, lanes: int) -> Expr:
+        """The sums of consecutive rows."""
+        return vector(self.sums, column * self.f.block + row, lanes)
+
+
+class LeafTables(Leaves):
+    """Leaf values digit by digit: a register permutation looks up one digit for 64 rows. (A gather of 64 values costs as much as the
+    whole scan of a tree.) Digits of four trees are added as bytes, those of up to 256 groups as pairs of bytes."""
+
+    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
+        """At most 64 · chunks rows at once, of groups of `trees`."""
+        super().__init__(f, fixed)
+        self.digits, self.trees = fixed.digits, trees
+        self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
+        self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= packed.widths.max(initial=WIDTHS[0])]
+        # Of each digit, 32 sums of pairs of bytes: the first one's and 256 times the second one's together, and the second one's.
+        self.size = self.columns * self.digits * 2 * 32
+        self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
+        self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
+        # A buffer for every register, and loops of one round: see BytesScan.
+        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(chunks * 2)]
+
+    def begin(self, span: Expr, chunks: int) -> None:
+        self.width = T.Bind(self.f.constant(self.widths, "i64", span))
+        zero = broadcast(tirx.const(0, "uint16"), 32)
+        with self.f.repeat(chunks * self.size // 32) as i:
+            store(self.pairs, zero, i * 32, 32)
+
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        f = self.f
+        for width in self.used:
+            # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+            wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
+            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column, f.repeat(self.digits) as digit:
+                self._look_up(groups, reached, chunks, column, digit, width)
+
+    def _look_up(self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int) -> None:
+        """Add one digit of one column. Its sums stay in registers meanwhile: storing 64 bytes takes as long as two permutations."""
+        f, start = self.f, groups[0]
+        sums = [(self.registers[i], chunk * self.size + i % 2 * 32) for i in range(chunks * 2) for chunk in [i // 2]]
+        place = T.Bind((column * self.digits + digit) * 64)
+        with f.repeat(1) as origin:
+            for register, at in sums:
+                store(register, vector(self.pairs, place + at, 32), origin, 32)
+            with T.serial(*groups) as group:
+                table = T.Bind(f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width))
+                looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
+                for tree in range(self.trees):
+                    values = [
+                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS)) for at in range(0, width, ROWS)
+                    ]
+                    for chunk in range(chunks):
+                        leaf = vector(reached, ((group - start) * self.trees + tree) * (chunks * ROWS) + chunk * ROWS, ROWS)
+                        looked_up[chunk].append(permute(values, T.Bind(leaf)))
+                for chunk, digits in enumerate(looked_up):
+                    while len(digits) > 1:
+                        digits = [tirx.Add(a, b) for a, b in zip(digits[::2], digits[1::2], strict=True)]
+                    both = T.Bind(tirx.reinterpret("uint16x32", digits[0]))
+                    second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
+                    for register, part in zip(self.registers[2 * chunk : 2 * chunk + 2], (both, second), strict=True):
+                        store(register, tirx.Add(vector(register, origin, 32), part), origin, 32)
+            for register, at in sums:
+                store(self.pairs, vector(register, origin, 32), place + at, 32)
+
+    def end(self, target: Expr, first: Expr, chunks: int) -> None:
+        f = self.f
+        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
+            with f.repeat(self.digits) as digit:
+                both = T.Bind(vector(self.pairs, place + digit * 64, 32))
+                odd = T.Bind(vector(self.pairs, place + digit * 64 + 32, 32))
+                even = T.Bind(tirx.Sub(both, tirx.shift_left(odd, broadcast(tirx.const(8, "uint16"), 32))))
+                for half in range(2):
+                    alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
+                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS + half * 32, 32)
+            outputs = T.Bind((target + column) * f.block + first + chunk * ROWS)
+            with f.repeat(ROWS // 8) as eight:
+                total = vector(self.sums, outputs + eight * 8, 8)
+                for digit in range(self.digits):
+                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS, 8))
+                    total = tirx.Add(total, tirx.Mul(digits, broadcast(tirx.const(1 << DIGIT * digit, "int64"), 8)))
+                store(self.sums, total, outputs + eight * 8, 8)
+
+
+class LeafGather(Leaves):
+    """Leaf values one by one, for processors without byte permutations and for large trees."""
+
+    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
+        super().__init__(f, fixed)
+        self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
+        self.trees, self.width = trees, f.size(packed.widths.max(initial=1))
+
+    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        f = self.f
+        with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS) as row:
+            start = T.Bind(f.constant(self.starts, "i64", group))
+            total: Expr = None
+            for tree in range(self.trees):
+                leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS)])
+                value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
+                total = value if total is None else tirx.Add(total, value)
+            place = T.Bind((target + column) * f.block + first + row)
+            T.buffer_store(self.sums, tirx.Add(self.sums[place], total), [place])

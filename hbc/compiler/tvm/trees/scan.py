@@ -1,0 +1,545 @@
+"""Tree ensembles by scanning: every split of every tree is tested for 64 rows at once, without branches, gathers or stores.
+
+A vector register holds the candidate leaf of each of 64 rows, at first leaf 0. The splits of a tree come parents before children; at a
+split of the leaves [lo, …) into [lo, mid) and [mid, …), rows whose candidate is lo are exactly those that reach it (all splits above it
+are done), and those whose rank is greater than the split's go on to mid:
+
+    leaf = where(leaf == lo, where(rank > split, mid, lo), leaf)
+
+(shared docs tree-kernels.md §2). Redundant work, but regular: for trees of up to about 1,000 leaves much faster than walking.
+
+Up to six connected splits share one test of the leaf: the bits of their compares say at which place of a table, held in a register and
+looked up by a permutation of bytes, the next leaf stands (ranks.py). Trees come one by one, for 256 rows, which share the loads.
+
+Processors differ in what a compare of bytes gives. On AVX2, and on Zen 4, whose compares of that kind are twice as fast, it is bytes of
+all or no bits, of 32 rows: 1.7 cycles a split and 64 rows on Zen 4. Elsewhere AVX-512 compares 64 rows into a mask of bits, by which the
+places are added up: 1.8 cycles on Intel, whose only port for compares and permutations is busy for 1.5.
+
+Trees of more than 256 leaves are scanned split by split, a group of them in lockstep.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
+from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
+from hbc.compiler.tvm.trees.categories import Codes, pack_sets
+from hbc.compiler.tvm.trees.leaves import (
+    DIGIT,
+    GROUPS_IN_SPAN,
+    WIDTHS,
+    FixedPoint,
+    LeafGather,
+    LeafTables,
+    Leaves,
+    PackedLeaves,
+    fixed_point,
+    pack_leaves,
+)
+from hbc.compiler.tvm.trees.planes import CHUNK, comparable, held, rank_planes
+from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces, ranked_trees
+from hbc.compiler.tvm.trees.scan_few_rows import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
+from hbc.compiler.tvm.trees.sums import WRITTEN, Result
+from hbc.compiler.tvm.trees.walk import RowWalk, Sums
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
+
+TREES = 4  # of a group, whose leaves are added together
+GROUPS = 8  # whose leaves are looked up one digit after the other
+CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
+CHUNKS_OF_PIECES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
+HALF = 32  # rows of AVX2's registers
+WORDS = HALF // 4  # of such a register
+FEW_ROWS = 16  # below, walks are faster than 64 rows
+FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
+MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
+MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
+
+
+def scannable(op: TreeEnsemble) -> bool:
+    """Whether `tree_scan` can run an ensemble within the numerical contract."""
+    if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
+        return False
+    if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
+        return False
+    return int(op.once(thresholds_by_feature).max()) <= MOST_THRESHOLDS and op.once(fixed_point) is not None
+
+
+# --- the model as data -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackedSteps:
+    """The splits of groups of trees step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group; plane,
+    rank, lo, mid i32[steps, TREES]: rows of a greater rank go right, to the leaves from mid on. Ranks are bytes, leaves pairs of bytes,
+    repeated to words as in `PackedPieces`."""
+
+    starts: Array
+    plane: Array
+    rank: Array
+    lo: Array
+    mid: Array
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a processor scans trees in pieces of these sizes, where one of k splits takes as long as k + `more` of them.
+
+    masks: compares of bytes give masks of bits, otherwise bytes of all or no bits, and compare signed numbers."""
+
+    sizes: tuple[int, ...]
+    more: int
+    masks: bool
+
+
+def cut(dialect: Dialect) -> Cut:
+    """The sizes that were fastest for trees of 31 leaves. On Intel's one port that compares, a piece of masks takes k + 2 cycles."""
+    if dialect.byte_masks:  # k compares, k - 1 to join their bits, a look-up, a compare with `lo`, and the change
+        sizes = (5, 3) if dialect.byte_permute else (3, 1) if dialect.byte_lookup else (1,)
+        return Cut(sizes, 1, masks=False)
+    return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
+
+
+@dataclass(frozen=True)
+class PackedPieces:
+    """`Pieces` tree by tree: starts i64[G · TREES + 1]; records i32[V, words]. A record has the planes of the splits, their ranks (rows of
+    less go left), `lo` of the first split and the table of 2^size bytes by which leaves change. Ranks and `lo` are bytes repeated four
+    times: a byte in memory is not brought into all lanes by the load alone, which takes one of the ports that compare."""
+
+    size: int
+    starts: Array
+    records: Array
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Trees in groups of TREES as `Lockstep` says: their splits in lockstep, or tree by tree in pieces of these sizes.
+
+    Ranks are as `held` says.
+    span_starts i64[S + 1]: spans of groups of the same target, targets i64[S], and width of leaves. leaves: digits if the processor
+    permutes bytes and a tree has at most 256 leaves. sets i64: the category sets that each group tests, those of group g at
+    set_starts i64[G + 1]; the planes after the ensemble's are filled with them anew for every group.
+    """
+
+    splits: PackedSteps | tuple[PackedPieces, ...]
+    span_starts: Array
+    targets: Array
+    leaves: PackedLeaves
+    sets: Array
+    set_starts: Array
+
+
+def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> Packed:
+    """Vectorized over all splits and leaves. permute: the processor permutes bytes."""
+    steps = lockstep(ranked, op.target, TREES)
+    most = int(ranked.leaf_counts.max(initial=1))
+    widths = np.full(steps.groups, most)
+    permute = permute and most <= WIDTHS[-1]
+    if permute:
+        widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
+    tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
+    leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
+    group, place = np.divmod(steps.place[tree], TREES)
+    leaves = pack_leaves(fixed, TREES, group, place, leaf, ranked.leaves, widths, permute)
+    plane, sets, set_starts = _set_planes(ranked, steps)
+    new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
+    spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
+    span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
+    rank = ranked.split_rank - (0 if cut.masks else 128)
+    splits: PackedSteps | tuple[PackedPieces, ...]
+    if most <= 256:
+        found = pieces(ranked, cut.sizes, cut.more)
+        splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
+    else:
+        splits = PackedSteps(
+            steps.group_starts,
+            steps.table(plane.astype(np.int32)),
+            steps.table(_repeated(rank.astype(np.uint8))),
+            steps.table(_repeated(ranked.split_lo.astype(np.uint16))),
+            steps.table(_repeated(ranked.split_mid.astype(np.uint16))),
+        )
+    return Packed(
+        splits=splits,
+        span_starts=span_starts,
+        targets=steps.targets[span_starts[:-1]],
+        leaves=replace(leaves, widths=widths[span_starts[:-1]]),
+        sets=sets,
+        set_starts=set_starts,
+    )
+
+
+def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:
+    split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
+    starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
+    split, leaf = found.split[order], found.leaf[order]
+    lo = ranked.split_lo[split[:, 0]].astype(np.uint8)[:, None]
+    table = leaf.astype(np.uint8) if masks else leaf.astype(np.uint8) ^ lo
+    if found.size == 1:
+        table = np.repeat(table[:, :1], 4, axis=1)  # of the right side alone
+    words = [
+        plane[split],
+        _repeated((rank[split] + 1).astype(np.uint8)),
+        _repeated(lo),
+        np.ascontiguousarray(table).view(np.int32),
+    ]
+    return PackedPieces(found.size, starts, np.concatenate([part.astype(np.int32) for part in words], axis=1))
+
+
+def _repeated(values: Array) -> Array:
+    """Words of four such bytes, or two such pairs of bytes."""
+    return (values.astype(np.uint32) * np.uint32(0x01010101 if values.itemsize == 1 else 0x00010001)).view(np.int32)
+
+
+def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
+    """The planes of all splits, where every group of trees has its own planes of sets; `Packed.sets`, `Packed.set_starts`."""
+    plane = ranked.split_plane.astype(np.int64)
+    tested = np.flatnonzero(plane >= ranked.planes)
+    group = np.searchsorted(steps.group_starts, steps.at[0][tested], side="right") - 1
+    each = int(plane.max(initial=0)) + 1
+    pairs, pair = np.unique(group * each + plane[tested], return_inverse=True)
+    starts = np.searchsorted(pairs // each, np.arange(steps.groups + 1))
+    plane[tested] = ranked.planes + pair - starts[group]
+    return plane, pairs % each - ranked.planes, starts.astype(np.int64)
+
+
+# --- the code --------------------------------------------------------------------------------------------------------
+
+
+def tree_scan(f: Function, node: Node) -> None:
+    """The sums of a `TreeEnsemble`."""
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, TreeEnsemble)
+    ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
+    assert fixed is not None
+    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
+    in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
+    few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
+    # Several chunks of 64 rows at once; then single ones, the last of them partly filled unless only a few rows are left.
+    chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_PIECES
+    several = T.Bind(f.rows // (CHUNK * chunks))
+    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
+    scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
+    ranked_rows = f.rows if in_lanes else scanned
+    ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)), ranked_rows)
+    sets = None
+    if len(packed.sets):
+        sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
+        sets.fill(ranked_rows)
+    leaves: Leaves
+    if packed.leaves.table.dtype == np.uint8:
+        leaves = LeafTables(f, fixed, packed.leaves, TREES, chunks)
+    else:
+        leaves = LeafGather(f, fixed, packed.leaves, TREES)
+    leaves.clear(scanned)
+    kind = StepsScan if isinstance(packed.splits, PackedSteps) else BytesScan if f.dialect.byte_masks else MasksScan
+    scan = kind(f, packed, ranks, leaves, sets, chunks)
+    with T.serial(tirx.const(0, "int64"), several) as part:
+        scan.run(T.Bind(part * (CHUNK * chunks)), chunks)
+    with T.serial(several * chunks, end) as chunk:
+        scan.run(T.Bind(chunk * CHUNK), 1)
+
+    again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
+    result = Result(f, node, fixed, None if fixed.exact else again)
+    with T.serial(tirx.const(0, "int64"), (scanned + (WRITTEN - 1)) // WRITTEN) as part:
+        row = T.Bind(part * WRITTEN)
+        result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
+    if in_lanes:
+        lanes = f.once(pack_lanes_of, op, ranked, fixed)
+        few = Lanes(f, lanes, ranked.planes, ranks, fixed.start, sets.codes if sets is not None else None)
+        # One row alone takes less time than four, two do not. Of the last four, some may not be there.
+        fours = T.Bind((f.rows - scanned + 2) // ROWS)
+        with T.serial(tirx.const(0, "int64"), fours) as four:
+            few.run(T.Bind(scanned + four * ROWS), ROWS)
+            result.write(T.Bind(scanned + four * ROWS), ROWS, few.totals(ROWS))
+        with T.serial(scanned + fours * ROWS, f.rows) as row:
+            few.run(row, 1)
+            result.write(row, 1, few.totals(1))
+    else:
+        with T.serial(scanned, f.rows) as row:
+            T.buffer_store(again, tirx.const(1, "uint8"), [row])
+    if again is not None:
+        # One copy of this long code serves near ties and, without lanes, the last few rows.
+        single = RowWalk(Sums(f, node))
+        first = scanned if fixed.exact else tirx.const(0, "int64")
+        with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
+            single.run_alone(row)
+
+
+def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
+    """The same trees for scan_few_rows.py."""
+    # Lanes read integers with a sign.
+    size = fixed.digits * DIGIT // 8 + 1
+    return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
+
+
+class Scan:
+    """The loops over the groups of trees, for some chunks of rows."""
+
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        """At most 64 · chunks rows at once."""
+        self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
+        self.spans = f.size(len(packed.targets))
+        self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
+        leaf = "uint16" if isinstance(packed.splits, PackedSteps) else "uint8"
+        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), leaf)
+
+    def run(self, first: Expr, chunks: int) -> None:
+        """Add the leaves' values of rows first … first + 64 · chunks of the block."""
+        f = self.f
+        with f.repeat(self.spans) as span:
+            target = T.Bind(f.constant(self.targets, "i64", span))
+            self.leaves.begin(span, chunks)
+            last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
+            start = T.Bind(f.constant(self.span_starts, "i64", span))
+            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS - 1)) // GROUPS) as part:
+                begin = T.Bind(start + part * GROUPS)
+                end = T.Bind(tirx.Min(begin + GROUPS, last))
+                with T.serial(begin, end) as group:
+                    if self.sets is not None:
+                        self.sets.run(group, first, chunks)
+                    self.scan(group, T.Bind((group - begin) * (TREES * chunks * CHUNK)), first, chunks)
+                self.leaves.add((begin, end), target, first, self.reached, chunks)
+            self.leaves.end(target, first, chunks)
+
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
+        """The leaves that the rows reach in a group's trees, into `reached` from `place` on, [trees, chunks, 64]."""
+        raise NotImplementedError
+
+    def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
+        """The loop over the steps of a group or tree."""
+        start, end = (T.Bind(self.f.constant(starts, "i64", at + i)) for i in range(2))
+        return T.serial(start, end)  # type: ignore[no-any-return]
+
+    def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
+        """Where the ranks begin that a split tests."""
+        return T.Bind(tirx.Cast("int64", self.f.constant(planes, "i32", at)) * self.f.block + first)
+
+    def _everywhere(self, words: Array, at: Expr, lanes: int) -> Expr:
+        """A word in all lanes."""
+        return T.Bind(tirx.Broadcast(self.f.constant(words, "i32", at), lanes))
+
+
+class StepsScan(Scan):
+    """The trees of a group in lockstep, for trees of more than 256 leaves."""
+
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, chunks)
+        steps = packed.splits
+        assert isinstance(steps, PackedSteps)
+        self.starts = f.own(steps.starts, "i64")
+        self.plane, self.rank, self.lo, self.mid = (f.own(a, "i32") for a in (steps.plane, steps.rank, steps.lo, steps.mid))
+
+    def run(self, first: Expr, chunks: int) -> None:
+        self.candidates = self.f.scratch(TREES * chunks * CHUNK, "u16")  # in registers; here, since it takes a call
+        super().run(first, chunks)
+
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
+        zero = tirx.Broadcast(tirx.const(0, "uint16"), CHUNK)
+        for slot in range(TREES * chunks):
+            store(self.candidates, zero, slot * CHUNK, CHUNK)
+        with self._steps(self.starts, group) as step:
+            for tree in range(TREES):
+                self._split(step * TREES + tree, first, tree, chunks)
+        for slot in range(TREES * chunks):
+            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), place + slot * CHUNK, CHUNK)
+
+    def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
+        plane = self._plane(self.plane, at, first)
+        rank = comparable(self.f, _bytes(self._everywhere(self.rank, at, CHUNK // 4), CHUNK), CHUNK)
+        lo, mid = (tirx.reinterpret("uint16x64", self._everywhere(array, at, CHUNK // 2)) for array in (self.lo, self.mid))
+        for chunk in range(chunks):
+            slot = (tree * chunks + chunk) * CHUNK
+            value = comparable(self.f, vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
+            leaf = vector(self.candidates, slot, CHUNK)
+            onward = tirx.Select(tirx.LT(rank, value), mid, lo)
+            store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
+
+
+class PiecesScan(Scan):
+    """One tree after the other in pieces."""
+
+    lanes: int  # rows to a register
+
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, chunks)
+        assert not isinstance(packed.splits, PackedSteps)
+        self.pieces = [
+            replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, "i32")) for kind in packed.splits
+        ]
+        # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
+        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * CHUNK // self.lanes)]
+
+    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
+        f, candidates = self.f, self.candidates[: chunks * CHUNK // self.lanes]
+        zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
+        # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
+        with f.repeat(TREES) as tree, f.repeat(1) as origin:
+            for candidate in candidates:
+                store(candidate, zero, origin, self.lanes // 4)
+            for pieces_ in self.pieces:
+                with self._steps(pieces_.starts, group * TREES + tree) as piece:
+                    self._piece(candidates, pieces_, piece, first, origin)
+            for slot, candidate in enumerate(candidates):
+                leaf = _bytes(vector(candidate, origin, self.lanes // 4), self.lanes)
+                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * self.lanes, self.lanes)
+
+    def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
+        f, size, records = self.f, pieces_.size, pieces_.records
+        record = T.Bind(at * records.shape[1])
+        planes = [self._plane(records, record + i, first) for i in range(size)]
+        ranks = [self._everywhere(records, record + size + i, self.lanes // 4) for i in range(size)]
+        lo = self._everywhere(records, record + 2 * size, self.lanes // 4)
+        if size <= 2:
+            table = self._everywhere(records, record + 2 * size + 1, self.lanes // 4)
+        else:
+            words = 1 << (size - 2)
+            part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))
+            places = [tirx.const(i, "int32") for i in range(self.lanes // 4)]
+            table = part if words == len(places) else T.Bind(tirx.Shuffle([part] * (len(places) // words), places))
+        for slot, candidate in enumerate(candidates):
+            values = [vector(self.ranks, plane + slot * self.lanes, self.lanes) for plane in planes]
+            leaf = vector(candidate, origin, self.lanes // 4)
+            store(candidate, self._next(leaf, lo, table, values, ranks), origin, self.lanes // 4)
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        """The candidate leaves after a piece, given the rows' bytes of its planes. All but those are in words."""
+        raise NotImplementedError
+
+
+class MasksScan(PiecesScan):
+    """64 rows to a register: where the leaf is lo, table[…] becomes the leaf."""
+
+    lanes = CHUNK
+
+    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, chunks)
+        # Where LLVM knows which bits are 0, it takes `or` for `+`, which adds to the rows of a mask in one instruction.
+        self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), CHUNK))
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        left = [tirx.LT(value, _bytes(rank, CHUNK)) for value, rank in zip(values, ranks, strict=True)]
+        index = self.zero
+        # The highest bit first, since LLVM knows that nothing is carried beyond it.
+        for bit in (len(left) - 1, *range(len(left) - 1)):
+            index = T.Bind(tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), CHUNK)), index))
+        lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
+        found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, CHUNK), index)
+        here = tirx.EQ(_bytes(leaf, CHUNK), _bytes(lo, CHUNK))
+        return tirx.reinterpret("int32x16", tirx.Select(here, found, _bytes(leaf, CHUNK)))
+
+
+class BytesScan(PiecesScan):
+    """32 rows to a register: leaf ^= table[…] where the leaf is lo."""
+
+    lanes = HALF
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        both = zip(values, ranks, strict=True)
+        stays = [_bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF))) for value, rank in both]
+        return self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), self._looked_up(table, stays))
+
+    def _looked_up(self, table: Expr, stays: list[Expr]) -> Expr:
+        """Each row's byte of a table, where one bit of each of these says at which place; of one split alone, the byte of the right."""
+        if len(stays) == 1:
+            return self._logic(UNLESS, stays[0], table, table)
+        if self.f.dialect.byte_permute:  # what the bits above are does not matter
+            index = stays[0]
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
+            lookup = "llvm.x86.avx512.permvar.qi.256"
+        else:
+            index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
+            lookup = "llvm.x86.avx2.pshuf.b"
+        return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
+
+    def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
+        """A function of the bits of three operands."""
+        if self.f.dialect.wide:
+            # One instruction, which LLVM does not look into: it would compare into masks again.
+            number = tirx.const(table, "int32")
+            return tirx.call_llvm_pure_intrin("int32x8", "llvm.x86.avx512.pternlog.d.256", a, b, c, number)
+        if table == UNLESS:
+            return tirx.bitwise_and(tirx.bitwise_not(a), b)
+        if table == CHOOSE:
+            return tirx.bitwise_xor(c, tirx.bitwise_and(a, tirx.bitwise_xor(b, c)))
+        return tirx.bitwise_xor(a, tirx.bitwise_and(b, c))
+
+
+UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
+"""`BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of a table is what becomes of the bits a, b, c."""
+
+
+def _bytes(words: Expr, lanes: int) -> Expr:
+    return tirx.reinterpret(many("uint8", lanes), words)
+
+
+def _each(byte: int) -> Expr:
+    return tirx.Broadcast(tirx.const(byte * 0x01010101, "int32"), WORDS)
+
+
+def _words(bytes_: Expr) -> Expr:
+    """Half a register of bytes, as TVM's bitwise functions take them."""
+    return tirx.reinterpret(many("int32", WORDS), bytes_)
+
+
+def _bits(test: Expr) -> Expr:
+    """All bits of the bytes for which a test is true."""
+    ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), HALF) for value in (-1, 0))
+    return _words(tirx.Select(test, ones, zero))
+
+
+def _equal(a: Expr, b: Expr) -> Expr:
+    """All bits of the bytes that are equal."""
+    return _bits(tirx.EQ(as_signed(a, HALF), as_signed(b, HALF)))
+
+
+class SetPlanes:
+    """The planes of the category sets that a group of trees tests."""
+
+    def __init__(self, f: Function, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
+        self.f, self.ranks, self.planes = f, ranks, f.size(planes)
+        self.codes = Codes(f, op, x)
+        own = f.once(pack_sets, op)
+        self.registers, self.size = -(-own.bytes.shape[1] // CHUNK), f.size(own.bytes.shape[1])
+        self.starts = f.own(packed.set_starts, "i64")
+        self.columns = f.own(own.set_column[packed.sets], "i64")
+        # In the order of use, and as long as the registers that they are loaded into; rows that are not there may ask for any byte.
+        padding = np.zeros(256, np.uint8)
+        self.bytes = f.own(np.concatenate([own.bytes[packed.sets].reshape(-1), padding]), "u8")
+
+    def fill(self, rows: Expr) -> None:
+        """The codes of the first rows of the block."""
+        with T.serial(tirx.const(0, "int64"), rows) as row:
+            self.codes.fill(row)
+
+    def run(self, group: Expr, first: Expr, chunks: int) -> None:
+        """The planes of a group, for rows first … first + 64 · chunks."""
+        f = self.f
+        start = T.Bind(f.constant(self.starts, "i64", group))
+        count = T.Bind(f.constant(self.starts, "i64", group + 1) - start)
+        with T.serial(tirx.const(0, "int64"), count) as slot:
+            column = T.Bind(f.constant(self.columns, "i64", start + slot))
+            set_ = T.Bind((start + slot) * self.size)
+            plane = T.Bind((slot + self.planes) * f.block + first)
+            if f.dialect.byte_permute:
+                for chunk in range(chunks):
+                    at = chunk * CHUNK
+                    test = self.codes.test_many(self.bytes, set_, self.registers, column, first + at)
+                    store(self.ranks, held(f, test, CHUNK), plane + at, CHUNK)
+            else:
+                with f.repeat(CHUNK * chunks) as row:
+                    test = self.codes.test(self.bytes, set_, column, first + row)
+                    T.buffer_store(self.ranks, held(f, test), [plane + row])

@@ -1,0 +1,267 @@
+"""Tree ensembles for a few rows: one row, or four, at a time; 64 trees in the lanes of a vector.
+
+The scan of scan.py with the roles exchanged: the ranks of a row stand in one register (two for more than 64 planes, four for more than
+128), and a register permutation gives each tree the rank that its next split asks for. Loads are consecutive, so the model streams
+from the cache, and its bytes are what a row costs: 25 of them a cycle from L2. So leaves have other numbers here, which save one byte of
+four: the split at step j turns leaf lo into lo and, to the right, leaf j + 1, whatever the tree:
+
+    leaf = where(leaf == lo, where(rank > split, j + 1, lo), leaf)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.model_data import few_sizes
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.vectors import permute, store, vector
+from hbc.compiler.tvm.trees.categories import Codes, PackedSets
+from hbc.compiler.tvm.trees.planes import held
+from hbc.ir.types import Array
+from hbc.ops.tree_ranks import RankedTrees
+
+LANES = 64  # trees in a vector
+TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
+ROWS = 4  # that share the loads of the model
+FIELDS = 3  # bytes of a split: plane, rank, lo
+MOST_PLANES = 256
+MOST_MASK_BYTES = 4 << 20  # of what category sets decide: beyond, they would not stay in the cache
+WORD = 8  # bytes loaded to read a leaf's integer, of which the last ones count
+
+
+def fits_lanes(ranked: RankedTrees, sets: PackedSets | None) -> bool:
+    """Whether ranks, planes and leaves are bytes."""
+    if ranked.planes > MOST_PLANES or int(ranked.leaf_counts.max(initial=1)) > 256:
+        return False
+    return sets is None or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-LANES].sum()) * 8 <= MOST_MASK_BYTES
+
+
+@dataclass(frozen=True)
+class PackedLanes:
+    """Trees by size, 64 to a vector; `together` vectors in a group, which are scanned step by step: first all of them, then those
+    that have steps left. Shorter trees of a vector are padded with splits where no row goes right.
+
+    ends i64[groups, together + 1]: phase i, of together - i vectors, has the steps ends[i] … ends[i + 1]; starts i64[groups, together]:
+    where in `splits` the phase's vectors would stand at step 0; splits u8[vectors and steps, 3, 64]: plane, rank, lo.
+    first i32[64 · vectors]: where in `integers` the leaves of a tree begin (of lanes without a tree: at zeros); integers u8: leaf after
+    leaf its `width` integers of `bytes` bytes, each the last bytes of the WORD that ends with it; target i64[64 · vectors].
+    masks u8[B, M]: for every bit of a column's categories (those of column c begin at mask_starts[c]), the bits of the splits, vector
+    and step one after the other, where a row with that bit goes right; M is a multiple of 64.
+    """
+
+    together: int
+    ends: Array
+    starts: Array
+    splits: Array
+    bytes: int
+    width: int
+    first: Array
+    integers: Array
+    target: Array
+    masks: Array
+    mask_starts: Array
+
+    @property
+    def vectors(self) -> int:
+        return len(self.first) // LANES
+
+
+def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, sets: PackedSets | None) -> PackedLanes:
+    """integers i64[L, width], of `size` bytes, by the ensemble's numbers of leaves; the target of each tree. Vectorized."""
+    counts = np.diff(ranked.starts).astype(np.int64)
+    vectors = -(-len(counts) // LANES)
+    order = np.argsort(-counts, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+
+    together = min(TOGETHER, max(vectors, 1))
+    groups = -(-vectors // together)
+    lengths = np.zeros(groups * together, np.int64)
+    lengths[:vectors] = counts[order][::LANES]
+    ends = np.concatenate([np.zeros((groups, 1), np.int64), lengths.reshape(groups, together)[:, ::-1]], axis=1)
+    active = np.arange(together, 0, -1)
+    blocks = np.diff(ends, axis=1) * active
+    starts = (np.cumsum(blocks) - blocks.reshape(-1)).reshape(blocks.shape) - ends[:, :-1] * active
+
+    tree = np.repeat(np.arange(len(counts)), counts)
+    step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts)
+    # A leaf is numbered by the split whose right side begins with it.
+    number = np.zeros(len(ranked.leaves), np.int64)
+    number[ranked.leaf_starts[tree] + ranked.split_mid] = step + 1
+    splits = np.zeros((int(blocks.sum()), FIELDS, LANES), np.uint8)
+    splits[:, 1] = 255  # no rank is greater
+    group, member = np.divmod(place[tree] // LANES, together)
+    phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
+    block = starts[group, phase] + step * active[phase] + member
+    lo = number[ranked.leaf_starts[tree] + ranked.split_lo]
+    tests_set = ranked.split_plane >= ranked.planes
+    plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
+    lanes = place[tree] % LANES
+    for field, values in enumerate((plane, rank, lo)):
+        splits[block, field, lanes] = values
+    masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
+    if sets is not None:
+        masks, mask_starts = _masks(
+            sets, len(splits), ranked.split_plane[tests_set] - ranked.planes, block[tests_set], lanes[tests_set]
+        )
+
+    width = integers.shape[1]
+    renumbered = np.empty(len(ranked.leaves), np.int64)
+    renumbered[np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts) + number] = ranked.leaves
+    little = np.ascontiguousarray(integers[renumbered].astype("<i8")).view(np.uint8).reshape(-1, WORD)[:, :size].reshape(-1)
+    zeros = np.zeros(WORD + (width - 1) * size, np.uint8)
+    first = np.zeros(vectors * LANES, np.int32)
+    first[place] = len(zeros) + ranked.leaf_starts[:-1] * (width * size) + size - WORD
+    targets = np.zeros(vectors * LANES, np.int64)
+    targets[place] = target
+    return PackedLanes(
+        together, ends, starts, splits, size, width, first, np.concatenate([zeros, little]), targets, masks, mask_starts
+    )
+
+
+def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
+    """`PackedLanes.masks`, `mask_starts`: split i, at a step and in a lane, tests set tested[i]."""
+    starts = np.cumsum(sets.counts) - sets.counts
+    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * LANES), np.uint8)
+    for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
+        mine = sets.set_column[tested] == column
+        right = sets.goes_right(tested[mine])[:, :count]
+        bits = (right << (lane[mine, None] % 8)).astype(np.uint8)
+        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (LANES // 8) + lane[mine] // 8, bits)
+    return masks, starts.astype(np.int64)
+
+
+class Lanes:
+    """The code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
+
+    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
+        """start i64[K]: what the sums of the outputs begin with."""
+        self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
+        self.start = f.own(start, "i64")
+        self.planes, self.groups, self.vectors = f.size(planes), f.size(len(packed.ends)), f.size(packed.vectors * LANES)
+        self.registers = next(count for count in (1, 2, 4) if planes <= count * LANES)
+        self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
+        self.splits = f.own(packed.splits, "u8")
+        self.first, self.integers = f.own(packed.first, "i32"), f.own(packed.integers, "u8")
+        self.target = f.own(packed.target, "i64") if packed.target.any() else None
+        self.sums = T.alloc_buffer((self.outputs * ROWS,), "int64")
+        self.row_ranks = T.alloc_buffer((ROWS * self.registers * LANES,), "uint8")
+        self.reached = T.alloc_buffer((ROWS * packed.together * LANES,), "uint8")
+        self.places = T.alloc_buffer((packed.together * LANES,), "int32")
+        # Buffers of one vector each, on the stack: LLVM makes them registers.
+        self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
+        self.right = T.alloc_buffer((LANES,), "uint8")
+        self.total = T.alloc_buffer((1,), "int64")
+        if codes is not None:
+            self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
+            self.mask_size = f.size(packed.masks.shape[1])
+            self.row_mask_size = few_sizes(packed.masks.shape[1]) + LANES
+            self.row_masks = T.alloc_buffer((ROWS * self.row_mask_size,), "uint8")
+            lane = np.arange(LANES)
+            self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
+
+    def totals(self, rows: int) -> Callable[[Expr], Expr]:
+        """The sums of an output for all rows, i64, as a vector."""
+        return lambda output: vector(self.sums, output * rows, rows)
+
+    def run(self, row: Expr, rows: int) -> None:
+        f, together = self.f, self.packed.together
+        with f.repeat(self.outputs) as output:
+            start = T.Bind(f.constant(self.start, "i64", output))
+            for r in range(rows):
+                T.buffer_store(self.sums, start, [output * rows + r])
+        with f.repeat(self.planes) as plane:
+            for r in range(rows):
+                rank = self.ranks[plane * f.block + row + r]
+                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * LANES])
+        if self.codes is not None:
+            self._decide(self.codes, row, rows)
+        zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
+        # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
+        with f.repeat(self.groups) as group, f.repeat(1) as origin:
+            for candidate in self.candidates[: rows * together]:
+                store(candidate, zero, origin, LANES)
+            for phase in range(together):
+                active = together - phase
+                start = T.Bind(f.constant(self.starts, "i64", group * together + phase))
+                first = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase))
+                end = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase + 1))
+                store(self.right, tirx.Broadcast(tirx.Cast("uint8", first + 1), LANES), origin, LANES)
+                with T.serial(first, end) as step:
+                    for member in range(active):
+                        self._split(member, rows, start + step * active + member, origin)
+                    store(self.right, tirx.Add(vector(self.right, origin, LANES), one), origin, LANES)
+            for slot, candidate in enumerate(self.candidates[: rows * together]):
+                store(self.reached, vector(candidate, origin, LANES), origin + slot * LANES, LANES)
+            self._add(group, rows)
+
+    def _decide(self, codes: Codes, row: Expr, rows: int) -> None:
+        """What the category sets of all splits decide about some rows: the masks of a row's categories, one of each column, joined."""
+        f = self.f
+        vectors = T.Bind(self.mask_size // LANES)
+        for r in range(rows):
+            with f.repeat(vectors) as i:
+                store(self.row_masks, tirx.Broadcast(tirx.const(0, "uint8"), LANES), r * self.row_mask_size + i * LANES, LANES)
+            with f.repeat(codes.count) as column:
+                # Of the last four rows some are not there, and what stands in their place may be no category's number.
+                there = tirx.Min(row + r, f.rows - 1) if r else row
+                bit = tirx.Cast("int64", codes.number[column * f.block + there])
+                start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
+                with f.repeat(vectors) as i:
+                    at = r * self.row_mask_size + i * LANES
+                    mask = f.constants(self.masks, "u8", start + i * LANES, LANES)
+                    store(self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, LANES), mask), at, LANES)
+
+    def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
+        """One step of 64 trees for all rows."""
+        f, at = self.f, block * (FIELDS * LANES)
+        plane, split, lo = (f.constants(self.splits, "u8", at + field * LANES, LANES) for field in range(FIELDS))
+        right = vector(self.right, origin, LANES)  # counted: LLVM would broadcast a number for every use
+        for r in range(rows):
+            first = origin + r * self.registers * LANES
+            table = [vector(self.row_ranks, first + i * LANES, LANES) for i in range(self.registers)]
+            candidate = self.candidates[r * self.packed.together + member]
+            leaf = vector(candidate, origin, LANES)
+            onward = tirx.Select(tirx.LT(split, permute(table, plane)), right, lo)
+            if self.codes is not None:
+                mask = vector(self.row_masks, r * self.row_mask_size + block * (LANES // 8), LANES)
+                mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, LANES))
+                mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, LANES))
+                onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), LANES), mask), right, onward)
+            store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, LANES)
+
+    def _add(self, group: Expr, rows: int) -> None:
+        """The integers of the leaves that a group's trees reached."""
+        f, packed, together = self.f, self.packed, self.packed.together
+        trees = T.Bind(group * (together * LANES))
+        size = tirx.Broadcast(tirx.const(packed.bytes * packed.width, "int32"), 16)
+        # The number of vectors is one that LLVM does not know: it would unroll these loops, and gather with vector instructions.
+        left = T.Bind(tirx.Min(tirx.const(together * LANES, "int64"), self.vectors - trees))
+        for row in range(rows):
+            start = row * together * LANES
+            with T.serial(tirx.const(0, "int64"), left // 16) as part:
+                leaf = tirx.Cast("int32x16", vector(self.reached, start + part * 16, 16))
+                place = tirx.Add(f.constants(self.first, "i32", trees + part * 16, 16), tirx.Mul(leaf, size))
+                store(self.places, place, part * 16, 16)
+            with f.repeat(packed.width) as column:
+                if self.target is None:
+                    T.buffer_store(self.total, self.sums[column * rows + row], [0])
+                    with T.serial(tirx.const(0, "int64"), left) as tree:
+                        T.buffer_store(self.total, tirx.Add(self.total[0], self._integer(tree, column)), [0])
+                    T.buffer_store(self.sums, self.total[0], [column * rows + row])
+                else:
+                    with T.serial(tirx.const(0, "int64"), left) as tree:
+                        at = T.Bind((f.constant(self.target, "i64", trees + tree) + column) * rows + row)
+                        T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(tree, column)), [at])
+
+    def _integer(self, tree: Expr, column: Expr) -> Expr:
+        at = tirx.Cast("int64", self.places[tree]) + column * self.packed.bytes
+        word = tirx.reinterpret("int64", self.f.constants(self.integers, "u8", at, WORD))
+        return tirx.shift_right(word, tirx.const(64 - 8 * self.packed.bytes, "int64"))

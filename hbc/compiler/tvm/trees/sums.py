@@ -1,0 +1,75 @@
+"""From the integers that a row's leaves add up to (leaves.py) to its sums, and which rows have to be added as the source does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
+from hbc.compiler.tvm.trees.leaves import FixedPoint
+from hbc.compiler.tvm.trees.scan_few_rows import ROWS
+from hbc.ir.graph import Node
+
+WRITTEN = 8  # rows whose results are written at once
+MOST = 2**63 - 1
+
+
+class Result:
+    """From the integers of a row to its sums."""
+
+    def __init__(self, f: Function, node: Node, fixed: FixedPoint, again: Any) -> None:
+        self.f, self.node, self.again = f, node, again
+        self.scale, self.close = f.number(2.0**-fixed.exponent), f.number(fixed.error)
+        self.outputs, self.columns = len(fixed.base), len(fixed.base) if fixed.total is None else fixed.columns
+        self.total = None if fixed.total is None else f.size(fixed.total)
+        self.few = None if fixed.few == 0 or again is None else f.size(fixed.few)
+        self.base = f.own(fixed.base, "f64")
+        self.memory = {lanes: T.alloc_buffer((2 * lanes,), "float64") for lanes in (1, ROWS, WRITTEN)}
+        self.integers = {lanes: T.alloc_buffer((2 * lanes,), "int64") for lanes in (1, ROWS, WRITTEN)}
+
+    def write(self, row: Expr, lanes: int, integers: Callable[[Expr], Expr]) -> None:
+        """Store the sums of `lanes` rows from `row` on, given the integers of a column. Mark the row in `again` where its leaves have
+        to be added as the source does: where the two largest sums nearly tie, or one is too small to be precise."""
+        f, node, memory, whole = self.f, self.node, self.memory[lanes], self.integers[lanes]
+        largest, second, rest, least = 0, lanes, 0, lanes
+
+        def put(column: Expr, integer: Expr) -> None:
+            value = tirx.Mul(tirx.Cast(many("float64", lanes), integer), broadcast(self.scale, lanes))
+            total = T.Bind(tirx.Add(value, broadcast(f.constant(self.base, "f64", column), lanes)))
+            f.store_many(node, column, row, tirx.Cast(many(DTYPES[node.type.dtype], lanes), total), lanes)
+            most = vector(memory, largest, lanes)
+            store(memory, tirx.Max(vector(memory, second, lanes), tirx.Min(most, total)), second, lanes)
+            store(memory, tirx.Max(most, total), largest, lanes)
+            if self.few is not None:  # of 0, which is precise, the largest number
+                above = tirx.Select(tirx.EQ(integer, constant(0)), constant(MOST), integer)
+                store(whole, tirx.Min(vector(whole, least, lanes), above), least, lanes)
+
+        def constant(value: int) -> Expr:
+            return broadcast(tirx.const(value, "int64"), lanes)
+
+        # The sign of a single output decides a label, as if there were a second one of 0.
+        for slot, start in ((largest, 0.0 if self.outputs == 1 else -np.inf), (second, -np.inf)):
+            store(memory, broadcast(tirx.const(start, "float64"), lanes), slot, lanes)
+        if self.total is not None:
+            store(whole, broadcast(self.total, lanes), rest, lanes)
+        if self.few is not None:
+            store(whole, constant(MOST), least, lanes)
+        with f.grid([self.columns]) as (column,):
+            integer = T.Bind(integers(column))
+            put(column, integer)
+            if self.total is not None:
+                store(whole, tirx.Sub(vector(whole, rest, lanes), integer), rest, lanes)
+        if self.total is not None:
+            put(tirx.const(self.columns, "int64"), T.Bind(vector(whole, rest, lanes)))
+        if self.again is not None:
+            gap = tirx.Sub(vector(memory, largest, lanes), vector(memory, second, lanes))
+            near = tirx.LE(gap, broadcast(self.close, lanes))
+            if self.few is not None:
+                near = tirx.Or(near, tirx.LT(vector(whole, least, lanes), broadcast(self.few, lanes)))
+            store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)

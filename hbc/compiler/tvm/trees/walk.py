@@ -1,0 +1,319 @@
+"""Tree ensembles by walking: correct for every ensemble, and the way for deep trees and for single rows.
+
+A node is two words: the key of its threshold, and the left child's number with the column to compare; the right child follows the
+left. Keys are unsigned integers in the order of the floats, so that a step is a compare and an addition with carry. Sixteen walks,
+interleaved, hide each other's latency: sixteen rows of one tree, or for the last rows sixteen trees of one row. A leaf points to
+itself, so that a walk that has ended waits for the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.expressions import is_nan, let
+from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
+from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.ops.tree import TreeEnsemble
+
+WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
+LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
+TREES = 4  # that sixteen rows walk before the next do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
+FEW_VALUES = 8  # different leaf values up to which parents of two leaves share these
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An ensemble as a walk reads it.
+
+    planes: (feature, whether NaN stands below all numbers) of the columns that nodes compare: plane p is column p + 1 of a row's
+    keys. Column 0, of zeros, is the leaves'.
+    words [M, 2]: of every node the threshold's key (of a leaf, its place in `values`), and `left << shift | column`; first
+    the roots, and as many leaves as make whole rounds of trees.
+    values [D, V]: the different leaves' values; the numbers [L, 1] of the leaves where those are the output.
+    """
+
+    planes: tuple[tuple[int, bool], ...]
+    words: Array
+    shift: int
+    values: Array
+
+
+def pack(op: TreeEnsemble) -> Packed:
+    """Vectorized over all nodes."""
+    values, place = distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
+    number, count = _numbers(op, place, len(values))
+    reached = np.flatnonzero(number >= 0)
+    inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
+    used, plane = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
+    planes = tuple((int(key) // 2, bool(key % 2)) for key in used)
+    shift = 8 if len(planes) < 256 else 16  # bytes and halves of words are cheap to take out
+    small = op.threshold.dtype == np.float32 and len(planes) < 65536 and count < 2 ** (32 - shift)
+    if not small:
+        shift = 32
+    words = np.zeros((count, 2), np.uint32 if small else np.uint64)
+    words[number[inner], 0] = ordered(op.threshold[inner])
+    words[number[inner], 1] = number[op.left[inner]] << shift | plane + 1
+    words[number[leaf], 0] = place[op.left[leaf]]
+    words[number[leaf], 1] = number[leaf] << shift
+    waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
+    words[waiting, 1] = waiting << shift
+    kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
+    kept[...] = words.view(kept.dtype)
+    return Packed(planes, kept, shift, values)
+
+
+def whole_rounds(trees: int) -> int:
+    """As many trees as rounds of walks take."""
+    return -(-trees // WALKS) * WALKS
+
+
+def key_columns(planes: int) -> int:
+    """The columns of a row's keys: a few sizes, and rows begin at cache lines."""
+    return -(-(planes + 1) // 16) * 16
+
+
+def ordered(x: Array) -> Array:
+    """Floats as unsigned integers in the same order; -0.0 and 0.0 are one."""
+    bits = (x + x.dtype.type(0)).view(f"i{x.itemsize}")
+    return (bits ^ (bits >> (8 * x.itemsize - 1) | np.iinfo(bits.dtype).min)).view(f"u{x.itemsize}")
+
+
+def distinct(values: Array) -> tuple[Array, Array]:
+    """The different rows of a matrix, bit by bit, in the order of their first places; and which of them every row is."""
+    which = np.zeros(len(values), np.int64)
+    for column in values.view(f"i{values.itemsize}").T:
+        different, code = np.unique(column, return_inverse=True)
+        _, which = np.unique(which * len(different) + code, return_inverse=True)
+    _, first = np.unique(which, return_index=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return values[first[order]], rank[which]
+
+
+def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
+    """The number of every node (-1 if it is in no tree), and how many there are: the roots, then pairs of brothers, tree by tree.
+    A pair is followed by the children of the brother with more nodes below, since a cache line has four pairs.
+
+    Where leaves have few different values, as those of pure forests, parents of two leaves share one pair of nodes for each pair of
+    values: a third of the memory of such forests, and the steps to those hit the cache.
+    """
+    levels, nodes = [], op.roots.astype(np.int64)
+    while len(nodes):
+        inner = nodes[op.feature[nodes] >= 0]
+        levels.append(inner)
+        nodes = np.concatenate([op.left[inner], op.right[inner]]).astype(np.int64)
+    shared = np.zeros(len(op.feature), bool)
+    left, right = op.left, op.right
+    if values <= FEW_VALUES:
+        inner = np.concatenate(levels)
+        shared[inner] = (op.feature[left[inner]] < 0) & (op.feature[right[inner]] < 0)
+    size = np.zeros(len(op.feature), np.int64)  # pairs below a node
+    for inner in reversed(levels):
+        size[inner] = np.where(shared[inner], 0, 1 + size[left[inner]] + size[right[inner]])
+    first = leaf_pairs = whole_rounds(op.n_trees) // 2
+    if shared.any():
+        pairs = place[left[left[shared]]] * values + place[left[right[shared]]]
+        first += values * values
+    pair = np.zeros(len(op.feature), np.int64)  # of a node's children
+    pair[op.roots] = first + size[op.roots].cumsum() - size[op.roots]
+    number = np.full(len(op.feature), -1, np.int64)
+    number[op.roots] = np.arange(op.n_trees)
+    if shared.any():
+        pair[shared] = leaf_pairs + pairs
+    for inner in levels:
+        number[left[inner]], number[right[inner]] = 2 * pair[inner], 2 * pair[inner] + 1
+        on = inner[~shared[inner]]
+        larger = np.where(size[left[on]] < size[right[on]], right[on], left[on])
+        other = left[on] + right[on] - larger
+        for child, skipped in ((larger, 0), (other, size[larger])):
+            own = ~shared[child]
+            pair[child[own]] = (pair[on] + 1 + skipped)[own]
+    return number, 2 * (first + int(size[op.roots].sum()))
+
+
+class Walk:
+    """The code of walks over one packed ensemble."""
+
+    def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
+        self.f, self.op, self.x = f, op, x
+        self.words, self.shift = packed.words, packed.shift
+        self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
+        self.link = "uint32" if self.word == "i32" else "uint64"
+        self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
+        width = n_features(op)  # planes are in the order of their features: numbers, then category sets
+        numbers = [feature for feature, _ in packed.planes if width is None or feature < width]
+        self.numbers = f.size(len(numbers))
+        self.codes = None
+        if width is not None:
+            self.codes = Codes(f, op, x)
+            self.sets = f.size(len(packed.planes) - len(numbers))
+            self.set_numbers = f.own(
+                np.array([feature - width for feature, _ in packed.planes[len(numbers) :]], np.int64), "i64"
+            )
+        self.columns = key_columns(len(packed.planes))
+        self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
+        self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
+        self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
+        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
+
+    def fill(self, row: Expr) -> None:
+        """The keys of a row, NaN's below or above all others."""
+        f, bits, signed = self.f, self.bits, f"int{self.bits}"
+        start = T.Bind(row * self.columns)
+        T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
+        with f.repeat(self.numbers) as plane:
+            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
+            pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
+            sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
+            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
+            missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
+            key = tirx.Select(is_nan(value), missing, key)
+            T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
+        if self.codes is not None:
+            self._fill_sets(self.codes, row, start + self.numbers + 1)
+
+    def _fill_sets(self, codes: Codes, row: Expr, start: Expr) -> None:
+        """The keys of what set tests say, 0 or 1."""
+        f, kind = self.f, NUMPY_DTYPES[self.x.type.dtype].type
+        packed = f.once(pack_sets, self.op)
+        bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
+        size = f.size(packed.bytes.shape[1])
+        zero, one = (tirx.const(int(ordered(np.array([value], kind))[0]), f"uint{self.bits}") for value in (0, 1))
+        codes.fill(row)
+        with f.repeat(self.sets) as i:
+            tested = T.Bind(f.constant(self.set_numbers, "i64", i))
+            test = codes.test(bytes_, tested * size, f.constant(columns, "i64", tested), row)
+            T.buffer_store(self.keys, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
+
+    def run(self, walks: list[tuple[Expr, Expr]]) -> None:
+        """Walk all (tree, row) at once; then `places` are known."""
+        f, dtype = self.f, DTYPES[self.word]
+        at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
+        for i, (tree, _) in enumerate(walks):
+            T.buffer_store(at, tree, [i])
+        T.buffer_store(going, tirx.const(1, dtype), [0])
+        with T.While(tirx.NE(going[0], tirx.const(0, dtype))):
+            for _ in range(LEVELS):
+                for i, (_, row) in enumerate(walks):
+                    T.buffer_store(at, self._step(at[i], row), [i])
+            columns = [self._column(self._link(at[i])) for i in range(len(walks))]
+            T.buffer_store(going, tirx.Cast(dtype, reduce(tirx.bitwise_or, columns)), [0])
+        for i in range(len(walks)):
+            T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
+
+    def _link(self, node: Expr) -> Expr:
+        return tirx.Cast(self.link, self.f.constant(self.words, self.word, node * 2 + 1))
+
+    def _column(self, link: Expr) -> Expr:
+        return tirx.bitwise_and(link, tirx.const((1 << self.shift) - 1, self.link))
+
+    def _step(self, node: Expr, row: Expr) -> Expr:
+        threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.words, self.word, node * 2))
+
+        def onward(link: Expr) -> Expr:
+            left = tirx.shift_right(link, tirx.const(self.shift, self.link))
+            key = self.keys[row * self.columns + tirx.Cast("int64", self._column(link))]
+            return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
+
+        return let(self._link(node), onward)
+
+
+class Sums:
+    """What is done with the leaves that walks end in: their values are added in the order of the trees, or their numbers stored."""
+
+    def __init__(self, f: Function, node: Node) -> None:
+        op = node.op
+        assert isinstance(op, TreeEnsemble)
+        self.f, self.node, self.op = f, node, op
+        packed = f.once(pack, op)
+        self.walk = Walk(f, op, packed, node.inputs[0])
+        self.values = packed.values
+        self.trees = f.size(op.n_trees)
+        self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+
+    def start(self, row: Expr) -> None:
+        """Fill in the keys of a row, and begin its sums with base."""
+        f, op = self.f, self.op
+        self.walk.fill(row)
+        if op.output == "sum":
+            with f.grid([op.n_outputs]) as (column,):
+                f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
+
+    def add_rows(self, tree: Expr, first: Expr, count: int) -> None:
+        """Use the leaves of one tree that consecutive rows have reached."""
+        with self.f.repeat(count) as i:
+            self._add(tree, first + i, T.Bind(self.walk.places[i]))
+
+    def add_trees(self, first: Expr, row: Expr) -> None:
+        """Use the leaves of consecutive trees that one row has reached."""
+        f, node, width = self.f, self.node, self.values.shape[1]
+        count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
+        if self.op.output == "leaf" or self.target is not None:
+            with f.repeat(count) as i:
+                self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
+            return
+        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        with f.grid([width]) as (column,):
+            T.buffer_store(total, f.load(node, column, Row(row)), [0])
+            with f.repeat(count) as i:
+                value = f.constant(self.values, node.type.dtype, self.walk.places[i] * width + column)
+                T.buffer_store(total, tirx.Add(total[0], value), [0])
+            f.store(node, column, Row(row), total[0])
+
+    def _add(self, tree: Expr, row: Expr, place: Expr) -> None:
+        f, node, width = self.f, self.node, self.values.shape[1]
+        if self.op.output == "leaf":
+            f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
+            return
+        first = 0 if self.target is None else T.Bind(f.constant(self.target, "i64", tree))
+        with f.grid([width]) as (column,):
+            value = f.constant(self.values, node.type.dtype, place * width + column)
+            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
+
+
+class RowWalk:
+    """One row after the other, several trees in flight."""
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+        self.rounds = sums.f.size(-(-sums.op.n_trees // WALKS))
+
+    def run(self, row: Expr) -> None:
+        """Walk for one row, whose keys are filled in and whose sums have begun."""
+        with self.sums.f.repeat(self.rounds) as step:
+            first = T.Bind(step * WALKS)
+            self.sums.walk.run([(first + i, row) for i in range(WALKS)])
+            self.sums.add_trees(first, row)
+
+    def run_alone(self, row: Expr) -> None:
+        """Everything for one row."""
+        self.sums.start(row)
+        self.run(row)
+
+
+def tree_walk(f: Function, node: Node) -> None:
+    """The sums of the leaves' values, or the leaves' numbers, of a `TreeEnsemble`."""
+    sums = Sums(f, node)
+    with T.serial(tirx.const(0, "int64"), f.rows) as row:
+        sums.start(row)
+    count = 1 if f.cuda else WALKS
+    groups = T.Bind(f.rows // count)
+    with f.repeat(f.size(-(-sums.op.n_trees // TREES))) as tile, T.serial(tirx.const(0, "int64"), groups) as group:
+        first, start = T.Bind(group * count), T.Bind(tile * TREES)
+        with T.serial(start, tirx.Min(start + TREES, sums.trees)) as tree:
+            sums.walk.run([(tree, first + i) for i in range(count)])
+            sums.add_rows(tree, first, count)
+    if not f.cuda:
+        single = RowWalk(sums)
+        with T.serial(groups * WALKS, f.rows) as row:
+            single.run(row)

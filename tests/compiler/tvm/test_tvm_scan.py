@@ -1,0 +1,182 @@
+"""The scan of tree ensembles (compiler/tvm/trees/scan.py and scan_few_rows.py) against the operator itself:
+random trees, rows at the thresholds."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+from random_trees import RANDOM, random_ensemble, random_tree, rows_at_thresholds
+
+import hbc
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import Array, N
+from hbc.ops import tensor as t
+from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
+from hbc.ops.tree_ranks import PLANE, rank_encode
+
+pytest.importorskip("tvm")
+from hbc.compiler.tvm.run.targets import machine
+from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
+from hbc.compiler.tvm.trees.ranks import pieces
+
+
+def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
+    x = Input("X", "f32" if op.threshold.dtype == np.float32 else "f64", (N, X.shape[1]))()
+    graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
+    return [executable.run("predict", [X[:rows]])[0] for rows in batches]
+
+
+BATCHES = (333, 128, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_sums_are_those_of_the_operator(kind: str) -> None:
+    """One wrong leaf is far beyond the tolerance, which is that of fixed point."""
+    op, X = random_ensemble(kind, max(BATCHES))
+    tolerance = 1e-5 if op.values.dtype == np.float32 else 1e-9
+    for rows, found in zip(BATCHES, scanned(op, X, BATCHES), strict=True):
+        expected = op.evaluate(X[:rows])
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+OTHER_TARGETS = {  # what compares of bytes give, and in how long registers
+    "masks of 64 bits": {"kind": "llvm", "mcpu": "x86-64-v4", "mattr": ["+avx512vbmi"]},
+    "masks of 64 bits, lookups in 16 bytes": {"kind": "llvm", "mcpu": "x86-64-v4"},
+    "bytes of halves": {"kind": "llvm", "mcpu": "znver4"},
+    "bytes": {"kind": "llvm", "mcpu": "haswell"},
+    "AVX-512 without compares of bytes": {"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx512f"]},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TARGETS)
+def test_other_processors(name: str) -> None:
+    target = OTHER_TARGETS[name]
+    if machine("cpu", target).missing:
+        pytest.skip("this computer cannot run its code")
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(500, 1))
+    for leaves in (31, 300):
+        grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), 5, "f8", values, missing=True) for _ in range(15)]
+        op = join(grown, np.zeros(1), None)
+        X = rows_at_thresholds(rng, op, 400, 5)
+        (found,) = scanned(op, X, (400,), target)
+        np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(6, 3), (5, 3), (3, 1), (1,)])
+def test_pieces_change_leaves_as_their_splits_do(sizes: tuple[int, ...]) -> None:
+    """Any outcomes of all splits, applied one by one and in pieces."""
+    rng = np.random.default_rng(3)
+    grown = [random_tree(rng, int(rng.integers(1, 100)), 5, "f4", np.ones((500, 1)), missing=False) for _ in range(30)]
+    ranked = rank_encode(join(grown, np.zeros(1), None))
+    tree = np.repeat(np.arange(len(grown)), np.diff(ranked.starts))
+    left = rng.random((len(tree), 50)) < 0.5
+    expected, found = (np.zeros((len(grown), 50), np.int64) for _ in range(2))
+    for split, (lo, mid) in enumerate(zip(ranked.split_lo, ranked.split_mid, strict=True)):
+        reached = expected[tree[split]] == lo
+        expected[tree[split]][reached & ~left[split]] = mid
+    parts = pieces(ranked, sizes, 1)
+    for part in parts:
+        for members, leaves in zip(part.split, part.leaf, strict=True):
+            leaf, lo = found[tree[members[0]]], ranked.split_lo[members[0]]
+            # The bits of splits that are not there may be any.
+            number = sum(left[split] << i for i, split in enumerate(members))
+            leaf[:] = np.where(leaf == lo, leaves[number], leaf)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.split[part.split >= 0] for part in parts])), np.arange(len(tree))
+    )
+
+
+def test_a_feature_whose_nan_go_both_ways_is_ranked_once() -> None:
+    rng = np.random.default_rng(5)
+    grown = [random_tree(rng, 40, 3, "f4", np.ones((500, 1)), missing=True, digits=1) for _ in range(10)]
+    ranked = rank_encode(join(grown, np.zeros(1), None))
+    assert (len(ranked.column_feature), len(ranked.below), ranked.planes) == (3, 3, 6)
+    assert (ranked.missing_rank == PLANE).all()
+
+
+@pytest.mark.parametrize("trees", [30, 80])
+def test_thousands_of_thresholds(trees: int) -> None:
+    """Two and three levels of pivots above the lines of 16 thresholds."""
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, 1))
+    op = join([random_tree(rng, 250, 1, "f4", values, missing=True, digits=9) for _ in range(trees)], np.zeros(1))
+    assert (rank_encode(op).most_thresholds > 8191) == (trees > 30)
+    X = rows_at_thresholds(rng, op, 1000, 1)
+    (found,) = scanned(op, X, (1000,))
+    np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("most", "outputs", "target"), [(40, 1, None), (700, 3, None), (700, 1, {"kind": "llvm", "mcpu": "haswell"})]
+)
+def test_category_sets(most: int, outputs: int, target: dict[str, str] | None) -> None:
+    """Trees that test numbers and category sets: categories in range, unseen, negative, fractional, huge, NaN."""
+    rng = np.random.default_rng(most)
+    features, sets, width = 6, 50, 4
+    members = [np.unique(rng.integers(0, most, size=int(rng.integers(0, most)))) for _ in range(sets)]
+    planes = CategoryPlanes(
+        columns=np.sort(rng.integers(1, features, size=sets)),
+        categories=np.concatenate(members),
+        offsets=np.cumsum([0, *map(len, members)]),
+        inside=rng.random(sets) < 0.5,
+        missing=rng.random(sets) < 0.5,
+        invalid=rng.random(sets) < 0.5,
+        truncate_negative=outputs == 1,
+        limit=float(2**24),
+    )
+    values = rng.normal(size=(300, 1))
+    grown = [random_tree(rng, int(rng.integers(1, 40)), width + sets, "f4", values, missing=False) for _ in range(40)]
+    for tree in grown:
+        tests_set = tree.feature >= width
+        tree.feature[tests_set] += features - width
+        tree.threshold[tests_set] = 0.5
+    op = join(grown, np.zeros(outputs), np.arange(len(grown)) % outputs)
+    X = rng.integers(-2, most + 3, size=(300, features)).astype(np.float32)
+    odd = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, -0.5, 1.5, 1e30, 2.0**24, 2.0**31], np.float32), X.shape)
+    X = np.where(rng.random(X.shape) < 0.2, odd, X)
+    x = Input("X", "f32", (N, features))()
+    y = replace(op, strategy="scan")(t.concat([x, planes(x)]))
+    executable = load_compiler("tvm").compile(Graph((x,), {"predict": (y,)}), CompileOptions(threads=1, target=target))
+    assert isinstance(executable.graph.outputs["predict"][0].op, CategoricalTrees)
+    for rows in (300, 64, 7, 6, 5, 3, 2, 1):
+        expected = op.evaluate(np.concatenate([X[:rows], planes.evaluate(X[:rows])], axis=1))
+        np.testing.assert_allclose(executable.run("predict", [X[:rows]])[0], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("values", [[[1 / 3, 2 / 3], [2 / 3, 1 / 3]], [[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]]])
+def test_ties_are_decided_by_the_source_s_own_rounding(values: list[list[float]]) -> None:
+    """Class probabilities that tie but for the last bit: the largest is the one that a loop over the trees finds."""
+    rng = np.random.default_rng(0)
+    op = join([random_tree(rng, 8, 4, "f4", np.array(values), False) for _ in range(10)], np.zeros(2))
+    X = rows_at_thresholds(rng, op, 2000, 4)
+    expected = op.evaluate(X)
+    near = np.abs(expected[:, 0] - expected[:, 1]) < 1e-12
+    assert near.sum() > 20
+    (found,) = scanned(op, X, (len(X),))
+    np.testing.assert_array_equal(found[near], expected[near])
+    np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+
+
+def test_sets_are_joined_with_the_trees() -> None:
+    """Also where numbers are read of some columns only, which a selection brings before the trees."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(400, 3)), rng.integers(0, 40, (400, 3))])
+    model = lgb.LGBMRegressor(n_estimators=20, categorical_feature=[3, 4, 5], min_data_per_group=2, verbose=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, X[:, 0] + X[:, 3] % 7 + X[:, 4] % 3)
+    compiled = hbc.convert(model, "tvm")
+    graph = join_sets(compiled.variants[("f64",) * 6].plan.graph)
+    assert [
+        type(node.op).__name__ for node in graph.nodes if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"
+    ] == ["CategoricalTrees"]
+    np.testing.assert_allclose(compiled.predict(X), model.predict(X), rtol=1e-9, atol=1e-9)
