@@ -23,8 +23,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 from hbc.ir import store
-from hbc.ir.signature import InputSpec, ModelInfo
+from hbc.ir.signature import Column, InputSpec, ModelInfo
 from hbc.runtime import artifact
+from hbc.runtime.stored_spec import read_spec, spec_document
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -254,7 +255,15 @@ DAMAGE: dict[str, Any] = {
     "variants of another type": document(variants=3),
     "no input": without("input"),
     "unknown field of the input": document(input=lambda spec: {**spec, "colour": "red"}),
-    "another width": document(input=lambda spec: {**spec, "n_features": 3}),
+    "another width": document(input=lambda spec: {**spec, "columns": [[3, {}]]}),
+    "more columns than memory has": document(input=lambda spec: {**spec, "columns": [[10**12, {}]]}),
+    "unknown field of a column": document(input=lambda spec: {**spec, "columns": [[12, {"colour": "red"}]]}),
+    "field of a column of another type": document(input=lambda spec: {**spec, "columns": [[12, {"integer_bits": "many"}]]}),
+    "group of columns that are not there": document(
+        input=lambda spec: {**spec, "frames": {**spec["frames"], "stacked": [[0, 12]]}}
+    ),
+    "names for other columns": document(input=lambda spec: {**spec, "feature_names": ["a"]}),
+    "the fields of an older version": document(version=1),
     "kinds of another dtype": document(variants=lambda v: [{**v[0], "kinds": ["f64"] * 12}, *v[1:]]),
     "unknown kinds": document(main=["f32"]),
     "unknown dtype": document(output_dtypes={"predict": "no dtype"}),
@@ -307,6 +316,57 @@ def test_newer_version_says_upgrade(saved: bytes, tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(changed(saved, document(version=99)))
     with pytest.raises(hbc.ArtifactError, match=r"version 99.*newer hbc: upgrade"):
         hbc.load(tmp_path / "m")
+
+
+ARTIFACTS = Path(__file__).parent / "artifacts"
+FORMAT_1: dict[str, Any] = json.loads((ARTIFACTS / "format1.json").read_text())
+"""For each file that the last hbc of format 1 wrote (c6552ad): a method, an input, and what the source library returned."""
+
+
+@pytest.mark.parametrize("name", FORMAT_1)
+def test_files_of_format_1(name: str, tmp_path: Path) -> None:
+    """They are read as the model that they were, and written in the format of today."""
+    case = FORMAT_1[name]
+    compiled = hbc.load(ARTIFACTS / f"{name}.format1.hbc", backend="numpy")
+    compiled.save(tmp_path / "m")
+    frame = pd.DataFrame(case["X"]["data"], columns=case["X"]["columns"])
+    for model in (compiled, hbc.load(tmp_path / "m")):
+        np.testing.assert_allclose(getattr(model, case["method"])(frame), case["expected"], rtol=1e-6)
+        assert model.spec == compiled.spec
+
+
+def test_every_field_of_format_1_is_read() -> None:
+    """Each of its 34 fields, with a value that is not neutral, changes the spec that it is read as."""
+    flags = (
+        "by_name",
+        "dtype_by_column",
+        "frames_only",
+        "integers_as_f64",
+        "absent_is_missing",
+        "narrow_as_f32",
+        "float_entries",
+    )
+    columns = ("strings", "none_apart", "frames_as_f64", "digits", "beside_numbers", "signed", "texts_only", "objects_only")
+    others = ("integer_bits", "functions", "objects_stay", "own_dtype", "dates", "stacked", "libraries", "dense_methods")
+    old: dict[str, Any] = dict.fromkeys((*flags, "native_order", "plain_floats", "dtypes_apart"), False)
+    old |= dict.fromkeys(("sparse", "sparse_nan", "fixed_width"), True) | {name: [] for name in (*columns, *others)}
+    old |= {"n_features": 3, "feature_names": ["a", "b", "c"], "ndim": 2, "items": "", "reader": ""}
+    values: dict[str, Any] = {"dates": [[0, 1]], "stacked": [[1, 2]], "libraries": ["pandas"], "dense_methods": ["predict"]}
+    values |= {"ndim": 1, "items": "dicts", "feature_names": None, "reader": "catboost", "objects_stay": [0, 1, 2]}
+    values |= {"integer_bits": [8, 0, 64], "functions": [0, 16, 1], "by_name": True}
+    neutral, lists = read_spec(old, 1, 3), 0
+    assert neutral == InputSpec((Column(),) * 3, ("a", "b", "c"), own_dtype=())
+    for name, value in old.items():
+        if name == "n_features":
+            continue
+        changed = values.get(name, not value if isinstance(value, bool) else [1])
+        spec = read_spec({**old, "dtype_by_column": name == "by_name", name: changed}, 1, 3)
+        lists += changed == [1]
+        assert spec != neutral
+        assert read_spec(json.loads(json.dumps(spec_document(spec))), 2, 3) == spec
+    assert lists == 9
+    assert read_spec({**old, "objects_stay": [0, 1, 2]}, 1, 3).having("returned") == [2]
+    assert read_spec({**old, "strings": [1]}, 1, 3).having("strings") == [1]
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -451,7 +511,7 @@ def round_trip(value: Any) -> Any:
     graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
     buffer = io.BytesIO()
     info = ModelInfo("a.B", {"value_": value}, {})
-    artifact.write(buffer, artifact.Contents(info, InputSpec(4), graphs, model._main, {}))
+    artifact.write(buffer, artifact.Contents(info, InputSpec((Column(),) * 4), graphs, model._main, {}))
     buffer.seek(0)
     return artifact.read(buffer).info.attributes["value_"]
 

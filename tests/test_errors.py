@@ -22,7 +22,7 @@ import hbc
 from hbc.api import self_test
 from hbc.errors import Culprit
 from hbc.ir.graph import Graph, Input
-from hbc.ir.signature import Guard, InputLimits, InputSpec, Limits
+from hbc.ir.signature import Column, Guard, InputLimits, InputSpec, Limits
 from hbc.ir.types import N
 from hbc.runtime.limits import ROWS_PER_BLOCK, Gate
 
@@ -164,7 +164,7 @@ GATES: list[tuple[str, InputLimits, list[list[float]], str | None]] = [
 def test_limits_by_column(name: str, limit: InputLimits, rows: list[list[float]], message: str | None, dtype: str) -> None:
     if dtype == "f32" and np.abs(np.nan_to_num(rows, posinf=0, neginf=0)).max() > 1e100:
         pytest.skip("not a float32")
-    gate = Gate(Limits((limit,), 0), (dtype, dtype), InputSpec(2))  # type: ignore[arg-type]
+    gate = Gate(Limits((limit,), 0), (dtype, dtype), InputSpec((Column(),) * 2))  # type: ignore[arg-type]
     array = np.array(rows, np.float32 if dtype == "f32" else np.float64)
     padded = np.vstack([array, np.zeros((2 * ROWS_PER_BLOCK, 2), array.dtype)])
     for data in (array, padded):
@@ -191,7 +191,7 @@ def test_guards_are_asked() -> None:
             raise hbc.InvalidInputError(found="six", expected="five")
 
     free = limits([True], [True], [INF])
-    gate = Gate(Limits((free,), 0, (Guard(Graph((x,), {"value": (x,)}), require),)), ("f64",), InputSpec(1))
+    gate = Gate(Limits((free,), 0, (Guard(Graph((x,), {"value": (x,)}), require),)), ("f64",), InputSpec((Column(),)))
     gate([np.ones((2, 1))])
     with pytest.raises(hbc.InvalidInputError, match="six"):
         gate([np.full((2, 1), 6.0)])
@@ -199,7 +199,7 @@ def test_guards_are_asked() -> None:
 
 def test_missing_strings_are_tested_too() -> None:
     strict = limits([False], [True], [INF])
-    gate = Gate(Limits((strict,), 0), ("str",), InputSpec(1))
+    gate = Gate(Limits((strict,), 0), ("str",), InputSpec((Column(),)))
     gate([np.array([["a"], [None]], object)])
     with pytest.raises(hbc.InvalidInputError, match="found NaN in row 1"):
         gate([np.array([["a"], [np.nan]], object)])

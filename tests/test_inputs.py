@@ -33,7 +33,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from hbc.ir.graph import Graph, Input
-from hbc.ir.signature import InputSpec
+from hbc.ir.signature import Column, Frames, InputSpec
 from hbc.ir.types import N
 from hbc.runtime.inputs import describe, prepare
 
@@ -176,7 +176,7 @@ def test_frames_of_numbers(named: Any, plain: Any, library: str, dtypes: str) ->
 def test_missing_numbers_in_frames_are_nan(library: str) -> None:
     columns = {"a": [1.0, None, 3.0, 4.0], "b": [1, 2, None, 4], "c": [True, None, False, True]}
     frame = FRAMES[library](columns)
-    spec = InputSpec(3, ("a", "b", "c"))
+    spec = InputSpec((Column(),) * 3, ("a", "b", "c"))
     _, (values,) = prepare(frame, spec, UNIFORM)
     np.testing.assert_array_equal(values, [[1, 1, 1], [np.nan, 2, np.nan], [3, np.nan, 0], [4, 4, 1]])
 
@@ -198,14 +198,14 @@ UNIFORM = (("f32",) * 3, ("f64",) * 3, ("i64",) * 3)
 )
 def test_choice_of_the_variant(dtypes: tuple[str, ...], wanted: str) -> None:
     frame = pd.DataFrame({name: np.ones(2, dtype) for name, dtype in zip(NAMES, dtypes, strict=True)})
-    kinds, (array,) = prepare(frame, InputSpec(3, tuple(NAMES)), UNIFORM)
+    kinds, (array,) = prepare(frame, InputSpec((Column(),) * 3, tuple(NAMES)), UNIFORM)
     assert set(kinds) == {wanted}
     assert array.flags.c_contiguous
 
 
 def test_columns_of_different_dtypes_treated_apart() -> None:
     """Where the source keeps dtypes apart, float32 beside others needs a variant of its own."""
-    spec = InputSpec(3, tuple(NAMES), by_name=True, dtype_by_column=True)
+    spec = InputSpec((Column(),) * 3, tuple(NAMES), frames=Frames(by_column=True))
     mixed = ("f32", "f64", "f64")
     frame = pd.DataFrame({"a": np.ones(2, np.float32), "b": np.ones(2), "c": np.ones(2)})
     kinds, (singles, doubles) = prepare(frame, spec, (*UNIFORM, mixed))
@@ -218,7 +218,7 @@ def test_columns_of_different_dtypes_treated_apart() -> None:
 
 
 def test_one_dimensional_input() -> None:
-    spec = InputSpec(1, None, strings=(0,), ndim=1)
+    spec = InputSpec((Column(strings=True),), ndim=1)
     variants = (("str",),)
     values = ["x", "y", "x"]
     for data in (
@@ -463,7 +463,7 @@ def test_describe_says_that_it_is_the_sample(wrong: Any) -> None:
 def test_a_graph_input_is_the_array_itself() -> None:
     """No copy where none is needed."""
     data = np.ascontiguousarray(X)
-    _, (array,) = prepare(data, InputSpec(3), UNIFORM)
+    _, (array,) = prepare(data, InputSpec((Column(),) * 3), UNIFORM)
     assert np.shares_memory(array, data)
     assert Graph((Input("X", "f64", (N, 3))(),), {}).inputs[0].type.columns == array.shape[1]
 

@@ -24,7 +24,7 @@ import hbc
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.numpy import NumpyCompiler, NumpyExecutable
 from hbc.ir.graph import Graph, Input
-from hbc.ir.signature import InputSpec, ModelInfo
+from hbc.ir.signature import Column, InputSpec, ModelInfo
 from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.process import _after_fork
@@ -118,7 +118,7 @@ def by_hand(*values: Any, dtype: str = "f64") -> CompiledModel:
         x = Input("X", kind, (N, 2))()  # type: ignore[arg-type]
         graphs[(kind, kind)] = Graph((x,), {"transform": tuple(value(x) for value in values)})
     info = ModelInfo("test.Model", {}, {})
-    return CompiledModel(info, InputSpec(2), graphs, Builder("numpy", CompileOptions()), ("f64", "f64"))  # type: ignore[arg-type]
+    return CompiledModel(info, InputSpec((Column(),) * 2), graphs, Builder("numpy", CompileOptions()), ("f64", "f64"))  # type: ignore[arg-type]
 
 
 RETURNS: dict[str, Any] = {

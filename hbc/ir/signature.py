@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from operator import or_
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -15,77 +17,180 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import Array, DType
 
 
+def either(a: bool, b: bool) -> bool:
+    return a or b
+
+
+def both(a: bool, b: bool) -> bool:
+    return a and b
+
+
+def union(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(sorted({*a, *b}))
+
+
+def common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    """What both name, where () names everything."""
+    return tuple(name for name in a if name in b) if a and b else a or b
+
+
+def same(a: Any, b: Any) -> Any:
+    """What both say, () where they say something else. None says nothing."""
+    return b if a is None else a if b is None or a == b else ()
+
+
+def first(a: Any, b: Any) -> Any:
+    """What the model itself says; converters have nothing to add."""
+    return a
+
+
+def joins(join: Callable[[Any, Any], Any], neutral: Any) -> Any:
+    """A field of a record: its neutral value, and how the values of two records become one."""
+    return field(default=neutral, metadata={"join": join})
+
+
+NESTED = {"join": or_}
+"""Of a field that is a record itself."""
+
+Record = TypeVar("Record", bound="Joined")
+
+
+class Joined:
+    """A record whose fields are joined one by one: `a | b` holds of a model of which both a and b have been found. Every field has a
+    neutral value, which changes nothing."""
+
+    def __or__(self: Record, other: Record) -> Record:
+        if self is other:
+            return self
+        values = {f.name: f.metadata["join"](getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return type(self)(**values)
+
+
 @dataclass(frozen=True)
-class InputSpec:
-    """The input of a model: its columns in the order of fitting, and how the source library matches them.
+class Column(Joined):
+    """What the source library does with one column of the input. A column that nothing was noted of has the neutral values."""
 
-    `strings` are the columns that hold strings. `by_name`: columns of a frame are found by name in any order, and further ones
-    are ignored (ColumnTransformer); otherwise names must be the fitted ones in their order. `dtype_by_column`: the source treats columns
-    of different dtypes differently, so a frame of mixed float dtypes needs a variant of its own. `frames_only`: it names columns,
-    and rejects arrays. `integers_as_f64`: it takes the integers of a frame for float64. `sparse`: whether it takes sparse matrices,
-    `sparse_nan`: with NaN in them;
-    `absent_is_missing`: what they leave out is NaN to it, not 0.
-    `integer_bits`: of the columns that are computed with in their own dtype, the least width at which integers are computed as
-    int64 are (0 for other columns; empty: there is none).
-    `frames_as_f64`: the columns whose float32 it takes for float64 where the frame is not of pandas.
-    `narrow_as_f32`: bool and integers of 8 and 16 bits give what they give as float32. `float_entries`: sparse matrices must be floats.
-    `own_dtype`: the columns of which `transform` returns an array of their common dtype (empty: it does not).
-    `native_order`: that is in the machine's byte order, whatever that of the input is.
-    `libraries`: those whose frames it takes (empty: any).
-    `reader`: "lightgbm", "xgboost" or "catboost" where that library is given the input itself, and rejects what scikit-learn takes.
-    `plain_floats`: it reads arrays of other byte orders, or of more than 64 bits, as something else.
-    `stacked`: groups of a frame's columns that it puts beside others as they are, before anything has read them.
-    `dates`: groups of columns that it reads together and makes float64 of, dates and time spans too, if all are of one dtype.
-    `items`: "documents" (strings), "dicts", "lists" or "sets" for models that take a sequence of these instead of a matrix.
-    `functions`: of the columns that it gives to a function as a frame has them, the least width at which integers of pandas' own
-    dtypes give what float64 gives (0 for other columns; empty: there is none).
-    `beside_numbers`: those to which it gives numbers of 64 bits too, if the frame is of pandas.
-    `digits`: the columns of strings where integers and bool stand for their decimal digits, and None is NaN.
-    `signed`: of the columns with `integer_bits`, those whose unsigned integers it rejects, whatever their width.
-    `objects_stay`: 1 for columns of numbers whose Python objects it does not convert, so that strings are no numbers there, 2 where
-    they would come out again, 0 for other columns (empty: there is none).
-    `texts_only`: the columns of strings where it rejects a column of floats that are all NaN.
-    `objects_only`: the columns of numbers of which it takes Python objects and bool only.
-    `fixed_width`: whether it takes numpy's strings of a fixed width, as which lists of strings come.
-    `dtypes_apart`: columns of different dtypes give columns of different dtypes, so a frame of them needs a variant of its own.
-    `dense_methods`: those that reject sparse matrices, where others take them.
-    `none_apart`: the columns of numbers where None is not NaN to the source, and is rejected. `ndim` is 1 for label encoders.
-    """
+    strings: bool = joins(either, False)
+    """It holds strings. All other columns hold numbers, and what follows up to `none_apart` is about them."""
+    integer_bits: int = joins(max, 0)
+    """The source computes in the column's own dtype: the fewest bits at which integers give what int64 gives. 0: it does not."""
+    signed: bool = joins(either, False)
+    """Unsigned integers are rejected, whatever their width. Only beside `integer_bits`."""
+    function_bits: int = joins(max, 0)
+    """A function is given the column as a frame holds it: the fewest bits at which integers of pandas' own dtypes give what float64
+    gives. 0: there is no such function."""
+    beside_numbers: bool = joins(either, False)
+    """That function computes with Python numbers beside the column. In a frame of pandas it must then have 64 bits."""
+    frames_as_f64: bool = joins(either, False)
+    """Float32 counts as float64 in a frame that is not of pandas."""
+    objects_stay: bool = joins(either, False)
+    """Python objects are not converted to numbers, so that the string "1" is no number."""
+    returned: bool = joins(either, False)
+    """`transform` returns the column as it was given, so that Python objects would come out again: they are rejected."""
+    objects_only: bool = joins(either, False)
+    """The model was fitted on Python objects, which the source cannot compare with numbers of numpy's dtypes but bool."""
+    none_apart: bool = joins(either, False)
+    """None is not NaN to the source, and is rejected."""
+    texts_only: bool = joins(either, False)
+    """A column of strings: one of floats is rejected, even if all of them are NaN."""
+    digits: bool = joins(either, False)
+    """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
 
-    n_features: int
-    feature_names: tuple[str, ...] | None = None
-    strings: tuple[int, ...] = ()
-    by_name: bool = False
-    dtype_by_column: bool = False
-    frames_only: bool = False
-    integers_as_f64: bool = False
-    sparse: bool = True
-    sparse_nan: bool = True
-    absent_is_missing: bool = False
-    ndim: int = 2
-    integer_bits: tuple[int, ...] = ()
-    none_apart: tuple[int, ...] = ()
-    frames_as_f64: tuple[int, ...] = ()
-    dates: tuple[tuple[int, ...], ...] = ()
-    items: str = ""
-    narrow_as_f32: bool = False
-    float_entries: bool = False
-    own_dtype: tuple[int, ...] = ()
-    native_order: bool = False
-    stacked: tuple[tuple[int, ...], ...] = ()
-    libraries: tuple[str, ...] = ()
-    reader: str = ""
-    plain_floats: bool = False
-    digits: tuple[int, ...] = ()
-    functions: tuple[int, ...] = ()
-    beside_numbers: tuple[int, ...] = ()
-    signed: tuple[int, ...] = ()
-    objects_stay: tuple[int, ...] = ()
-    texts_only: tuple[int, ...] = ()
-    fixed_width: bool = True
-    objects_only: tuple[int, ...] = ()
-    dtypes_apart: bool = False
-    dense_methods: tuple[str, ...] = ()
+    @lru_cache(maxsize=1024)  # noqa: B019  most columns of a wide model are alike: to join two takes 5 µs, to look it up 1
+    def __or__(self, other: Column) -> Column:
+        return super().__or__(other)
+
+
+@dataclass(frozen=True)
+class Arrays(Joined):
+    """What the source library does with arrays and lists, and with the numbers of frames as with those of arrays."""
+
+    narrow_as_f32: bool = joins(either, False)
+    """Bool and integers of 8 and 16 bits give what they give as float32."""
+    plain_floats: bool = joins(either, False)
+    """Numbers of the other byte order, or of more than 64 bits, are read as something else: they are rejected."""
+    native_order: bool = joins(either, False)
+    """A result in the input's own dtype is in the machine's byte order, whatever the order of the input."""
+    fixed_width: bool = joins(both, True)
+    """Strings of a fixed width are taken, numpy's dtype of a list of strings."""
+
+
+@dataclass(frozen=True)
+class Frames(Joined):
+    """How the source library reads a frame: how it finds columns, and which libraries and dtypes it takes."""
+
+    by_column: bool = joins(either, False)
+    """An estimator picks columns (ColumnTransformer): it finds them by name in any order and ignores further ones. It treats columns of
+    different dtypes differently, so that a frame of several float dtypes needs a variant of its own."""
+    in_order: bool = joins(either, False)
+    """The frame must have the fitted names in their order all the same, since another estimator reads it as a whole."""
+    required: bool = joins(either, False)
+    """The columns are picked by name, so that arrays are rejected."""
+    apart: bool = joins(either, False)
+    """Columns of different dtypes give columns of different dtypes, so that a frame of them needs a variant of its own."""
+    integers_as_f64: bool = joins(either, False)
+    """The integers of a frame count as float64, those of an array do not."""
+    libraries: tuple[str, ...] = joins(common, ())
+    """The only libraries whose frames are taken; () for any."""
+    no_numbers: tuple[str, ...] = joins(union, ())
+    """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejects)."""
+    dates: tuple[tuple[int, ...], ...] = joins(union, ())
+    """Groups of columns that are read together, as float64: dates and time spans too, if all columns of a group have one dtype."""
+    stacked: tuple[tuple[int, ...], ...] = joins(union, ())
+    """Groups of columns that are put beside others as they are, before anything has read them."""
+
+    @property
+    def by_name(self) -> bool:
+        """Columns are found by name in any order, and further ones are ignored. Otherwise the names must be the fitted ones in their
+        order."""
+        return self.by_column and not self.in_order
+
+
+@dataclass(frozen=True)
+class Sparse(Joined):
+    """What the source library does with sparse matrices."""
+
+    accepted: bool = joins(both, True)
+    """It takes them."""
+    nan: bool = joins(both, True)
+    """It takes NaN in them."""
+    absent_is_missing: bool = joins(either, False)
+    """What they leave out is NaN, not 0."""
+    floats_only: bool = joins(either, False)
+    """They must be of float32 or float64."""
+    matrices_only: bool = joins(either, False)
+    """scipy's older classes only: csr_matrix, not csr_array."""
+    csr_if_named: bool = joins(either, False)
+    """csr_matrix only, if the model knows names of columns."""
+    dense_methods: tuple[str, ...] = joins(union, ())
+    """The methods that reject sparse matrices, where the others take them."""
+
+
+@dataclass(frozen=True)
+class InputSpec(Joined):
+    """The input of a model: its columns in the order of fitting, and what the source library takes for them."""
+
+    columns: tuple[Column, ...] = joins(lambda a, b: tuple(map(or_, a, b)), ())
+    """One record for each column."""
+    feature_names: tuple[str, ...] | None = joins(first, None)
+    """The names of the columns, where the model knows them."""
+    ndim: int = joins(first, 2)
+    """2 for a matrix. 1 for a vector, which label encoders take, and for `items`."""
+    items: str = joins(first, "")
+    """"documents" (strings), "dicts", "lists" or "sets" for a sequence of these instead of a matrix."""
+    own_dtype: tuple[int, ...] | None = joins(same, None)
+    """The columns whose common dtype `transform` returns its array in. () or None: it has a dtype of its own."""
+    arrays: Arrays = field(default_factory=Arrays, metadata=NESTED)
+    frames: Frames = field(default_factory=Frames, metadata=NESTED)
+    sparse: Sparse = field(default_factory=Sparse, metadata=NESTED)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.columns)
+
+    def having(self, fact: str) -> list[int]:
+        """The columns for which a field of Column is not neutral (0 or False)."""
+        return [i for i, column in enumerate(self.columns) if getattr(column, fact)]
 
     def describe_column(self, index: int) -> str:
         return f"column {index}" if self.feature_names is None else f"column {index} ({self.feature_names[index]!r})"

@@ -19,7 +19,7 @@ from hbc.errors import ArtifactError
 from hbc.ir.types import Array
 
 FORMAT = "hbc-model"
-VERSION = 1
+VERSION = 2
 _DOCUMENT = "model.json"
 _ARRAYS = "arrays/"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal models are equal files

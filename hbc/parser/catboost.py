@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import FRAME_LIBRARIES
+from hbc.ir.signature import FRAME_LIBRARIES, Column, Frames, Sparse
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -27,13 +27,16 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, staged
 from hbc.parser.catboost_categories import Categories
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import digits_are_categories, frames_must_be_of, read_by
+from hbc.parser.front_door import note, note_input
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, public_name
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")
 LOGISTIC = ("Logloss", "CrossEntropy")
+NO_NUMBERS = ("pandas.CategoricalDtype", "pandas.BooleanDtype with NA")
+"""The dtypes of frames from which CatBoost reads no numbers."""
+
 NAN_GOES_RIGHT = {"AsIs": False, "AsFalse": False, "AsTrue": True}
 
 
@@ -92,18 +95,18 @@ class CatBoostOutputs:
     def _numbers(self) -> Node | None:
         """The input columns that hold numbers, f32[N, F]; None if there are none."""
         if not self._categorical:
-            read_by("catboost", self.given)
-            frames_must_be_of(self.given, *FRAME_LIBRARIES)
+            note_input(Frames(libraries=FRAME_LIBRARIES, no_numbers=NO_NUMBERS), self.given)
+            note_input(Sparse(matrices_only=True), self.given)
             return t.cast(as_matrix(self.given), "f32")
         return t.cast(as_frame(self.given).select(self._numeric).matrix(), "f32") if self._numeric else None
 
     @cached_property
     def _categories(self) -> Categories:
         frame = as_frame(self.given)
-        frames_must_be_of(self.given, *FRAME_LIBRARIES)
+        note_input(Frames(libraries=FRAME_LIBRARIES), self.given)
         frame.need_strings(self._categorical)
         chosen = frame.select(self._categorical)
-        digits_are_categories(chosen)
+        note(chosen, Column(digits=True))
         texts = Check(public_name(type(self.model)), min_rows=0)(chosen.matrix(strings=True))
         return Categories(self.document, texts, self._numbers, len(self._numeric), self._columns)
 

@@ -35,8 +35,8 @@ class StringsNeeded(Exception):
 
 
 @dataclass(frozen=True)
-class Column:
-    """Column `index` of the matrix `node`; `origin` is its number in the model's input where it is still untouched."""
+class FrameColumn:
+    """FrameColumn `index` of the matrix `node`; `origin` is its number in the model's input where it is still untouched."""
 
     node: Node
     index: int
@@ -47,7 +47,7 @@ class Column:
 class Frame:
     """Columns in order, with names where they are known."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[FrameColumn, ...]
     names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
@@ -77,9 +77,9 @@ class Frame:
         """All columns as matrices, each of one dtype."""
         return tuple(select_columns(run[0].node, [column.index for column in run]) for run in self._runs())
 
-    def _runs(self) -> list[list[Column]]:
+    def _runs(self) -> list[list[FrameColumn]]:
         """Neighbours of one matrix together."""
-        runs: list[list[Column]] = []
+        runs: list[list[FrameColumn]] = []
         for column in self.columns:
             if runs and runs[-1][0].node is column.node:
                 runs[-1].append(column)
@@ -118,7 +118,7 @@ def select_columns(x: Node, indices: Sequence[int]) -> Node:
 
 
 def as_frame(x: Node | Frame) -> Frame:
-    return x if isinstance(x, Frame) else Frame(tuple(Column(x, i) for i in range(x.type.columns)))
+    return x if isinstance(x, Frame) else Frame(tuple(FrameColumn(x, i) for i in range(x.type.columns)))
 
 
 def as_matrix(x: Node | Frame) -> Node:
@@ -173,9 +173,11 @@ def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node 
     if spec.ndim == 1:
         (node,) = inputs.values()
         return (node,), node
-    place = {origin: Column(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)}
+    place = {
+        origin: FrameColumn(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)
+    }
     # A column that nobody reads can still be selected; its stand-in is not declared, so a graph that used it would be invalid.
     numeric: list[DType] = [kind for kind in kinds if kind != "unread" and kind != "str"]
     unread = Input("unread", numeric[0] if numeric else "f64", (N, 1))()
-    by_origin = tuple(place.get(i, Column(unread, 0, i)) for i in range(len(kinds)))
+    by_origin = tuple(place.get(i, FrameColumn(unread, 0, i)) for i in range(len(kinds)))
     return tuple(inputs.values()), Frame(by_origin, spec.feature_names)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Frames, Sparse
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -22,7 +23,7 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import integers_of_frames_are_f64, read_by, sparse_matrices_must_be_floats
+from hbc.parser.front_door import is_alone, is_the_model, note_input
 from hbc.parser.labels import labels
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -34,6 +35,12 @@ RowPairFunctionFromDenseMatric)."""
 # Bits of decision_type. The two bits above them hold the missing type: 0 (none), MISSING_ZERO or MISSING_NAN.
 CATEGORICAL, DEFAULT_LEFT = 1, 2
 MISSING_ZERO, MISSING_NAN = 1, 2
+
+NO_NUMBERS = (
+    *("pandas.ObjectDType", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
+    *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
+)
+"""The dtypes of frames from which LightGBM reads no numbers."""
 
 ESTIMATORS = ("lightgbm.LGBMClassifier", "lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")
 
@@ -357,8 +364,9 @@ def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
 def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
     integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
-    integers_of_frames_are_f64()
-    read_by("lightgbm", x)
+    if is_the_model():
+        note_input(Frames(integers_as_f64=True))
+    note_input(Frames(no_numbers=NO_NUMBERS), x)
     x = as_frame(x)
     categories = frame_categories(booster, model, x)
     if not categories:
@@ -369,7 +377,8 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     """The outputs of a Booster. `owner` is the class that error messages name; it rejects inputs of fewer than `min_rows` rows."""
     model = read_once(read_model, booster)
-    sparse_matrices_must_be_floats()
+    if is_alone():
+        note_input(Sparse(floats_only=True))
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import or_
 from typing import Any
 
 import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.graph import Graph, Node
-from hbc.ir.signature import InputSpec, Kinds, ModelInfo, Sample, input_layout
+from hbc.ir.signature import Column, InputSpec, Kinds, ModelInfo, Sample, Sparse, input_layout
 from hbc.ir.types import DType
-from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
-from hbc.ops.hashed_categories import HashText
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
 from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
-from hbc.parser.frame import Frame, StringsNeeded, dtype_givers, source_frame, untouched
+from hbc.parser.frame import StringsNeeded, source_frame
+from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
 from hbc.parser.set_output import computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
 from hbc.parser.walk import convert, require_convertible, walk
-
-NARROW = 32
-"""Bits of the integers that numpy's common dtype with float32 is float64 for."""
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 """The dtypes of the variants that every model gets; other integers and bool are given as i64."""
@@ -52,20 +49,18 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     registry.load_converters(name)
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
-    own_dtypes = set()
     with reading():
         for dtype in UNIFORM:
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
                 kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
-            spec, kinds, graph = _variant(model, spec, kinds)
+            found, kinds, graph = _variant(model, spec, kinds)
             variants[kinds] = graph
-            own_dtypes.add(spec.own_dtype)
-        spec = replace(spec, own_dtype=spec.own_dtype if len(own_dtypes) == 1 else ())
-        if sample is not None and spec.dtype_by_column and len(set(sample.kinds) - {"str"}) > 1:
-            mixed, kinds, graph = _variant(model, spec, sample.kinds)
+            spec |= found
+        if sample is not None and spec.frames.by_column and len(set(sample.kinds) - {"str"}) > 1:
+            found, kinds, graph = _variant(model, spec, sample.kinds)
             variants[kinds] = graph
-            spec = replace(spec, integer_bits=mixed.integer_bits)
+            spec = _with_integer_bits(spec, [column.integer_bits for column in found.columns])
     graph = next(iter(variants.values()))
     info = _info(model, name, graph)
     if "transform" in graph.outputs and (output := frame_output(model, spec.n_features)) is not None:
@@ -84,7 +79,13 @@ def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) 
     ]
     if not any(follows):
         return spec
-    return replace(spec, integer_bits=(64,) * spec.n_features, dtypes_apart=spec.dtype_by_column)
+    spec = replace(spec, frames=replace(spec.frames, apart=spec.frames.by_column))
+    return _with_integer_bits(spec, [64] * spec.n_features)
+
+
+def _with_integer_bits(spec: InputSpec, bits: Sequence[int]) -> InputSpec:
+    """The spec for columns whose integers must have at least so many bits."""
+    return replace(spec, columns=tuple(map(or_, spec.columns, (Column(integer_bits=least) for least in bits))))
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
@@ -112,7 +113,8 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
         raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
     items = registry.items_of(model)
     ndim = 1 if name in registry.ONE_DIMENSIONAL or items else 2
-    return InputSpec(int(count), fitted_names, sparse=_takes_sparse(model), ndim=ndim, items=items), sample
+    sparse = Sparse(accepted=_takes_sparse(model))
+    return InputSpec((Column(),) * int(count), fitted_names, ndim, items, sparse=sparse), sample
 
 
 def _takes_sparse(model: Any) -> bool:
@@ -143,15 +145,16 @@ def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | N
 
 
 def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kinds, Graph]:
-    """Parse for one dtype. Starts again when an encoder turns out to want strings, and once more to leave out unread columns."""
-    strings: set[int] = set(spec.strings)
+    """One graph, for columns of the dtypes `kinds`: what the walk found out about the input, the dtypes as they turned out, and the graph.
+    The walk starts again when an encoder turns out to want strings, and once more to leave out columns that nothing reads."""
+    strings = set(spec.having("strings"))
     unread: frozenset[int] = frozenset()
     looked = False
     while True:
         current: Kinds = tuple("unread" if i in unread else "str" if i in strings else kind for i, kind in enumerate(kinds))
         inputs, value = source_frame(spec, current)
         try:
-            with walk() as context:
+            with walk() as notes:
                 outputs = convert(model, value)
         except StringsNeeded as needed:
             strings |= set(needed.columns)
@@ -164,98 +167,12 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         else:
             outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
         graph = Graph(inputs, outputs).verify()
-        if context.columns_by_name and not looked:
+        if notes.frames.by_column and not looked:
             looked = True
             unread = _unread_columns(graph, current)
             if unread:
                 continue
-        found = tuple(sorted(strings | {i for i, kind in enumerate(current) if kind == "str"}))
-        by_name = context.columns_by_name and not context.columns_in_order
-        by_column = context.columns_by_name
-        spec = replace(spec, strings=found, by_name=by_name, dtype_by_column=by_column, frames_only=context.frames_only)
-        spec = replace(spec, integers_as_f64=context.integers_as_f64, absent_is_missing=context.absent_is_missing)
-        rejects_sparse = context.rejects_sparse or (context.rounds_sparse and any(node.op.jumps for node in graph.nodes))
-        spec = replace(
-            spec, sparse=spec.sparse and not rejects_sparse, sparse_nan=spec.sparse_nan and not context.rejects_sparse_nan
-        )
-        apart = _by_column([(x, 1) for x in context.none_apart], inputs, current)
-        spec = replace(spec, none_apart=tuple(sorted({*spec.none_apart, *np.flatnonzero(apart).tolist()})))
-        digits = np.flatnonzero(_by_column([(x, 1) for x in context.digits], inputs, current))
-        spec = replace(spec, digits=tuple(sorted(set(digits.tolist()) - _otherwise_read(graph, inputs, current))))
-        functions = [context.functions.get(i, 0) for i in range(len(current))]
-        spec = replace(spec, beside_numbers=tuple(sorted(context.beside_numbers | set(spec.beside_numbers))))
-        if any(functions):
-            spec = replace(spec, functions=tuple(map(max, functions, spec.functions or functions)))
-        groups = {tuple(np.flatnonzero(_by_column([(x, 1)], inputs, current)).tolist()) for x in context.widened}
-        spec = replace(spec, dates=tuple(sorted({*spec.dates, *filter(None, groups)})))
-        wide = _by_column([(x, 1) for x in context.widened], inputs, current)
-        spec = replace(spec, frames_as_f64=tuple(sorted({*spec.frames_as_f64, *np.flatnonzero(wide).tolist()})))
-        outcome = [node for node in outputs.get("transform", ()) if node.type.dtype in current]
-        own_dtype = _by_column(
-            [(source, 1) for node in outcome for source in _given_dtype(node, context.kept)], inputs, current
-        )
-        spec = replace(spec, float_entries=spec.float_entries or context.float_entries, stacked=tuple(sorted(context.stacked)))
-        spec = replace(spec, libraries=context.libraries)
-        spec = replace(
-            spec,
-            native_order=spec.native_order or context.native_order,
-            reader=context.reader,
-            plain_floats=context.plain_floats,
-        )
-        spec = replace(spec, own_dtype=tuple(np.flatnonzero(own_dtype).tolist()))
-        signed = np.flatnonzero(_by_column([(x, 1) for x in context.signed], inputs, current)).tolist()
-        only = np.flatnonzero(_by_column([(x, 1) for x in context.texts_only], inputs, current)).tolist()
-        stay = [min(level, 1 + ("transform" in outputs)) for level in _by_column(context.objects_stay, inputs, current)]
-        origin = _origins(inputs, current)
-        for place in (place for node in outputs.get("transform", ()) for place in untouched(node) if place is not None):
-            if place in origin and place[0].type.dtype != "str":
-                stay[origin[place]] = 2
-        if any(stay):
-            spec = replace(spec, objects_stay=tuple(map(max, stay, spec.objects_stay or stay)))
-        spec = replace(spec, signed=tuple(sorted({*spec.signed, *signed})), texts_only=tuple(sorted({*spec.texts_only, *only})))
-        spec = replace(spec, fixed_width=spec.fixed_width and not context.texts_as_objects)
-        objects = np.flatnonzero(_by_column([(x, 1) for x in context.objects_only], inputs, current)).tolist()
-        spec = replace(spec, objects_only=tuple(sorted({*spec.objects_only, *objects})))
-        spec = replace(spec, dense_methods=tuple(name for name, nodes in outputs.items() if set(nodes) & context.dense_only))
-        bits = _by_column(context.integer_bits, inputs, current)
-        narrow = _by_column([(x, NARROW) for x in context.narrow], inputs, current)
-        if any(narrow):
-            # Where nobody else reads the input, it can be given as float32; otherwise it has to be wider.
-            as_f32 = all(narrow) and not any(bits) and not context.columns_by_name
-            spec = replace(spec, narrow_as_f32=as_f32)
-            bits = bits if as_f32 else list(map(max, bits, narrow))
-        spec = replace(spec, integer_bits=tuple(map(max, bits, spec.integer_bits or bits)) if any(bits) else spec.integer_bits)
-        return spec, current, graph
-
-
-def _origins(inputs: Sequence[Node], kinds: Kinds) -> dict[tuple[Node, int], int]:
-    """The column of the model's input that each column of a graph input is."""
-    return {
-        (node, i): column
-        for node, columns in zip(inputs, input_layout(kinds).values(), strict=True)
-        for i, column in enumerate(columns)
-    }
-
-
-def _by_column(needs: Sequence[tuple[Node | Frame, int]], inputs: Sequence[Node], kinds: Kinds) -> list[int]:
-    """The largest number that converters gave to values that have their dtype from an input column; 0 for other columns."""
-    origin = _origins(inputs, kinds)
-    bits = [0] * len(kinds)
-    for x, least in needs:
-        for place in dtype_givers(x):
-            column = origin.get(place)
-            if column is not None:
-                bits[column] = max(bits[column], least)
-    return bits
-
-
-def _otherwise_read(graph: Graph, inputs: Sequence[Node], kinds: Kinds) -> set[int]:
-    """The columns of strings that others read than HashText, to which any string is as good as another."""
-    kept = (Check, Concat, SelectColumns)
-    readers = [(node.op, source) for node in graph.nodes for source in node.inputs if source.type.dtype == "str"]
-    others = [source for op, source in readers if not isinstance(op, (HashText, *kept)) or isinstance(op, CheckValues)]
-    others += [node for group in graph.outputs.values() for node in group if node.type.dtype == "str"]
-    return set(np.flatnonzero(_by_column([(x, 1) for x in others], inputs, kinds)).tolist())
+        return found_spec(notes, graph, current), current, graph
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
@@ -293,26 +210,6 @@ def _kept(dtype: np.dtype[Any], graph: Graph) -> str:
     """The kind of a dtype of labels; "f16" for float16, which has no tensor type, where `predict` returns it (chains return float64)."""
     half = dtype == np.float16 and "predict" in graph.outputs and graph.outputs["predict"][0].type.dtype == "f32"
     return "f16" if half else dtype.kind
-
-
-def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
-    """The columns of the model's input in whose dtype the source gives y: those that y has as they are, or says (`in_dtype_of`)."""
-    if y.type.dtype == "str":
-        return []
-    source = next((x for made, x in kept if made is y and x is not y), None)
-    if source is not None:
-        return _given_dtype(source, kept)
-    if None not in untouched(y):
-        return _read_with(y)
-    parts = [_given_dtype(part, kept) for part in y.inputs] if isinstance(y.op, (Check, Concat, SelectColumns)) else []
-    return [node for part in parts for node in part] if all(parts) else []
-
-
-def _read_with(x: Node) -> list[Node]:
-    """What the source has made one array of: x, or those of which an estimator has kept the columns x."""
-    sources = x.inputs if isinstance(x.op, (Concat, SelectColumns)) else ()
-    found = [node for source in sources for node in _read_with(source)]
-    return found if any(isinstance(node.op, Check) for node in found) else [x]
 
 
 def _info(model: Any, name: str, graph: Graph) -> ModelInfo:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Arrays, Frames, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -26,7 +27,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import absent_values_are_missing, read_by
+from hbc.parser.front_door import is_alone, note_input
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 from hbc.parser.sparsity import is_sparse
@@ -46,6 +47,9 @@ IDENTITY = (
     "rank:pairwise",
 )
 MULTICLASS = ("multi:softmax", "multi:softprob")
+
+NO_NUMBERS = ("pandas.ObjectDType", "pandas.CategoricalDtype", "polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary")
+"""The dtypes of frames from which XGBoost reads no numbers: of categories it takes the codes."""
 
 
 def read_file(path: Path) -> Any:
@@ -278,8 +282,10 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     NaN: the values that such a matrix leaves out are missing to XGBoost."""
     owner = public_name(type(m))
     categories = learner.categories
-    absent_values_are_missing()
-    read_by("xgboost", x)
+    note_input(Sparse(absent_is_missing=True) if is_alone() else Sparse(accepted=False))
+    note_input(Sparse(csr_if_named=True), x)
+    note_input(Frames(no_numbers=NO_NUMBERS), x)
+    note_input(Arrays(plain_floats=True))
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix

@@ -15,6 +15,7 @@ from hbc.ir.graph import Graph, Node, array_key
 from hbc.ir.printer import print_graph, read_graph
 from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, ModelInfo, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
+from hbc.runtime.stored_spec import read_spec, spec_document, tuples
 
 SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")
 """Of scipy.sparse, in which results may come."""
@@ -49,7 +50,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "sparse": contents.info.sparse,
         "given_back": list(contents.info.given_back),
         "frames": {method: asdict(output) for method, output in contents.info.frames.items()},
-        "input": asdict(contents.spec),
+        "input": spec_document(contents.spec),
         "variants": variants,
         "main": list(contents.main),
         "settings": contents.settings,
@@ -76,8 +77,7 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):
             raise ValueError("results without rows that have some")
-        fields: dict[str, Any] = {key: _tuples(value) for key, value in document["input"].items()}
-        spec = InputSpec(**fields)
+        spec = read_spec(document["input"], document["version"], len(document["main"]))
         if not all(name.isidentifier() and name.endswith("_") and not name.startswith("_") for name in attributes):
             raise ValueError(f"the attributes {', '.join(attributes)}")
         graphs = {}
@@ -121,13 +121,8 @@ def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
     return graph
 
 
-def _tuples(value: Any) -> Any:
-    """Lists of any depth as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def _frame(document: Mapping[str, Any]) -> FrameOutput:
-    fields: dict[str, Any] = {key: _tuples(value) for key, value in document.items()}
+    fields: dict[str, Any] = {key: tuples(value) for key, value in document.items()}
     output = FrameOutput(**fields)
     if output.library not in FRAME_LIBRARIES or not all(isinstance(name, str) for name in output.names):
         raise ValueError(f"a frame of {output.library}")

@@ -40,7 +40,13 @@ class Shared:
     def plain(self) -> dict[np.dtype[Any], Variant]:
         """dtype → the variant that takes a whole matrix of this dtype as it is. Empty for models of strings, frames or vectors."""
         spec, intake = self.spec, self.intake
-        if spec.ndim != 2 or spec.frames_only or spec.objects_only or intake.texts or len(intake.numbers) != spec.n_features:
+        if (
+            spec.ndim != 2
+            or spec.frames.required
+            or spec.having("objects_only")
+            or intake.texts
+            or len(intake.numbers) != spec.n_features
+        ):
             return {}
         dtypes = {dtype: np.dtype(NUMPY_DTYPES[dtype]) for dtype in intake.uniform if dtype in ("f32", "f64", "i64")}
         variants = {plain: self.variants[intake.uniform[dtype]] for dtype, plain in dtypes.items()}
@@ -100,7 +106,7 @@ class ArrayCall:
 
     def _needs_blocks(self, X: Any) -> bool:
         """Whether a sparse matrix has to be cut into blocks of rows. Raises InvalidInputError where the method takes none."""
-        if self.method in self.shared.spec.dense_methods:
+        if self.method in self.shared.spec.sparse.dense_methods:
             reject_sparse(X)
         return not self.shared.mixes_rows and sparse.is_large(X)
 

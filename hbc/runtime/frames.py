@@ -84,8 +84,8 @@ class Table:
         """Whether pandas.NA is in a column."""
         return False
 
-    def rejected_by(self, reader: str, index: int) -> str:
-        """The dtype of a column, if the library (InputSpec.reader) does not take numbers from it; otherwise ""."""
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
+        """The dtype of a column, if it is among those from which a source library takes no numbers (Frames.no_numbers); otherwise ""."""
         return ""
 
     def _series(self, index: int) -> Any:
@@ -164,11 +164,10 @@ class PandasTable(Table):
         held = self._held(index)
         return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())
 
-    def rejected_by(self, reader: str, index: int) -> str:
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         dtype = self._held(index).dtype
-        kind = type(dtype).__name__
-        rejected = kind in NO_NUMBERS[reader] or (reader == "catboost" and kind == "BooleanDtype" and self.holds_na(index))
-        return str(dtype) if rejected else ""
+        kind = f"pandas.{type(dtype).__name__}"
+        return str(dtype) if kind in no_numbers or (f"{kind} with NA" in no_numbers and self.holds_na(index)) else ""
 
     def block(self) -> Array | None:
         dtypes = {values.dtype for values in self._blocks}
@@ -221,14 +220,6 @@ class PandasTable(Table):
         return np.asarray(held) if isinstance(held.dtype, np.dtype) else super().column(index)
 
 
-NO_NUMBERS = {
-    "lightgbm": ("ObjectDType", "CategoricalDtype", "ArrowDtype"),
-    "xgboost": ("ObjectDType", "CategoricalDtype"),  # it takes the codes of categories for the numbers
-    "catboost": ("CategoricalDtype",),
-}
-"""The dtypes of pandas from which these libraries take no numbers, by class."""
-
-
 def _is_text(dtype: Any) -> bool:
     """Whether pandas keeps strings so, or any objects."""
     return dtype.kind == "O" and (isinstance(dtype, np.dtype) or type(dtype).__name__ == "StringDtype")
@@ -268,9 +259,9 @@ class PolarsTable(Table):
         known = series.dtype.base_type().__name__ in ("String", "Categorical", "Enum")
         return _coded(series.to_arrow, None) if known else None
 
-    def rejected_by(self, reader: str, index: int) -> str:
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         kind = str(self._frame.dtypes[index])
-        return kind if kind == "Float16" and reader != "catboost" else ""
+        return kind if f"polars.{kind}" in no_numbers else ""
 
     def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw
@@ -327,9 +318,9 @@ class ArrowTable(Table):
 
         return nw.from_native(self._frame.column(index), series_only=True)
 
-    def rejected_by(self, reader: str, index: int) -> str:
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         kind = str(self._frame.schema.types[index])
-        return kind if kind == "halffloat" or kind.startswith("dictionary") else ""
+        return kind if f"pyarrow.{kind.partition('<')[0]}" in no_numbers else ""
 
     def column(self, index: int) -> Array:
         column = self._frame.column(index)

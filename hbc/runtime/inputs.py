@@ -72,8 +72,20 @@ class Intake:
         kinds = [{variant[i] for variant in self.variants} for i in range(spec.n_features)]
         self.texts = [i for i, found in enumerate(kinds) if "str" in found]
         self.numbers = [i for i, found in enumerate(kinds) if found - {"str", "unread"}]
-        self._own_dtype = [i for i, bits in enumerate(spec.integer_bits) if bits]
-        self._functions = [i for i, bits in enumerate(spec.functions) if bits]
+        self._arrays, self._frames = spec.arrays, spec.frames
+        self._by_name = spec.frames.by_name
+        self._own_dtype = spec.having("integer_bits")
+        self._integer_bits = [column.integer_bits for column in spec.columns]
+        self._signed = [column.signed for column in spec.columns]
+        self._functions = spec.having("function_bits")
+        self._beside_numbers = spec.having("beside_numbers")
+        self._frames_as_f64 = spec.having("frames_as_f64")
+        self._objects_stay = frozenset(spec.having("objects_stay"))
+        self._returned = frozenset(spec.having("returned"))
+        self._objects_only = spec.having("objects_only")
+        self._none_apart = frozenset(spec.having("none_apart"))
+        self._texts_only = frozenset(spec.having("texts_only"))
+        self._digits = frozenset(spec.having("digits"))
         self._in_order = range(spec.n_features)
         self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
         """The variants of frames that came before and need no conversion, by whether they are of pandas, and the dtypes of `numbers`: of
@@ -107,23 +119,24 @@ class Intake:
 
     def _dense(self, X: Any) -> Array:
         """A sparse matrix as the source takes it."""
-        if not self.spec.sparse:
+        sparse = self.spec.sparse
+        if not sparse.accepted:
             reject_sparse(X)
-        if self.spec.dtype_by_column and X.format in ("coo", "dia", "bsr"):
+        if self._frames.by_column and X.format in ("coo", "dia", "bsr"):
             advice = "scikit-learn cannot pick its columns: X.tocsr()."
             raise InvalidInputError(found=f"a sparse matrix in the format {X.format}", expected="CSR or CSC", advice=advice)
-        if self.spec.reader == "xgboost" and self.spec.feature_names and not (X.format == "csr" and is_matrix(X)):
-            advice = "XGBoost misses the names of the columns in others: scipy.sparse.csr_matrix(X)."
+        if sparse.csr_if_named and self.spec.feature_names and not (X.format == "csr" and is_matrix(X)):
+            advice = "The source library misses the names of the columns in others: scipy.sparse.csr_matrix(X)."
             raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="csr_matrix", advice=advice)
-        if self.spec.reader == "catboost" and not is_matrix(X):
-            advice = "CatBoost takes the older classes only: scipy.sparse.csr_matrix(X)."
+        if sparse.matrices_only and not is_matrix(X):
+            advice = "The source library takes scipy's older classes only: scipy.sparse.csr_matrix(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="a sparse matrix", advice=advice)
-        if self.spec.float_entries and X.dtype not in (np.float32, np.float64):
+        if sparse.floats_only and X.dtype not in (np.float32, np.float64):
             advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
             raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
-        if not self.spec.absent_is_missing or X.ndim != 2:
+        if not sparse.absent_is_missing or X.ndim != 2:
             dense = np.asarray(X.toarray())
-            if not self.spec.sparse_nan and dense.dtype.kind == "f" and np.isnan(dense).any():
+            if not sparse.nan and dense.dtype.kind == "f" and np.isnan(dense).any():
                 advice = "scikit-learn's trees take missing values in dense matrices only: pass X.toarray()."
                 raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
             return dense
@@ -136,21 +149,20 @@ class Intake:
 
     def _from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
         array = self._shaped(array, X)
-        if self.spec.frames_only:
+        if self._frames.required:
             raise InvalidInputError(
                 found=_found(array, X),
                 expected="a frame, since the model picks its columns by name",
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
-        returned = bool(self.spec.own_dtype) or self._returned(range(len(self.spec.objects_stay)))
-        if returned and isinstance(X, (list, tuple)) and self.spec.dtype_by_column:
+        if (self.spec.own_dtype or self._returned) and isinstance(X, (list, tuple)) and self._frames.by_column:
             advice = "scikit-learn makes Python objects of it, which come out again: numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if array.dtype.kind in "fiub":
             return self._from_numbers(array)
         if array.dtype.kind not in "OUT":
             reject_dtype(array.dtype, "X")
-        if not self.spec.fixed_width and (np.asarray(X) if isinstance(X, (list, tuple)) else array).dtype.kind in "UT":
+        if not self._arrays.fixed_width and (np.asarray(X) if isinstance(X, (list, tuple)) else array).dtype.kind in "UT":
             advice = "The source library takes strings as Python objects: numpy.array(X, dtype=object)."
             raise InvalidInputError(found="strings of a fixed width", expected="Python objects", advice=advice)
         for i in self._functions:
@@ -168,7 +180,7 @@ class Intake:
         return kinds, self._assembled(kinds, columns, len(matrix), texts)
 
     def _from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
-        if self.texts and array.dtype.kind in "iub" and set(self.texts) <= set(self.spec.digits):
+        if self.texts and array.dtype.kind in "iub" and self._digits.issuperset(self.texts):
             kinds = self.uniform[self._kind(array.dtype)]
             columns = {i: self._strings(i, array[:, i]) for i in self.texts} | {i: array[:, i] for i in self.numbers}
             return kinds, self._assembled(kinds, columns, len(array))
@@ -184,7 +196,7 @@ class Intake:
             array = self._native(array)
         for i in self._own_dtype:
             self._require_width(i, array.dtype)
-        for i in self.spec.objects_only:
+        for i in self._objects_only:
             self._require_objects(i, array.dtype)
         kinds = self.uniform[self._kind(array.dtype)]
         arrays = []
@@ -198,11 +210,11 @@ class Intake:
     def _native(self, array: Array) -> Array:
         """Numbers of the other byte order, or of more than 64 bits, as the source reads them: where it looks for float32 and float64, it
         finds neither in them, and makes float64 of them."""
-        widened = [i in self.spec.frames_as_f64 for i in self.numbers]
+        widened = [i in self._frames_as_f64 for i in self.numbers]
         single, computed = array.dtype.itemsize <= 4, bool(self._own_dtype) and not self.spec.own_dtype
         native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
         exact = native is array or all(widened) or (not computed if single else np.array_equal(native, array, equal_nan=True))
-        if not exact or self.spec.plain_floats:
+        if not exact or self._arrays.plain_floats:
             advice = "The source library does not read them as the numbers that they are, or computes in them: X.astype(float)."
             raise InvalidInputError(found=f"the dtype {array.dtype.str}", expected="numpy's usual dtypes", advice=advice)
         return native
@@ -225,17 +237,17 @@ class Intake:
         return array
 
     def _strings(self, column: int, values: Array) -> Array:
-        if values.dtype.kind == "f" and column in self.spec.texts_only:
+        if values.dtype.kind == "f" and column in self._texts_only:
             reject_numbers(values.dtype, self._where(column))
-        return strings(digits(values) if column in self.spec.digits else values, self._places[column])
+        return strings(digits(values) if column in self._digits else values, self._places[column])
 
     def _floats(self, column: int, values: Array) -> Array:
         items = values.tolist() if values.dtype.kind == "O" else []
-        if column in self.spec.none_apart and None in items:
+        if column in self._none_apart and None in items:
             advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self._where(column), advice=advice)
-        stay = self.spec.objects_stay[column] if items and self.spec.objects_stay else 0
-        if stay > 1 or (stay and any(isinstance(item, str) for item in items)) or (items and self.spec.own_dtype):
+        texts = column in self._objects_stay and any(isinstance(item, str) for item in items)
+        if items and (texts or column in self._returned or self.spec.own_dtype):
             advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
             raise InvalidInputError(
                 found="Python objects", expected="numbers of numpy's dtypes", where=self._where(column), advice=advice
@@ -243,8 +255,8 @@ class Intake:
         return floats(values, self._where(column))
 
     def _require_width(self, column: int, dtype: np.dtype[Any]) -> None:
-        bits = 32 if dtype.kind == "f" else self.spec.integer_bits[column]
-        unsigned = dtype.kind == "u" and (bits == 64 or column in self.spec.signed)
+        bits = 32 if dtype.kind == "f" else self._integer_bits[column]
+        unsigned = dtype.kind == "u" and (bits == 64 or self._signed[column])
         if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or unsigned:
             wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
             advice = (
@@ -263,7 +275,7 @@ class Intake:
     def _require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for Python objects or a dtype of pandas' own on which a function does not give what it gives of
         float64."""
-        fits = dtype.itemsize * 8 >= self.spec.functions[column] if dtype.kind in "iu" else dtype == np.float64
+        fits = dtype.itemsize * 8 >= self.spec.columns[column].function_bits if dtype.kind in "iu" else dtype == np.float64
         if not fits:
             found = "Python objects" if dtype.kind == "O" else f"a dtype of pandas' own, of {dtype}"
             advice = "The source library's function computes in that dtype, or rejects it: cast the column, X.astype(float)."
@@ -276,25 +288,28 @@ class Intake:
             if table.width != 1:
                 raise InvalidInputError(found=f"a frame with {_columns(table.width)}", expected="a vector")
             return self._from_array(table.column(0), None)
-        if self.spec.libraries and table.library not in self.spec.libraries:
+        frames = self._frames
+        if frames.libraries and table.library not in frames.libraries:
             advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
-            expected = f"a frame of {' or '.join(self.spec.libraries)}"
+            expected = f"a frame of {' or '.join(frames.libraries)}"
             raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
         place = self.positions(table)
-        for i in self.numbers if self.spec.reader else ():
-            if rejected := table.rejected_by(self.spec.reader, place[i]):
-                advice = f"{self.spec.reader} does not take numbers from such a column: X.astype(float)."
+        for i in self.numbers if frames.no_numbers else ():
+            if rejected := table.rejected_by(frames.no_numbers, place[i]):
+                advice = "The source library does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=self._where(i), advice=advice)
-        for i in self.spec.beside_numbers if table.pandas else ():
+        for i in self._beside_numbers if table.pandas else ():
             if place[i] >= 0 and (narrow := table.column(place[i]).dtype).itemsize < 8:
                 advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
                 raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=self._where(i), advice=advice)
         if place is self._in_order and not self.texts and len(self.numbers) == len(place) == table.width:
             block = table.block()
             if block is not None:
-                wide = self._widens(block.dtype) or (block.dtype == np.float32 and not table.pandas and self.spec.frames_as_f64)
+                wide = self._widens(block.dtype) or (
+                    block.dtype == np.float32 and not table.pandas and bool(self._frames_as_f64)
+                )
                 return self._from_numbers(block.astype(np.float64) if wide else _plain(block))
-        if self.spec.stacked:
+        if frames.stacked:
             self._require_stackable(table, place)
         for i in self._functions:
             if place[i] >= 0 and (dtype := table.own_dtype(place[i])) is not None:
@@ -306,7 +321,7 @@ class Intake:
             columns[i] = self._strings(i, self._column(table, i, place[i]))
         for i in self.numbers:
             columns[i] = table.column(place[i])
-        for i in self.spec.objects_only:
+        for i in self._objects_only:
             self._require_objects(i, columns[i].dtype)
         kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in self.numbers]))
         if kinds is None:
@@ -326,7 +341,7 @@ class Intake:
         given = tuple([columns[i].dtype for i in self.numbers])
         for i in self.numbers:
             _plain(columns[i])
-        for i in () if pandas else self.spec.frames_as_f64:
+        for i in () if pandas else self._frames_as_f64:
             if i in columns and columns[i].dtype == np.float32:
                 columns[i] = columns[i].astype(np.float64)
         for i in self._own_dtype:
@@ -342,7 +357,7 @@ class Intake:
         """Raise InvalidInputError for columns that the source does not stack as they are, or makes Python objects of."""
         if table.plain:
             return
-        for group in self.spec.stacked:
+        for group in self._frames.stacked:
             columns = [i for i in group if place[i] >= 0 and i in self.numbers]
             own = [dtype for i in columns if (dtype := table.own_dtype(place[i])) is not None and dtype.kind != "O"]
             for i in columns:
@@ -350,8 +365,8 @@ class Intake:
                     advice = "scikit-learn does not stack columns that hold it: X.astype(float)."
                     raise InvalidInputError(found="pandas.NA", expected="numbers or NaN", where=self._where(i), advice=advice)
             mixed = len(own) > 0 or len({table.column(place[i]).dtype.kind == "b" for i in columns}) > 1
-            computed = bool(self.spec.functions) and any(self.spec.functions[i] for i in columns)
-            objects = len(columns) > 1 and mixed and (computed or self._returned(columns))
+            computed = any(i in self._functions for i in columns)
+            objects = len(columns) > 1 and mixed and (computed or not self._returned.isdisjoint(columns))
             if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
                 advice = (
                     "The source library stacks them as they are, which gives Python objects or the narrower dtype: cast the columns, "
@@ -360,13 +375,9 @@ class Intake:
                 found = f"dtypes of pandas' own ({own[0]})" if own else "bool beside numbers"
                 raise InvalidInputError(found=found, expected="numpy's dtypes", where=self._where(columns[0]), advice=advice)
 
-    def _returned(self, columns: Sequence[int]) -> bool:
-        """Whether some of the columns come out again as they are given."""
-        return bool(self.spec.objects_stay) and any(self.spec.objects_stay[i] > 1 for i in columns)
-
     def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for pandas.NA in a column beside one of Python objects, where the source makes objects of both."""
-        stay = [i for i in self.numbers if self.spec.objects_stay and self.spec.objects_stay[i]]
+        stay = [i for i in self.numbers if i in self._objects_stay]
         if not any(columns[i].dtype.kind == "O" for i in stay):
             return
         for i in stay:
@@ -377,8 +388,8 @@ class Intake:
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for dates that the source does not take for numbers."""
         for i, values in dates.items():
-            groups = [group for group in self.spec.dates if i in group]
-            stays = any(i in group for group in self.spec.stacked) or (self.spec.objects_stay and self.spec.objects_stay[i])
+            groups = [group for group in self._frames.dates if i in group]
+            stays = i in self._objects_stay or any(i in group for group in self._frames.stacked)
             alike = all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
             if stays or not groups or not alike:
                 reject_dtype(values.dtype, self._where(i))
@@ -399,24 +410,24 @@ class Intake:
 
     def _coded(self, table: Table, column: int, place: int) -> tuple[Array, Array] | None:
         found = table.coded(place)
-        return coded_digits(self._column(table, column, place)) if found is None and column in self.spec.digits else found
+        return coded_digits(self._column(table, column, place)) if found is None and column in self._digits else found
 
     def _column(self, table: Table, column: int, place: int) -> Array:
         values = table.column(place)
-        whole = table.whole_numbers(place) if column in self.spec.digits and values.dtype.kind == "f" else None
+        whole = table.whole_numbers(place) if column in self._digits and values.dtype.kind == "f" else None
         return values if whole is None else whole
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
         found = {i: "f64" if self._widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
-        for variant in () if self.spec.narrow_as_f32 else self.variants:
+        for variant in () if self._arrays.narrow_as_f32 else self.variants:
             if all(variant[i] in (kind, "unread") for i, kind in found.items()):
                 return variant
-        if not self.spec.dtype_by_column:
+        if not self._frames.by_column:
             common = np.result_type(*dtypes.values())
             mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"  # an array of objects, in pandas
             return self.uniform["f64" if self._widens(common) else variant_dtype(common) if mixed else self._kind(common)]
-        if "f32" not in found.values() and not self.spec.dtypes_apart:
+        if "f32" not in found.values() and not self._frames.apart:
             return self.uniform["f64"]
         first = "f32" if "f32" in found.values() else "i64"
         single = [self.spec.describe_column(i) for i, kind in found.items() if kind == first]
@@ -429,12 +440,12 @@ class Intake:
 
     def _kind(self, dtype: np.dtype[Any]) -> DType:
         """The dtype of the variant for an array of this dtype."""
-        narrow = self.spec.narrow_as_f32 and dtype.kind in "biu" and dtype.itemsize <= 2
+        narrow = self._arrays.narrow_as_f32 and dtype.kind in "biu" and dtype.itemsize <= 2
         return "f32" if narrow else variant_dtype(dtype)
 
     def _widens(self, dtype: np.dtype[Any]) -> bool:
         """Whether the source takes a frame's numbers of this dtype for float64, but an array's for something else."""
-        return self.spec.integers_as_f64 and dtype.kind in "iub"
+        return self._frames.integers_as_f64 and dtype.kind in "iub"
 
     def positions(self, table: Table) -> Sequence[int]:
         """For every column of the model its position in the frame, as scikit-learn finds it; -1 for an unread one that is missing."""
@@ -450,13 +461,13 @@ class Intake:
         if fitted is not None and tuple(table.names) == fitted:
             return self._in_order
         names = table.string_names()
-        if fitted is None or (names is None and not self.spec.by_name):
+        if fitted is None or (names is None and not self._by_name):
             if len(table.names) != n:
                 raise InvalidInputError(found=_columns(len(table.names)), expected=_columns(n), advice=self._fitted_on())
             return self._in_order
         known = set(names or ())
         missing = [name for name in fitted if name not in known]
-        if self.spec.by_name:
+        if self._by_name:
             read = {fitted[i] for i in (*self.texts, *self.numbers)}
             missing = [name for name in missing if name in read]
             if missing:
@@ -529,16 +540,16 @@ def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], S
     (`own_dtype`)."""
     dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
     if dtype is None and isinstance(table := read_frame(X), Table):
-        stacked, place = {i for group in spec.stacked for i in group}, positions(table)
-        own = {i: table.own_dtype(place[i]) for i in spec.own_dtype}
-        kinds = {i: (own[i] if i in stacked else None) or table.column(place[i]).dtype for i in spec.own_dtype}
+        stacked, place = {i for group in spec.frames.stacked for i in group}, positions(table)
+        own = {i: table.own_dtype(place[i]) for i in spec.own_dtype or ()}
+        kinds = {i: (own[i] if i in stacked else None) or table.column(place[i]).dtype for i in own}
         dtype = np.result_type(*kinds.values())
         others = {own[i] for i in own.keys() - stacked} - {None}
         if others and (others != {np.dtype(object)} or any(kind.kind == "b" for kind in kinds.values())):
             dtype = np.dtype(np.float64)  # check_array reads all columns so, of nullable dtypes, and of bool beside categories
     if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
         return found
-    return found.astype(dtype.newbyteorder("=") if spec.native_order else dtype)
+    return found.astype(dtype.newbyteorder("=") if spec.arrays.native_order else dtype)
 
 
 def _aligned(array: Array) -> Array:

@@ -82,16 +82,17 @@ def _passes(plan: Plan) -> list[str]:
 
 
 def _input(spec: InputSpec) -> str:
+    strings = spec.having("strings")
     if spec.ndim == 1:
-        return "a vector" + (" of strings" if spec.strings else "")
+        return "a vector" + (" of strings" if strings else "")
     text = f"{spec.n_features} column" + ("s" if spec.n_features != 1 else "")
     if spec.feature_names is not None:
         rest = len(spec.feature_names) - NAMES_SHOWN
         text += f" ({', '.join(spec.feature_names[:NAMES_SHOWN])}{f', … {rest} more' if rest > 0 else ''})"
-        text += ", matched by name in any order" if spec.by_name else ", matched by name and order"
-    if spec.strings:
-        text += f"; strings in {', '.join(spec.describe_column(i) for i in spec.strings[:NAMES_SHOWN])}"
-        text += ", …" if len(spec.strings) > NAMES_SHOWN else ""
+        text += ", matched by name in any order" if spec.frames.by_name else ", matched by name and order"
+    if strings:
+        text += f"; strings in {', '.join(spec.describe_column(i) for i in strings[:NAMES_SHOWN])}"
+        text += ", …" if len(strings) > NAMES_SHOWN else ""
     return text
 
 

@@ -22,7 +22,7 @@ def rows_for(model: CompiledModel, rows: int) -> Array:
     if (
         len(graph.inputs) != 1
         or spec.ndim != 2
-        or spec.frames_only
+        or spec.frames.required
         or kinds & {"str"}
         or graph.inputs[0].type.columns != spec.n_features
     ):

@@ -12,8 +12,9 @@ from typing import Any
 
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
+from hbc.ir.signature import Frames
 from hbc.parser.frame import Frame, Refusal, as_frame
-from hbc.parser.front_door import columns_by_name
+from hbc.parser.front_door import note_input
 from hbc.parser.onnxml import linear, ml, svm, tensor, trees
 from hbc.parser.onnxml.graph import OWNER, Source, outputs_as_methods
 from hbc.parser.registry import Described, Result, attributes, converts, describes
@@ -56,5 +57,5 @@ def onnx_model(m: Any, x: Node | Frame) -> Result:
     """Each output of the graph is a method; `outputs_as_methods` names them."""
     source = Source(m)
     if source.names is not None:
-        columns_by_name()
+        note_input(Frames(by_column=True))
     return outputs_as_methods(source, source.run(as_frame(x)))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import ANY_INTEGER, computed_in_own_dtype
+from hbc.parser.front_door import ANY_INTEGER, note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import as_float, checked, rejected
@@ -102,7 +103,7 @@ def affinity_propagation(m: Any, x: Node) -> Result:
 @converts("sklearn.cluster.Birch")
 def birch(m: Any, x: Node) -> Result:
     """`predict` gives the label of the nearest subcluster centre, `transform` the distances to all of them."""
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     x = checked(m, x)
     centres = np.asarray(m.subcluster_centers_)
     nearest = nearest_centre(x, centres, np.asarray(m._subcluster_norms, np.float64))
@@ -123,7 +124,7 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
     pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
     if m.pooling_func not in pools:
         raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     pool = pools[m.pooling_func]
     groups = [t.take(x, np.flatnonzero(members == label), axis=1) for label in np.unique(members)]
     return t.concat([pool(group, 1, keepdims=True) for group in groups])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
@@ -15,7 +16,7 @@ from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import sparse_matrices_differ
+from hbc.parser.front_door import note_input
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
 from hbc.parser.sklearn.preprocessing import standard_scaler
 from hbc.parser.sklearn.shared.common import checked, own_float, own_number
@@ -88,7 +89,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
     """The mean of two interpolations, from below and from above; they differ where quantiles are equal. For the output distribution
     "normal" then Φ⁻¹ of this mean, clipped."""
     if may_be_sparse(x):
-        sparse_matrices_differ()  # the source keeps the zeros that a sparse matrix leaves out
+        note_input(Sparse(accepted=False))  # the source keeps the zeros that a sparse matrix leaves out
     x = own_float(checked(m, x, allow_nan=True))
     dtype = NUMPY_DTYPES[x.type.dtype]
     quantiles, levels = np.asarray(m.quantiles_).T, np.asarray(m.references_, np.float64)

@@ -15,19 +15,14 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
-from hbc.parser.front_door import (
-    computed_in_own_dtype,
-    floats_are_no_strings,
-    none_is_not_nan,
-    numbers_must_be_objects,
-    objects_stay_objects,
-)
+from hbc.parser.front_door import note
 from hbc.parser.registry import (
     ONE_DIMENSIONAL,
     Described,
@@ -113,7 +108,7 @@ class Encoder:
         self.categories = [read_categories(np.asarray(c), frame.name(i)) for i, c in enumerate(m.categories_)]
         strings = [i for i, c in enumerate(self.categories) if c.strings]
         frame.need_strings(strings)
-        floats_are_no_strings(frame.select(strings))
+        note(frame.select(strings), Column(texts_only=True))
         self.groups = list(self._groups(frame))
 
     def _groups(self, frame: Frame) -> Iterable[Group]:
@@ -129,13 +124,14 @@ class Encoder:
             kinds.setdefault((kind, dtype_name(compared)), []).append(i)
         for (kind, common), columns in kinds.items():
             if kind != "str":
-                objects_stay_objects(frame.select(columns))
-                numbers_must_be_objects(
-                    frame.select([i for i in columns if np.asarray(self.m.categories_[i]).dtype.kind == "O"])
+                note(frame.select(columns), Column(objects_stay=True))
+                note(
+                    frame.select([i for i in columns if np.asarray(self.m.categories_[i]).dtype.kind == "O"]),
+                    Column(objects_only=True),
                 )
-                none_is_not_nan(frame.select([i for i in columns if self.categories[i].nan >= 0]))
+                note(frame.select([i for i in columns if self.categories[i].nan >= 0]), Column(none_apart=True))
                 if getattr(self.m, "handle_unknown", "ignore") != "error":
-                    computed_in_own_dtype(frame.select([i for i in columns if _loses_bool(self.categories[i])]), 8)
+                    note(frame.select([i for i in columns if _loses_bool(self.categories[i])]), Column(integer_bits=8))
             x = frame.select(columns).matrix(strings=True)
             x = checked(self.m, x, allow_nan=True, allow_inf=kind == "str")
             x = x if common == "str" else t.cast(x, common)

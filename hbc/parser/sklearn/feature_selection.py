@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ops.columns import SelectColumns
-from hbc.parser.front_door import objects_stay_objects
+from hbc.parser.front_door import note
 from hbc.parser.registry import Outputs, Result, converts
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.walk import child
@@ -18,7 +19,7 @@ def _selected(m: Any, x: Node) -> Node:
     """The selected columns, in their order. They keep their dtype, also if none is left: the dtype then still counts beside other columns.
     NaN and inf are accepted if the selector's tags say so."""
     kept = np.flatnonzero(m.get_support())
-    objects_stay_objects(x, given_back=not len(kept))
+    note(x, Column(objects_stay=True, returned=not len(kept)))
     missing = bool(m.__sklearn_tags__().input_tags.allow_nan)
     return SelectColumns(kept)(checked(m, x, allow_nan=missing, allow_inf=missing))
 

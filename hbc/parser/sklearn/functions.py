@@ -12,22 +12,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Arrays, Column, Frames, Sparse
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
-from hbc.parser.front_door import (
-    ANY_INTEGER,
-    NO_INTEGER,
-    computed_in_own_dtype,
-    frames_must_be_of,
-    given_to_a_function,
-    in_dtype_of,
-    in_native_order,
-    integers_are_signed,
-    sparse_matrices_differ,
-)
+from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, in_dtype_of, note, note_given, note_input
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, hstack
 from hbc.parser.sklearn.shared.ufuncs import ADVICE, EXACT, ONLY_BOOLS, ONLY_FLOATS, RULES, Rule
@@ -357,7 +348,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         if is_sparse(x):
             raise Refusal("its function is given a sparse matrix.", "Use sparse_output=False before it.")
         if may_be_sparse(as_matrix(x)):
-            sparse_matrices_differ()  # x * x (and numpy.square) of a sparse matrix is a matrix product
+            note_input(Sparse(accepted=False))  # x * x (and numpy.square) of a sparse matrix is a matrix product
     if isinstance(x, Frame) and not m.validate and len(set(x.dtypes) - {"str"}) > 1:
         # numpy computes each column of a frame in its own dtype.
         parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]
@@ -406,19 +397,19 @@ def _no_integers(x: Node) -> Node:
 
 def _note_frame(x: Frame, bits: int, usage: Usage) -> None:
     """Notes what a frame must be like for the function to compute the same from it as from an array."""
-    given_to_a_function(x, bits, usage.numbers)
+    note_given(x, Column(function_bits=max(bits, ANY_INTEGER), beside_numbers=usage.numbers))
     if usage.operators:
-        frames_must_be_of(x, "pandas")
+        note_input(Frames(libraries=("pandas",)), x)
 
 
 def _own_dtype(x: Node | Frame, y: Node, usage: Usage) -> None:
     """Notes for which dtypes of x the function computes the same, and whether y has the dtype of x."""
     if usage.bits or usage.rounds:
-        computed_in_own_dtype(x, max(usage.bits, ANY_INTEGER))
+        note(x, Column(integer_bits=max(usage.bits, ANY_INTEGER)))
     if usage.signed:
-        integers_are_signed(x)
+        note(x, Column(signed=True))
     x = as_matrix(x)
     if y.type.dtype == x.type.dtype:
         in_dtype_of(x, y)
         if None in untouched(y):
-            in_native_order()
+            note_input(Arrays(native_order=True))

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Frames
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.boosting import leaves, staged
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import columns_by_name
+from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked
@@ -199,7 +200,7 @@ def _encoded(m: Any, frame: Frame) -> Node:
     """The output of the fitted `_preprocessor`, f64[N, F]: categorical columns encoded by an OrdinalEncoder, then the others as they
     are."""
     if all(column.origin == i for i, column in enumerate(frame.columns)):
-        columns_by_name()
+        note_input(Frames(by_column=True))
     categorical, numerical = ([int(i) for i in np.flatnonzero(chosen)] for chosen in (m.is_categorical_, ~m.is_categorical_))
     parts = []
     if categorical:

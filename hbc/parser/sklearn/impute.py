@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Arrays, Column
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import (
-    as_numbers,
-    computed_in_own_dtype,
-    in_dtype_of,
-    integers_are_signed,
-    none_is_not_nan,
-    objects_stay_objects,
-    strings_must_be_objects,
-)
+from hbc.parser.front_door import as_numbers, in_dtype_of, note, note_input
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import as_float, checked, own_float, rejected, without_missing
 from hbc.parser.walk import child, transform_child
@@ -81,12 +74,14 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m.strategy not in ("most_frequent", "constant"):
         x = own_float(as_numbers(x))
     else:
-        computed_in_own_dtype(x, 8 if missing.nan else _bits(statistics[kept]))  # integers are never NaN, so none is replaced
-        objects_stay_objects(x, given_back=True)
+        note(
+            x, Column(integer_bits=8 if missing.nan else _bits(statistics[kept]))
+        )  # integers are never NaN, so none is replaced
+        note(x, Column(objects_stay=True, returned=True))
         if missing.nan:
-            none_is_not_nan(x)
+            note(x, Column(none_apart=True))
         if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (missing.nan or (statistics[kept] >= 0).all()):
-            integers_are_signed(x)
+            note(x, Column(signed=True))
     given = x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
@@ -206,14 +201,14 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
         # All columns are read, also those that are not part of the result, because the source checks them.
         y = frame.select(columns).matrix(strings=True)
         if y.type.dtype == "str":
-            strings_must_be_objects()
+            note_input(Arrays(fixed_width=False))
             y = checked(m, y, allow_nan=True, allow_inf=True)
             y = y if missing.nan else without_missing(m, y)
         else:
-            computed_in_own_dtype(y, 8)  # bool is rejected
-            objects_stay_objects(y)
+            note(y, Column(integer_bits=8))  # bool is rejected
+            note(y, Column(objects_stay=True))
             if missing.nan:
-                none_is_not_nan(y)
+                note(y, Column(none_apart=True))
             y = checked(m, y, allow_nan=missing.nan)
         mask = missing.mask(y)
         if error_on_new:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column, Sparse
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import computed_in_own_dtype, sparse_matrices_differ
+from hbc.parser.front_door import note, note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.linear import affine
@@ -93,7 +94,9 @@ def label_propagation(m: Any, x: Node) -> Result:
         sums = _times(weights, distributions)
     elif m.kernel == "knn":
         if may_be_sparse(x):
-            sparse_matrices_differ()  # the source searches them in another order, which decides between equally near points
+            note_input(
+                Sparse(accepted=False)
+            )  # the source searches them in another order, which decides between equally near points
         found = search(m.nn_fit, x)
         sums = t.sum_(found.look_up(distributions, found.nearest(m.nn_fit.n_neighbors)), 1, ordered=True)
     else:
@@ -147,7 +150,7 @@ def additive_chi2_sampler(m: Any, x: Node) -> Result:
     if m.sample_interval is None and m.sample_steps not in INTERVALS:
         raise Refusal(f"it has sample_steps={m.sample_steps} without a sample_interval.", "Give it one.")
     interval = INTERVALS[m.sample_steps] if m.sample_interval is None else m.sample_interval
-    computed_in_own_dtype(x, 64)
+    note(x, Column(integer_bits=64))
     x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True)(checked(m, x))
     kept = x.type.dtype
     dtype: DType = "f32" if kept == "f32" and not isinstance(interval, np.float64) else "f64"

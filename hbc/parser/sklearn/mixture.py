@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax, log_sum_exp
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import computed_in_own_dtype
+from hbc.parser.front_door import note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, coefficients, float_type, logistic
@@ -40,7 +41,7 @@ def _gaussian(m: Any, x: Node) -> Node:
     means, chol = np.asarray(m.means_), np.asarray(m.precisions_cholesky_)
     count, width = means.shape
     kind = m.covariance_type
-    computed_in_own_dtype(x, 64)  # the source computes X² and stores results in the dtype of X, so that int8 overflows
+    note(x, Column(integer_bits=64))  # the source computes X² and stores results in the dtype of X, so that int8 overflows
     if x.type.dtype not in ("f32", "f64", "i64"):
         raise Refusal(f"it squares numbers in their own dtype {NUMPY_DTYPES[x.type.dtype]}.", "Cast them to float before.")
     determinant = np.asarray(_compute_log_det_cholesky(chol, kind, width))

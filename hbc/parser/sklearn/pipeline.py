@@ -10,22 +10,12 @@ import numpy as np
 
 from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Node
-from hbc.ir.signature import FRAME_LIBRARIES
+from hbc.ir.signature import FRAME_LIBRARIES, Column, Frames, Sparse
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
-from hbc.parser.front_door import (
-    NO_INTEGER,
-    columns_by_name,
-    columns_in_order,
-    frames_must_be_of,
-    given_as_pandas,
-    given_as_polars,
-    given_to_a_function,
-    sparse_matrices_differ,
-    stacked_as_given,
-)
+from hbc.parser.front_door import NO_INTEGER, given_as_pandas, given_as_polars, note_given, note_input, stacked_as_given
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
@@ -109,7 +99,7 @@ def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
     then rejected."""
     nodes = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
     if hands_on(m) and any(map(may_be_sparse, nodes)) and gives_sparse(m, True):
-        sparse_matrices_differ()
+        note_input(Sparse(accepted=False))
     return transformed_child(m, x, place)
 
 
@@ -157,7 +147,7 @@ def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
 def taken_in_order(x: Node | Frame) -> None:
     """Notes that the order of x's columns matters, although some estimator may pick columns by name."""
     if all(place is not None for place in untouched(as_frame(x))):
-        columns_in_order()
+        note_input(Frames(in_order=True))
 
 
 def _picks_by_name(m: Any) -> bool:
@@ -214,8 +204,11 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
     frame = as_frame(x)
     if all(column.origin == i for i, column in enumerate(frame.columns)):
         used = [columns for _, member, columns in m.transformers_ if not (isinstance(member, str) and member == "drop")]
-        columns_by_name(
-            frames_only=any(isinstance(c, str) for columns in used for c in np.atleast_1d(_plain(columns)).tolist())
+        note_input(
+            Frames(
+                by_column=True,
+                required=any(isinstance(c, str) for columns in used for c in np.atleast_1d(_plain(columns)).tolist()),
+            )
         )
     if any(name == "remainder" for name, *_ in m.transformers):
         reason = "one of its transformers is named 'remainder', which is scikit-learn's name for the rest."
@@ -247,7 +240,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
             elif apart:
                 block = as_frame(x)
                 if any(may_be_sparse(column.node) for column in block.columns):
-                    sparse_matrices_differ()  # the source cannot make a frame from a sparse matrix
+                    note_input(Sparse(accepted=False))  # the source cannot make a frame from a sparse matrix
             else:
                 block = as_matrix_or_strings(x)
             _note_frames(member, x, apart, weights.get(name) is not None)
@@ -278,13 +271,13 @@ def _note_frames(m: Any, x: Node | Frame, apart: bool, weighted: bool) -> None:
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return
     if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
-        frames_must_be_of(x, *FRAME_LIBRARIES)  # FunctionTransformer cannot name the columns of other tables
+        note_input(Frames(libraries=FRAME_LIBRARIES), x)  # FunctionTransformer cannot name the columns of other tables
     if weighted:
-        frames_must_be_of(x, "pandas")  # polars computes float32 · 2.0 in float64
+        note_input(Frames(libraries=("pandas",)), x)  # polars computes float32 · 2.0 in float64
     if not apart:
         stacked_as_given(x)
         if weighted or not identity:
-            given_to_a_function(x, NO_INTEGER)  # it gives integers for integers, where hbc would give float64
+            note_given(x, Column(function_bits=NO_INTEGER))  # it gives integers for integers, where hbc would give float64
 
 
 def as_matrix_or_strings(x: Node | Frame) -> Node:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
@@ -15,13 +16,7 @@ from hbc.ops.encoding import OneHot
 from hbc.ops.functions import Polynomial
 from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import (
-    ANY_INTEGER,
-    computed_in_own_dtype,
-    in_dtype_of,
-    sparse_matrices_differ,
-    sparse_values_round_otherwise,
-)
+from hbc.parser.front_door import ANY_INTEGER, in_dtype_of, note, note_input, sparse_values_round_otherwise
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, float_of, own_float, own_number
 from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
@@ -86,9 +81,9 @@ def binarizer(m: Any, x: Node) -> Result:
     kinds = [NUMPY_DTYPES[x.type.dtype], np.asarray(m.threshold).dtype if hasattr(m.threshold, "dtype") else None]
     floats = [kind for kind in kinds if kind is not None and kind.kind == "f"]
     compared = dtype_name(np.result_type(*floats)) if floats else "f64"
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     if m.threshold < 0 and may_be_sparse(x):
-        sparse_matrices_differ()  # the source rejects them
+        note_input(Sparse(accepted=False))  # the source rejects them
     return in_dtype_of(x, Binarize(float(m.threshold), compared)(checked(m, x)))
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import sparse_matrices_differ
+from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
@@ -28,7 +29,7 @@ def _kernel(m: Any, x: Node) -> Node:
     kernel that libsvm does not have, and for a model without support vectors."""
     kernel = named(m.kernel)
     if not m._sparse and may_be_sparse(x):
-        sparse_matrices_differ()  # a model fitted on dense data rejects them
+        note_input(Sparse(accepted=False))  # a model fitted on dense data rejects them
     x, vectors = t.cast(checked(m, x), "f64"), dense(m.support_vectors_).astype(np.float64)
     if not len(vectors):
         raise Refusal("it has no support vectors.", "Fit it with other parameters.")

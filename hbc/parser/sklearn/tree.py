@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import FLOAT32_LIMIT, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import leaves, rounded_down
-from hbc.parser.front_door import missing_values_cannot_be_sparse
+from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
@@ -25,7 +26,7 @@ def single(m: Any, x: Node, *, allow_nan: bool, allow_inf: bool = False) -> Node
     limit = float("inf") if allow_inf else FLOAT32_LIMIT  # check_array(dtype=float32) rejects larger numbers
     allow_nan = allow_nan and not is_sparse(x)
     if allow_nan and may_be_sparse(x, missing=True):
-        missing_values_cannot_be_sparse()
+        note_input(Sparse(nan=False))
     return t.cast(checked(m, x, allow_nan=allow_nan, allow_inf=allow_inf, limit=limit), "f32")
 
 

@@ -7,17 +7,12 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Arrays, Column
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import (
-    ANY_INTEGER,
-    computed_in_own_dtype,
-    in_native_order,
-    narrow_integers_give_f32,
-    read_from_frames,
-)
+from hbc.parser.front_door import ANY_INTEGER, narrow_integers_give_f32, note, note_input, read_from_frames
 from hbc.parser.registry import public_name
 
 
@@ -65,7 +60,7 @@ def without_missing(m: Any, x: Node, none: bool = False) -> Node:
 def as_float(x: Node) -> Node:
     """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64. float16 is rejected, in which (or in
     float64) the source computes."""
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     return x if x.type.is_float else t.cast(x, "f64")
 
 
@@ -76,13 +71,13 @@ def float_of(x: Node) -> Node:
 
 def own_float(x: Node) -> Node:
     """As `float_of`, for estimators whose result has the dtype of X: float16 they would compute in float16, so it is rejected."""
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     return float_of(x)
 
 
 def own_number(x: Node) -> Node:
     """As `own_float`, for those that leave the dtype of a frame of any library as it is."""
-    computed_in_own_dtype(x, ANY_INTEGER)
+    note(x, Column(integer_bits=ANY_INTEGER))
     return as_float(x)
 
 
@@ -113,7 +108,7 @@ def hstack(blocks: list[Node]) -> Node:
     if "f32" in kinds:
         for block in blocks:
             if block.type.dtype == "i64":
-                computed_in_own_dtype(block, 32)  # narrower ones stay float32
-    in_native_order()
+                note(block, Column(integer_bits=32))  # narrower ones stay float32
+    note_input(Arrays(native_order=True))
     common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
     return t.concat([t.cast(block, common) for block in blocks])  # those without columns may have checks

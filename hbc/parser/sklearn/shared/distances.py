@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import sparse_matrices_differ
+from hbc.parser.front_door import note_input
 from hbc.parser.sparsity import may_be_sparse
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -262,7 +263,7 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
     if hasattr(data, "toarray"):
         raise Refusal("it was fitted on a sparse matrix.", "Fit it on a dense array: X.toarray().")
     if may_be_sparse(x):
-        sparse_matrices_differ()  # trees and some metrics reject sparse matrices
+        note_input(Sparse(accepted=False))  # trees and some metrics reject sparse matrices
     data = np.asarray(data)
     metric = metric_of(m.effective_metric_, m.effective_metric_params_)
     if m._fit_method in ("kd_tree", "ball_tree"):

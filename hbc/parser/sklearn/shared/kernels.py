@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column, Sparse
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.nearest import Distances
 from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import ANY_INTEGER, computed_in_own_dtype, sparse_matrices_differ
+from hbc.parser.front_door import ANY_INTEGER, note, note_input
 from hbc.parser.registry import public_name
 from hbc.parser.sklearn.shared.distances import common_float, euclidean_distances
 from hbc.parser.sparsity import may_be_sparse
@@ -70,14 +71,14 @@ def pairwise_kernel(m: Any, x: Node, points: Any, metric: str, parameters: dict[
     points = dense(points)
     dtype = common_float(x, points)
     if points.dtype == np.float32:
-        computed_in_own_dtype(x, ANY_INTEGER)  # the source computes float16 beside float32 in float64, hbc would in float32
+        note(x, Column(integer_bits=ANY_INTEGER))  # the source computes float16 beside float32 in float64, hbc would in float32
     given = {name: value for name, value in parameters.items() if name in PARAMETERS[metric]}
     gamma = given.get("gamma")
     scale = float(gamma if gamma is not None else 1.0 if metric == "chi2" else 1.0 / points.shape[1])
     coef0 = float(given.get("coef0", 1.0))
     if metric in ("chi2", "additive_chi2"):
         if may_be_sparse(x):
-            sparse_matrices_differ()  # the source rejects them
+            note_input(Sparse(accepted=False))  # the source rejects them
         x = CheckLeast(public_name(type(m)), allow_nan=True, allow_inf=True)(x)
     x, points = t.cast(x, dtype), points.astype(NUMPY_DTYPES[dtype])
     match metric:

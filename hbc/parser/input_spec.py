@@ -1,0 +1,94 @@
+"""What a walk through a model has found out about its input, as an InputSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hbc.ir.graph import Graph, Node
+from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_layout
+from hbc.ops.checks import Check, CheckValues
+from hbc.ops.columns import SelectColumns
+from hbc.ops.hashed_categories import HashText
+from hbc.ops.tensor import Concat
+from hbc.parser.frame import Frame, dtype_givers, untouched
+from hbc.parser.front_door import Notes
+
+NARROW = 32
+"""Bits of the integers for which numpy's common dtype with float32 is float64."""
+
+Place = tuple[Node, int]
+"""A column of a graph input."""
+
+
+def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
+    """What the notes of one walk say of the model's input. `graph` is what the walk gave, for input columns of the dtypes `kinds`."""
+    layout = zip(graph.inputs, input_layout(kinds).values(), strict=True)
+    origin = {(node, i): column for node, columns in layout for i, column in enumerate(columns)}
+    columns = [Column(strings=True) if kind == "str" else Column() for kind in kinds]
+    for x, fact in notes.columns.items():
+        for i in _sources([x], origin):
+            columns[i] |= fact
+    for i, fact in notes.given.items():
+        columns[i] |= fact
+    result = graph.outputs.get("transform", ())
+    for place in (place for node in result for place in untouched(node) if place is not None):
+        if place in origin and place[0].type.dtype != "str":
+            columns[origin[place]] |= Column(objects_stay=True, returned=True)
+    if not result:
+        columns = [replace(column, returned=False) if column.returned else column for column in columns]
+    if any(column.digits for column in columns):
+        for i in _read_as_strings(graph, origin):
+            columns[i] = replace(columns[i], digits=False)
+    frames, sparse, arrays = notes.frames, notes.sparse, notes.arrays
+    for x in notes.widened:
+        if group := _sources([x], origin):
+            frames |= Frames(dates=(tuple(group),))
+        for i in group:
+            columns[i] |= Column(frames_as_f64=True)
+    if narrow := _sources(notes.narrow, origin):
+        # If nothing else reads the input, narrow integers can be given as float32. Otherwise they are rejected.
+        as_f32 = len(narrow) == len(kinds) and not any(column.integer_bits for column in columns) and not frames.by_column
+        arrays = replace(arrays, narrow_as_f32=as_f32)
+        for i in () if as_f32 else narrow:
+            columns[i] |= Column(integer_bits=NARROW)
+    if notes.rounds_sparse and any(node.op.jumps for node in graph.nodes):
+        sparse |= Sparse(accepted=False)
+    dense = [method for method, nodes in graph.outputs.items() if set(nodes) & notes.dense_only]
+    sparse |= Sparse(dense_methods=tuple(dense))
+    givers = [source for node in result if node.type.dtype in kinds for source in _given_dtype(node, notes.kept)]
+    return InputSpec(tuple(columns), own_dtype=tuple(_sources(givers, origin)), arrays=arrays, frames=frames, sparse=sparse)
+
+
+def _sources(values: Iterable[Node | Frame], origin: Mapping[Place, int]) -> list[int]:
+    """The columns of the model's input that give these values their dtype, ascending."""
+    return sorted({origin[place] for x in values for place in dtype_givers(x) if place in origin})
+
+
+def _read_as_strings(graph: Graph, origin: Mapping[Place, int]) -> set[int]:
+    """The columns of strings that are read by other operators than HashText, to which digits are as good as any string."""
+    kept = (Check, Concat, SelectColumns)
+    readers = [(node.op, source) for node in graph.nodes for source in node.inputs if source.type.dtype == "str"]
+    others = [source for op, source in readers if not isinstance(op, (HashText, *kept)) or isinstance(op, CheckValues)]
+    others += [node for group in graph.outputs.values() for node in group if node.type.dtype == "str"]
+    return set(_sources(others, origin))
+
+
+def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
+    """The columns of the model's input in whose dtype the source gives y: those that y has as they are, or says (`in_dtype_of`)."""
+    if y.type.dtype == "str":
+        return []
+    source = next((x for made, x in kept if made is y and x is not y), None)
+    if source is not None:
+        return _given_dtype(source, kept)
+    if None not in untouched(y):
+        return _read_with(y)
+    parts = [_given_dtype(part, kept) for part in y.inputs] if isinstance(y.op, (Check, Concat, SelectColumns)) else []
+    return [node for part in parts for node in part] if all(parts) else []
+
+
+def _read_with(x: Node) -> list[Node]:
+    """What the source has made one array of: x, or those of which an estimator has kept the columns x."""
+    sources = x.inputs if isinstance(x.op, (Concat, SelectColumns)) else ()
+    found = [node for source in sources for node in _read_with(source)]
+    return found if any(isinstance(node.op, Check) for node in found) else [x]
