@@ -113,7 +113,8 @@ class Checkout:
 
 
 def run(made: Made, here: Checkout, there: Checkout, rounds: int, budget: float, batches: Sequence[int]) -> dict[str, Any]:
-    """Of one model the largest difference of answers, and the ratios of times by rows of a call."""
+    """The comparison of one model: `identical` (whether answers have the same bits), `convert_s` (seconds here, there), and `times_us`,
+    by rows of a call the pairs (µs here, µs there) of all rounds."""
     with tempfile.NamedTemporaryFile(suffix=".pkl") as file:
         file.write(pickle.dumps(made))
         file.flush()
@@ -129,7 +130,7 @@ def run(made: Made, here: Checkout, there: Checkout, rounds: int, budget: float,
 
 
 def ratios(found: dict[str, Any]) -> dict[str, float]:
-    """By rows of a call, and "convert"."""
+    """The ratio of times here / there, by rows of a call; "convert": that of converting."""
     by_rows = {rows: statistics.median(ours / theirs for ours, theirs in times) for rows, times in found["times_us"].items()}
     return {**by_rows, "convert": found["convert_s"][0] / found["convert_s"][1]}
 

@@ -325,7 +325,7 @@ def judged(backend: str, points: list[Point]) -> dict[str, Array]:
 
 
 def report(document: dict[str, Any], measured: dict[str, list[Point]]) -> str:
-    """What was measured, the table, and where the cost model chooses well."""
+    """The report: what was measured, the table, and for which models the cost model chooses well."""
     legend = "One thread, least of several rounds. The cost model is fitted to one half of the models and judged on the other, both ways."
     parts = ["# Strategies of tree ensembles", legend]
     for backend, points in measured.items():

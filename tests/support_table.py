@@ -32,7 +32,7 @@ def support_table() -> str:
 
 
 def in_readme() -> str:
-    """What the README says now."""
+    """The table that the README has now."""
     return README.read_text().partition(START)[2].partition(END)[0]
 
 

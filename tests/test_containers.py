@@ -1,4 +1,4 @@
-"""What pipelines, unions, column transformers and searches refuse, and that one error names every culprit with its path."""
+"""Pipelines, unions, column transformers and searches that are refused. One error names every culprit with its path."""
 
 from __future__ import annotations
 

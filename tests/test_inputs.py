@@ -1,4 +1,4 @@
-"""Every kind of input gives what the source estimator gives for it, and the caller's data stays as it was."""
+"""Every kind of input gives the result of the source estimator, and the caller's data is not changed."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_choice_of_the_variant(dtypes: tuple[str, ...], wanted: str) -> None:
 
 
 def test_columns_of_different_dtypes_treated_apart() -> None:
-    """Where the source keeps dtypes apart, float32 beside others needs a variant of its own."""
+    """If the source keeps dtypes apart, float32 columns beside others need a variant of their own."""
     spec = InputSpec((Column(),) * 3, tuple(NAMES), frames=Frames(by_column=True))
     mixed = ("f32", "f64", "f64")
     frame = pd.DataFrame({"a": np.ones(2, np.float32), "b": np.ones(2), "c": np.ones(2)})
@@ -333,7 +333,7 @@ def test_a_sample_brings_a_variant_for_its_dtypes(by_name: Any) -> None:
 
 @pytest.mark.parametrize("make", [lambda f: f.to_numpy(), lambda f: f.to_numpy().tolist(), lambda f: f, pl.from_pandas])
 def test_columns_by_position(make: Any) -> None:
-    """Where the columns are given by position, arrays and lists of numbers beside strings serve as well as frames."""
+    """If columns are selected by position, arrays and lists of numbers beside strings work as well as frames."""
     columns = ColumnTransformer([("n", StandardScaler(), [0, 2]), ("s", OneHotEncoder(), [1, 3])])
     model = make_pipeline(columns, LogisticRegression()).fit(READ, Y)
     data = make(READ)
@@ -536,7 +536,7 @@ def test_families_that_compute_in_the_dtype_of_the_input():
 
 
 def test_functions_of_columns_of_two_dtypes():
-    """Of a frame, numpy computes each column in its own dtype."""
+    """numpy computes each column of a frame in its own dtype."""
     frame = pd.DataFrame({"a": np.linspace(0, 1, 50).astype(np.float32), "b": np.linspace(1, 2, 50)})
     model = ColumnTransformer([("f", FunctionTransformer(np.exp), ["a", "b"])]).fit(frame)
     np.testing.assert_array_equal(hbc.convert(model, "numpy", frame).transform(frame), model.transform(frame))

@@ -179,7 +179,7 @@ def reshaped(*shape: int) -> tuple[list[Any], dict[str, Any]]:
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_rows_in_shapes(rows: int) -> None:
-    """A Reshape or Slice of exactly the declared rows, of which ONNX Runtime says the rest."""
+    """A Reshape or Slice to exactly the declared number of rows, for which ONNX Runtime gives the expected results."""
     wide = RANDOM.normal(size=(rows, 4)).astype(np.float32)
     slice_of_all = [helper.make_node("Slice", ["X", "start", "stop", "axes"], ["Y"])]
     bounds = {"start": np.array([0]), "stop": np.array([rows]), "axes": np.array([0])}

@@ -77,7 +77,7 @@ def edited_xgboost(model: Any, rows: tuple[Any, Any], edit: Callable[[Any], Any]
 
 
 def zeros(trees: list[Any]) -> list[Any]:
-    """Thresholds 0, and leaves of which half are 0 of either sign."""
+    """The trees with all thresholds 0, and half of the leaves 0 of either sign."""
     for tree in trees:
         leaf = np.array(tree["left_children"]) < 0
         condition = np.where(leaf, tree["split_conditions"], 0.0)

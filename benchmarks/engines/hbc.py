@@ -17,7 +17,7 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """One compiled model for all batch sizes. `option` is backend:strategy:mcpu, of which the last two may be left out."""
+    """A call of one compiled model, for all batch sizes. `option` is backend:strategy:mcpu; the last two parts may be left out."""
     backend, strategy, processor = (*task.option.split(":"), "", "")[:3]
     target = {"kind": "llvm", "mcpu": processor} if processor else None
     compiled = hbc.convert(model, backend, strategy=strategy or "auto", threads=task.threads, target=target)

@@ -19,6 +19,6 @@ def load(task: Task) -> Any:
 
 
 def build(model: Any, task: Task) -> Any:
-    """Its model, which takes columns by name; the matrix is one of several columns."""
+    """A call of YDF's model. It takes columns by name; the matrix is given as one feature with several columns."""
     converted = ydf.from_sklearn(model, feature_name="features")
     return lambda X: converted.predict({"features": X}, num_threads=task.threads)

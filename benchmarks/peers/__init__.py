@@ -24,5 +24,5 @@ def python_of(environment: str) -> Path:
 
 
 def failure_of(environment: str) -> Path:
-    """Where the installer leaves its reason."""
+    """The file in which the installer writes why an environment could not be installed."""
     return INSTALLED / f"{environment}.failed"

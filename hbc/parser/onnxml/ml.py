@@ -109,7 +109,7 @@ def array_feature_extractor(call: Call) -> Value:
 
 @implements("ZipMap", attributes=("classlabels_strings", "classlabels_int64s"), domain=ML)
 def zip_map(call: Call) -> Value:
-    """The matrix of which ONNX Runtime makes dictionaries."""
+    """The matrix from which ONNX Runtime makes dictionaries."""
     return call.matrix(0)
 
 

@@ -77,7 +77,7 @@ def _matern(distances: Node, nu: float) -> Node:
 
 
 STEP, DEGREE, FARTHEST = 0.25, 10, 800.0
-"""Of the interpolation in `_bessel`: the length of its intervals, the degree of its polynomials, and the largest z."""
+"""The interpolation in `_bessel`: the length of its intervals, the degree of its polynomials, and the largest z."""
 
 
 def _bessel(distances: Node, nu: float) -> Node:

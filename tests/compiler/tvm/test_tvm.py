@@ -271,7 +271,7 @@ def ensemble(seed: int, trees: int, depth: int, dtype: DType, values: DType, **o
 
 
 def few_values(op: TreeEnsemble) -> TreeEnsemble:
-    """With three different vectors of leaf values, two of which only differ in the sign of a zero."""
+    """The ensemble with only three different vectors of leaf values. Two of them differ only in the sign of a zero."""
     different = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]], op.values.dtype)[:, : op.values.shape[1]]
     return replace(op, values=different[np.random.default_rng(0).integers(0, 3, len(op.values))])
 

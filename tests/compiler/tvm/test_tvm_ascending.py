@@ -31,7 +31,7 @@ BATCHES = [0, 1, LANES - 1, LANES + 1]
 
 
 def counted(width: int) -> Array:
-    """Rows of which 0, 1, … and all numbers are there, at places of their own; all different."""
+    """Rows in which 0, 1, … and all numbers are present, at random positions; all numbers are different."""
     rng = np.random.default_rng(width)
     values = rng.permuted(np.tile(np.arange(width) + 0.5, (width + 1, 1)), axis=1)
     absent = rng.permuted(np.tile(np.arange(width), (width + 1, 1)), axis=1) >= np.arange(width + 1)[:, None]
@@ -51,7 +51,7 @@ def cases(width: int) -> list[Array]:
 
 
 def expected_order(row: Array) -> list[int]:
-    """By Python's own sort, which is stable."""
+    """The order by Python's own sort, which is stable."""
     there = sorted((i for i in range(len(row)) if row[i] >= 0), key=row.__getitem__)
     return there + [len(row)] * (len(row) - len(there))
 

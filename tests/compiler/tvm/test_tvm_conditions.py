@@ -1,4 +1,4 @@
-"""Checks that run inside the compiled function: what they let pass, and what becomes of what they stop."""
+"""Checks that run inside the compiled function: which rows they accept, and what happens to the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data(dtype: type) -> np.ndarray:
 
 
 def short(model: CompiledModel, method: str, X: np.ndarray) -> np.ndarray | None:
-    """What the compiled function alone says; None where it leaves rows to the host."""
+    """The result of the compiled function alone; None if it leaves the rows to the host."""
     if X.dtype not in model._short[method]:
         getattr(model, method)(X[:1])
     found, _ = model._short[method][X.dtype]

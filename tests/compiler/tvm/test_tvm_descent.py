@@ -23,7 +23,7 @@ X = RNG.exponential(size=(300, 4)) @ (RNG.exponential(size=(4, 9)) * (RNG.random
 
 
 def sums(numbers, target=None):
-    """What a sweep adds up to: with a gram matrix of zeros, each number is the gradient of its coordinate, but for the sign."""
+    """The sum that a sweep computes. The gram matrix is zero, so that each number is the negative gradient of its coordinate."""
     gram = np.zeros((numbers.shape[1],) * 2, numbers.dtype)
     descent = CompiledDescent(gram, 0.0, 0.0, 1, machine=machine("cpu", target)).descent(numbers)
     return descent.descend(np.arange(len(gram)))

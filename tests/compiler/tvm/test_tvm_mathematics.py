@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, Callable[[Node], Node]] = {
     "cos": t.cos,
 }
 REDUCED = ("sin", "cos")
-"""Of arguments above a million the C library computes these."""
+"""Functions that the C library computes for arguments above a million."""
 MOST_ULP = {name: 3.0 if name in ("log2", "log10") else 1.5 for name in (*FUNCTIONS, "power")}
 OWN: dict[str, Any] = {}
 TARGETS = [OWN, {"mcpu": "haswell"}, {"mcpu": "x86-64"}] if platform.machine() == "x86_64" else [OWN]
@@ -57,7 +57,7 @@ def run(name: str, dtype: DType, values: Array, target: dict[str, Any] = OWN, co
 
 
 def edges(kind: type[np.floating[Any]]) -> Array:
-    """Where a function overflows, vanishes or has a pole, and a few numbers on each side."""
+    """The numbers at which a function overflows, vanishes or has a pole, and a few numbers on each side of them."""
     info = np.finfo(kind)
     at = [np.log(info.max), np.log(info.tiny), np.log(info.smallest_subnormal), 1.0, -1.0, info.tiny, info.smallest_subnormal]
     at += [info.max, np.log(2) / 2, -np.log(2) / 2, np.sqrt(0.5), np.sqrt(2), info.eps, -np.log(1 / info.eps), 20.0, 9.0, 0.0]
@@ -111,7 +111,7 @@ def test_accurate(name: str, dtype: DType, target: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["log", "log2", "log10"])
 def test_logarithms_where_intervals_meet(name: str) -> None:
-    """Of all exponents, the numbers on both sides of every interval's ends, and many around 1."""
+    """Logarithms are right for numbers on both sides of the ends of every interval, with all exponents, and for many numbers around 1."""
     ends = np.ldexp(np.float32(1 + np.arange(32) / 32), np.arange(-149, 128)[:, None]).astype(np.float32).ravel()
     bits = ends.view(np.int32)[:, None] + np.arange(-3, 4, dtype=np.int32)
     around = np.arange(*np.array([0.9, 1.1], np.float32).view(np.int32), 7, dtype=np.int32)
@@ -151,7 +151,7 @@ def test_special_values(name: str, dtype: DType, target: dict[str, Any]) -> None
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_row_is_the_same_alone(name: str, dtype: DType) -> None:
-    """Whatever the number of rows, and of columns beside it."""
+    """The result of a row does not depend on the number of rows, or on the number of columns beside it."""
     values = np.random.default_rng(0).standard_normal((37, 3)).astype(NUMPY_DTYPES[dtype])
     together = run(name, dtype, values, columns=3)
     for rows in (1, 2, 15, 16, 17):
@@ -172,7 +172,7 @@ def test_elements_around_the_ends_of_blocks(columns: int) -> None:
 
 
 def test_elements_by_themselves_need_no_columns() -> None:
-    """What reads numbers of a row alone is computed as one long vector; what has a number for every column is not."""
+    """An elementwise function without parameters is computed over one long vector; a function with a parameter for each column is not."""
     from hbc.compiler.tvm.plan.plan import make_plan
 
     x = Input("x", "f32", ("N", 3))()
@@ -241,7 +241,8 @@ def test_powers(dtype: DType, target: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_powers_of_one_exponent(dtype: DType, exponent: float) -> None:
-    """Raised to a constant: where results overflow and vanish, where intervals of the logarithm meet, special values."""
+    """Powers with a constant exponent are right where results overflow or vanish, where intervals of the logarithm meet, and for special
+    values."""
     kind, rng = NUMPY_DTYPES[dtype].type, np.random.default_rng(0)
     exponent, info = float(kind(exponent)), np.finfo(kind)
     most = min(max((130 if dtype == "f32" else 1060) / abs(exponent), 2.0**-20), info.maxexp - 2)

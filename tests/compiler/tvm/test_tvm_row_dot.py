@@ -36,7 +36,7 @@ def dots(*outputs: Node) -> int:
 
 
 def agrees(y: Node, *inputs: Node, missing: float = 0.0, target: Any = None) -> None:
-    """In all numbers of rows; and what a row gives does not depend on the rows beside it."""
+    """Asserts that results are right for all numbers of rows, and that the result of a row does not depend on other rows."""
     graph = Graph(inputs, {"predict": (y,)}).verify()
     executable = COMPILER.compile(graph, CompileOptions(threads=1, target=target))
     rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_functions_of_single_columns(target: Any) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_is_not_chosen_does_not_count(target: Any) -> None:
-    """NaN and infinities in columns that nobody reads; those that are read make what they must of the sum."""
+    """NaN and infinities in columns that nothing reads do not change the sum. In columns that are read they make it NaN or infinite."""
     chosen = np.array([0, 1, 2, 4, 5, 6, 7, 9, 10, 12])
     x = given(13)
     y = t.matmul(t.take(x, chosen, axis=1), weights(10))
