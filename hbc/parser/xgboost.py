@@ -49,7 +49,7 @@ IDENTITY = (
 MULTICLASS = ("multi:softmax", "multi:softprob")
 
 NO_NUMBERS = ("pandas.ObjectDType", "pandas.CategoricalDtype", "polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary")
-"""The dtypes of frames from which XGBoost reads no numbers: of categories it takes the codes."""
+"""The dtypes of frame columns that XGBoost does not read as numbers. (From columns of categories it takes the codes.)"""
 
 
 def read_file(path: Path) -> Any:

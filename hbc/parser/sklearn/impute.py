@@ -74,9 +74,8 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
     if m.strategy not in ("most_frequent", "constant"):
         x = own_float(as_numbers(x))
     else:
-        note(
-            x, Column(integer_bits=8 if missing.nan else _bits(statistics[kept]))
-        )  # integers are never NaN, so none is replaced
+        # Integers are never NaN: if NaN is the missing value, none of them is replaced.
+        note(x, Column(integer_bits=8 if missing.nan else _bits(statistics[kept])))
         note(x, Column(objects_stay=True, returned=True))
         if missing.nan:
             note(x, Column(none_apart=True))

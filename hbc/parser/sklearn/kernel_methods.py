@@ -94,9 +94,8 @@ def label_propagation(m: Any, x: Node) -> Result:
         sums = _times(weights, distributions)
     elif m.kernel == "knn":
         if may_be_sparse(x):
-            note_input(
-                Sparse(accepted=False)
-            )  # the source searches them in another order, which decides between equally near points
+            # The source searches sparse matrices in another order, which decides between equally near points.
+            note_input(Sparse(accepted=False))
         found = search(m.nn_fit, x)
         sums = t.sum_(found.look_up(distributions, found.nearest(m.nn_fit.n_neighbors)), 1, ordered=True)
     else:
