@@ -231,6 +231,8 @@ class ModelInfo:
     sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
     frames: dict[str, FrameOutput] = field(default_factory=dict)
     given_back: tuple[str, ...] = ()
+    failing: dict[str, str] = field(default_factory=dict)
+    """method → why the source's own method fails for every input, so that the compiled one does."""
 
 
 Kind = DType | Literal["unread"]

@@ -3,16 +3,17 @@ does. `Notes` holds the notes of one walk through a model, and input_spec.py mak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hbc.ir.graph import Node
+from hbc.ir.graph import Input, Node
 from hbc.ir.signature import Arrays, Column, Frames, Sparse
+from hbc.ir.types import N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
@@ -48,11 +49,15 @@ class Notes:
     """See `read_from_frames`."""
     kept: list[tuple[Node, Node]] = field(default_factory=list)
     """Pairs (y, x): the source gives y in the dtype of x."""
+    failing: dict[Node, str] = field(default_factory=dict)
+    """For a stand-in: why the source library cannot compute the result (`computed_if_it_can_be`)."""
     polars: set[Node] = field(default_factory=set)
     """Values that the source holds in a frame of polars that an estimator has made."""
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
     """See `maker`."""
 
+
+Parameters = TypeVar("Parameters")
 
 _notes: ContextVar[Notes] = ContextVar("hbc_parser_notes")
 
@@ -150,6 +155,38 @@ def computed_of_dense_only(y: Node) -> Node:
     """y, after noting that the source does not compute it if the model's input is a sparse matrix, though it computes other methods."""
     _notes.get().dense_only.add(y)
     return y
+
+
+def computed_if_it_can_be(parameters: Callable[[], Parameters], result: Callable[[Parameters], Node], *shape: int) -> Node:
+    """result(parameters()), where the source library computes these parameters anew in each call of a method.
+
+    `parameters` runs nothing but code of the source library, or the same linear algebra. If it raises, so does the source's method, for
+    every input; its other methods may work. Then a stand-in f64[N, *shape] is returned. The model converts, and the methods that need
+    the stand-in raise UnsupportedOperatorError with the source's reason when they are called (`failing_methods`)."""
+    try:
+        with np.errstate(all="ignore"):
+            found = parameters()
+    except Warning:  # where the caller has made errors of warnings
+        raise
+    except Exception as error:  # whatever the source library raises
+        stand_in = Input("failing", "f64", (N, *shape))()
+        _notes.get().failing[stand_in] = " ".join(f"{type(error).__name__}: {error}".split())
+        return stand_in
+    return result(found)
+
+
+def failing_methods(notes: Notes, outputs: Mapping[str, Sequence[Node]]) -> dict[str, str]:
+    """method → the source's reason, for the methods that need a stand-in of `computed_if_it_can_be`."""
+    found = {}
+    for method, nodes in outputs.items() if notes.failing else ():
+        waiting, seen = list(nodes), set(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node in notes.failing:
+                found[method] = notes.failing[node]
+            waiting += set(node.inputs) - seen
+            seen |= set(node.inputs)
+    return found
 
 
 def sparse_values_round_otherwise() -> None:

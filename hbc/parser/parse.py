@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Column, InputSpec, Kinds, ModelInfo, Sample, Sparse, input_layout
 from hbc.ir.types import DType
@@ -20,6 +20,7 @@ from hbc.ops.sparse import held_entries, held_one_hot
 from hbc.ops.tensor import Concat
 from hbc.parser import registry
 from hbc.parser.frame import StringsNeeded, source_frame
+from hbc.parser.front_door import failing_methods
 from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
 from hbc.parser.set_output import computed, frame_output
@@ -49,20 +50,21 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     registry.load_converters(name)
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
+    failing: dict[str, str] = {}
     with reading():
         for dtype in UNIFORM:
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
                 kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
-            found, kinds, graph = _variant(model, spec, kinds)
+            found, kinds, graph = _variant(model, spec, kinds, failing)
             variants[kinds] = graph
             spec |= found
         if sample is not None and spec.frames.by_column and len(set(sample.kinds) - {"str"}) > 1:
-            found, kinds, graph = _variant(model, spec, sample.kinds)
+            found, kinds, graph = _variant(model, spec, sample.kinds, failing)
             variants[kinds] = graph
             spec = _with_integer_bits(spec, [column.integer_bits for column in found.columns])
     graph = next(iter(variants.values()))
-    info = _info(model, name, graph)
+    info = replace(_info(model, name, graph), failing=failing)
     if "transform" in graph.outputs and (output := frame_output(model, spec.n_features)) is not None:
         info = replace(info, frames={"transform": output}, sparse={})
         if min(output.origins, default=-1) < 0:
@@ -144,8 +146,9 @@ def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | N
     return Sample(names, tuple(kinds.get(name, "f64") for name in names))
 
 
-def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kinds, Graph]:
-    """One graph, for columns of the dtypes `kinds`: what the walk found out about the input, the dtypes as they turned out, and the graph.
+def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str]) -> tuple[InputSpec, Kinds, Graph]:
+    """One graph, for columns of the dtypes `kinds`: what the walk found out about the input, the dtypes as they turned out, and the graph
+    of all methods but those that fail in the source for every input: these are put into `failing`, with its reason.
     The walk starts again when an encoder turns out to want strings, and once more to leave out columns that nothing reads."""
     strings = set(spec.having("strings"))
     unread: frozenset[int] = frozenset()
@@ -156,6 +159,12 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds) -> tuple[InputSpec, Kind
         try:
             with walk() as notes:
                 outputs = convert(model, value)
+                failing |= failing_methods(notes, outputs)
+                outputs = {method: nodes for method, nodes in outputs.items() if method not in failing}
+                if not outputs:
+                    reason = f"every method of it fails in the source library: {next(iter(failing.values()))}."
+                    name = registry.public_name(type(model))
+                    raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, "Fit it on other data.")])
         except StringsNeeded as needed:
             strings |= set(needed.columns)
             # An encoder may have one category alone, and drop it: its column is checked all the same.

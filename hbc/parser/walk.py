@@ -67,6 +67,11 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
         reason = f"what it is given, or has learned, is of another dtype: {error}."
         culprit = Culprit(name, path, reason, "Fit it on float32 or float64.")
         raise UnsupportedOperatorError(culprits=[culprit]) from error
+    except np.linalg.LinAlgError as error:
+        culprit = Culprit(
+            name, path, f"what its source library computes of its parameters fails: {error}.", "Fit it on other data."
+        )
+        raise UnsupportedOperatorError(culprits=[culprit]) from error
     if isinstance(result, Frame):
         blocks = result.blocks()
         state.frames[blocks] = result

@@ -49,6 +49,7 @@ def write(file: IO[bytes], contents: Contents) -> None:
         "without_rows": contents.info.without_rows,
         "sparse": contents.info.sparse,
         "given_back": list(contents.info.given_back),
+        "failing": contents.info.failing,
         "frames": {method: asdict(output) for method, output in contents.info.frames.items()},
         "input": spec_document(contents.spec),
         "variants": variants,
@@ -72,7 +73,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
         frames = {method: _frame(output) for method, output in document.get("frames", {}).items()}
         given_back = tuple(map(str, document.get("given_back", ())))
         dtypes = dict(document["output_dtypes"])
-        info = ModelInfo(str(document["source"]), attributes, dtypes, without_rows, sparse, frames, given_back)
+        failing = {str(method): str(reason) for method, reason in document.get("failing", {}).items()}
+        info = ModelInfo(str(document["source"]), attributes, dtypes, without_rows, sparse, frames, given_back, failing)
         for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
             np.dtype(dtype)
         if not all(0 in shape for _, shape in without_rows.values()):
@@ -87,6 +89,8 @@ def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
             for method, output in frames.items():
                 _check_frame(output, graph.outputs[method], len(kinds))
         main, settings = tuple(document["main"]), dict(document["settings"])
+        if not all(name.isidentifier() and not name.startswith("_") for name in failing):
+            raise ValueError(f"the methods {', '.join(failing)}")
         if main not in graphs or len({tuple(graph.outputs) for graph in graphs.values()}) != 1:
             raise ValueError("variants that do not belong together")
         return Contents(info, spec, graphs, main, settings)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.store import write_atomically
@@ -47,12 +48,12 @@ class CompiledModel:
         self._plain = shared.plain
         for name, value in info.attributes.items():
             setattr(self, name, copy.deepcopy(value))
-        taken = [method for method in self.graph.outputs if hasattr(CompiledModel, method)]
+        taken = [method for method in (*self.graph.outputs, *info.failing) if hasattr(CompiledModel, method)]
         if taken:
             raise ValueError(
                 f"{info.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs))
+        self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs), tuple(info.failing))
 
     @property
     def backend(self) -> str:
@@ -161,12 +162,27 @@ class CompiledModel:
 
 
 @functools.cache
-def _class_with(base: type[CompiledModel], methods: tuple[str, ...]) -> type[CompiledModel]:
-    """CompiledModel with exactly these methods: real ones, which are looked up as fast as any and show in `dir` and `help`."""
+def _class_with(base: type[CompiledModel], methods: tuple[str, ...], failing: tuple[str, ...]) -> type[CompiledModel]:
+    """CompiledModel with exactly these methods: real ones, which are looked up as fast as any and show in `dir` and `help`. Those in
+    `failing` raise."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
         namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
+    for method in failing:
+        namespace[method] = _failing_method(method)
     return types.new_class(base.__name__, (base,), exec_body=lambda body: body.update(namespace))
+
+
+def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
+    def method(self: CompiledModel, X: Any) -> Any:
+        reason = f"it fails in the source library too, for every input: {self.info.failing[name]}."
+        advice = "The model's other methods work; for this one, fit the model on other data."
+        raise UnsupportedOperatorError(culprits=[Culprit(self.info.source, name, reason, advice)])
+
+    method.__name__ = name
+    method.__qualname__ = f"CompiledModel.{name}"
+    method.__doc__ = f"Raises UnsupportedOperatorError: the source estimator's `{name}` fails for every input."
+    return method
 
 
 def _method(name: str) -> Callable[[CompiledModel, Any], Any]:

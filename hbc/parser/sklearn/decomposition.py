@@ -11,7 +11,7 @@ from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.scaling import Standardize
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import computed_of_dense_only
+from hbc.parser.front_door import computed_if_it_can_be, computed_of_dense_only
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, float_type
 from hbc.parser.sklearn.shared.common import checked, float_of, narrow_as_parameters, own_float, promote
@@ -46,19 +46,11 @@ def pca(m: Any, x: Node) -> Result:
         scale = np.maximum(scale, np.finfo(scale.dtype).eps)
         y = t.div(y, scale.astype(dtype))
     outputs = {"transform": y}
-    precision = _precision(m) if hasattr(m, "score_samples") else None
-    if precision is not None:
+    if hasattr(m, "score_samples"):
         centred, (mean,) = promote(x, m.mean_)
-        outputs["score_samples"] = computed_of_dense_only(_log_likelihood(t.sub(centred, mean), precision))
+        scores = computed_if_it_can_be(m.get_precision, lambda precision: _log_likelihood(t.sub(centred, mean), precision))
+        outputs["score_samples"] = computed_of_dense_only(scores)
     return outputs
-
-
-def _precision(m: Any) -> Array | None:
-    """The inverse of the covariance matrix, f[F, F]. None if it is singular: then the source's `score_samples` always raises."""
-    try:
-        return np.asarray(m.get_precision())
-    except np.linalg.LinAlgError:
-        return None
 
 
 @converts("sklearn.decomposition.TruncatedSVD")
@@ -87,7 +79,7 @@ def factor_analysis(m: Any, x: Node) -> Result:
     covariance = np.linalg.inv(np.eye(len(m.components_)) + weights @ m.components_.T)
     return {
         "transform": _product(_product(centred, weights.T), covariance),
-        "score_samples": _log_likelihood(centred, m.get_precision()),
+        "score_samples": computed_if_it_can_be(m.get_precision, lambda precision: _log_likelihood(centred, precision)),
     }
 
 

@@ -12,6 +12,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
+from hbc.parser.front_door import computed_if_it_can_be
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked, promote
@@ -210,8 +211,13 @@ def binary_gaussian_process(m: Any, x: Node) -> Result:
     kernel = t.cast(_of_rows(x, _kernel(m, m.kernel_, x, points), len(points)), "f64")
     mean = t.matmul(kernel, np.asarray(m.y_train_ - m.pi_, np.float64).reshape(-1, 1))
     # v = L⁻¹ · W^½ · kᵀ; L is well conditioned, since L · Lᵀ = I + W^½ · K · W^½.
-    weights = np.linalg.solve(m.L_, np.diag(m.W_sr_)).T
-    v = t.matmul(checked(m, kernel), weights)  # the source's scipy.linalg.solve rejects NaN and infinite numbers
+    v = computed_if_it_can_be(
+        lambda: np.linalg.solve(m.L_, np.diag(m.W_sr_)).T,
+        lambda weights: t.matmul(
+            checked(m, kernel), weights
+        ),  # the source's scipy.linalg.solve rejects NaN and infinite numbers
+        len(points),
+    )
     prior = _diagonal(m.kernel_, x)
     variance = _combined(t.Sub, prior, t.sum_(t.mul(v, v), 1, keepdims=True))
     assert isinstance(variance, Node)
