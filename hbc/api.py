@@ -20,7 +20,7 @@ from hbc.ir.signature import Kinds, Sample
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
 from hbc.process import cpus
-from hbc.runtime.inputs import describe
+from hbc.runtime.input.intake import describe
 from hbc.runtime.model import CompiledModel
 from hbc.tuning import choices
 from hbc.tuning.choices import Choice, Tuned

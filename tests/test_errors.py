@@ -24,7 +24,7 @@ from hbc.errors import Culprit
 from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import Column, Guard, InputLimits, InputSpec, Limits
 from hbc.ir.types import N
-from hbc.runtime.limits import ROWS_PER_BLOCK, Gate
+from hbc.runtime.input.gate import ROWS_PER_BLOCK, Gate
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))

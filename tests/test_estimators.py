@@ -18,7 +18,7 @@ from estimators.case import METHODS, Case
 
 import hbc
 from hbc.ir.printer import print_graph, read_graph
-from hbc.runtime.inputs import prepare
+from hbc.runtime.input.intake import prepare
 
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")

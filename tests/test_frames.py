@@ -17,7 +17,9 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncod
 
 import hbc
 from hbc.ir.coded_strings import CodedStrings
-from hbc.runtime.frames import WORTH_CODES, PandasTable, encoded, read_frame
+from hbc.runtime.input.coded import WORTH_CODES, encoded
+from hbc.runtime.input.frames import read_frame
+from hbc.runtime.input.pandas_table import PandasTable
 
 RNG = np.random.default_rng(0)
 ROWS = WORTH_CODES + 44

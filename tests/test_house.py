@@ -48,7 +48,7 @@ HOMES = {
     "scipy": ["parser/sklearn", "runtime/sparse.py"],
     "lightgbm": ["parser/lightgbm"],
     "xgboost": ["parser/xgboost"],
-    "narwhals": ["runtime/frames.py"],
+    "narwhals": ["runtime/input", "runtime/frame_output.py"],
     "typer": ["cli.py"],
     "rich": ["cli.py"],
 }

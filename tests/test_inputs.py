@@ -35,7 +35,7 @@ import hbc
 from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import Column, Frames, InputSpec
 from hbc.ir.types import N
-from hbc.runtime.inputs import describe, prepare
+from hbc.runtime.input.intake import describe, prepare
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(40, 3)) * 4)

@@ -19,9 +19,10 @@ from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import sparse
-from hbc.runtime.frames import make_frame
+from hbc.runtime.frame_output import make_frame
 from hbc.runtime.host import Labels
-from hbc.runtime.inputs import Intake, as_given, reject_sparse
+from hbc.runtime.input.intake import Intake, as_given
+from hbc.runtime.input.sparse_reader import reject_sparse
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")

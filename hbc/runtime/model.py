@@ -20,7 +20,7 @@ from hbc.ir.store import write_atomically
 from hbc.runtime import artifact, report
 from hbc.runtime.calls import Shared, call_of
 from hbc.runtime.handle import Handle
-from hbc.runtime.inputs import Intake
+from hbc.runtime.input.intake import Intake
 from hbc.runtime.variant import Builder, Variant
 
 

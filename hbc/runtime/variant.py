@@ -12,7 +12,7 @@ from hbc.compiler.base import Direct, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, Limits
 from hbc.process import renew_after_fork
-from hbc.runtime.limits import Gate
+from hbc.runtime.input.gate import Gate
 
 
 class Record(Protocol):

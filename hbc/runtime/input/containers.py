@@ -9,7 +9,8 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
-from hbc.runtime.frames import Table, read_frame
+from hbc.runtime.input.frames import read_frame
+from hbc.runtime.input.table import Table
 from hbc.runtime.sparse import is_sparse
 
 RESHAPE = (

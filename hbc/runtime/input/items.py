@@ -9,7 +9,8 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
-from hbc.runtime.frames import Table, read_frame
+from hbc.runtime.input.frames import read_frame
+from hbc.runtime.input.table import Table
 
 EXPECTED = {
     "documents": "a sequence of documents: a list, an array or a series of strings",
@@ -20,7 +21,7 @@ EXPECTED = {
 
 
 def read_items(X: Any, kind: str) -> Array:
-    """The objects as an array [N], which `strings` of inputs.py has still to look at if they are documents."""
+    """The objects as an array [N], which `strings` of values.py has still to look at if they are documents."""
     if isinstance(X, Mapping) and kind == "dicts":
         return _objects([X])
     if isinstance(X, (str, bytes, Mapping)) or X is None or (hasattr(X, "ndim") and np.ndim(X) == 0):

@@ -1,0 +1,1 @@
+"""From what callers pass to the arrays of a graph's inputs."""

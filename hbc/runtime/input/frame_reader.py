@@ -1,0 +1,242 @@
+"""From frames to the arrays of a graph's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.signature import Kinds
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.runtime.input.arrays import ArrayReader
+from hbc.runtime.input.columns import count_of_columns, listed, variant_dtype
+from hbc.runtime.input.table import Table
+from hbc.runtime.input.values import coded_digits, reject_dtype
+
+MOST_CHOSEN = 256
+"""Combinations of dtypes of a frame that are remembered."""
+
+
+class FrameReader:
+    """Reads frames for a model of these columns; those of one plain dtype are read as arrays."""
+
+    def __init__(self, arrays: ArrayReader) -> None:
+        self.arrays = arrays
+        self.columns = arrays.columns
+        self.spec = arrays.spec
+        self._frames = self.spec.frames
+        self._by_name = self._frames.by_name
+        self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
+        """The variants of frames that came before and need no conversion, by whether they are of pandas, and the dtypes of `numbers`: of
+        40 columns, to look it up takes 2 µs, to find it 25."""
+        self._seen: tuple[type[Table] | None, Any, Sequence[int]] = (None, None, ())
+        """The frame's columns that came last, and their positions."""
+
+    def from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
+        """The variant for a frame, and its inputs."""
+        known, numbers = self.columns, self.columns.numbers
+        if self.spec.ndim == 1:
+            if table.width != 1:
+                raise InvalidInputError(found=f"a frame with {count_of_columns(table.width)}", expected="a vector")
+            return self.arrays.from_array(table.column(0), None)
+        frames = self._frames
+        if frames.libraries and table.library not in frames.libraries:
+            advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
+            expected = f"a frame of {' or '.join(frames.libraries)}"
+            raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
+        place = self.positions(table)
+        for i in numbers if frames.no_numbers else ():
+            if rejected := table.rejected_by(frames.no_numbers, place[i]):
+                advice = "The source library does not take numbers from such a column: X.astype(float)."
+                raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
+        for i in known.beside_numbers if table.pandas else ():
+            if place[i] >= 0 and (narrow := table.column(place[i]).dtype).itemsize < 8:
+                advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
+                raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=known.where(i), advice=advice)
+        if place is known.in_order and not known.texts and len(numbers) == len(place) == table.width:
+            block = table.block()
+            if block is not None:
+                wide = known.widens(block.dtype) or (
+                    block.dtype == np.float32 and not table.pandas and bool(known.frames_as_f64)
+                )
+                return self.arrays.from_numbers(block.astype(np.float64) if wide else _plain(block))
+        if frames.stacked:
+            self._require_stackable(table, place)
+        for i in known.functions:
+            if place[i] >= 0 and (dtype := table.own_dtype(place[i])) is not None:
+                known.require_as_float(i, dtype)
+        columns: dict[int, Array] = {}
+        dates: dict[int, Array] = {}
+        texts = known.coded_strings(lambda i: self._coded(table, i, place[i]))
+        for i in known.texts if texts is None else ():
+            columns[i] = known.strings(i, self._column(table, i, place[i]))
+        for i in numbers:
+            columns[i] = table.column(place[i])
+        for i in known.objects_only:
+            known.require_objects(i, columns[i].dtype)
+        kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in numbers]))
+        if kinds is None:
+            self._require_no_na(table, place, columns)
+            for i in numbers:
+                values = columns[i]
+                if values.dtype.kind in "mM":
+                    dates[i], columns[i] = values, values.astype(np.float64)
+                elif values.dtype.kind not in "fiub":
+                    columns[i] = known.floats(i, values)
+            self._require_dates(dates)
+            kinds = self._variant(columns, table.pandas)
+        return kinds, known.assembled(kinds, columns, table.rows, texts)
+
+    def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
+        """The variant for a frame's numbers. Those that the source widens before it looks at dtypes are widened in `columns`."""
+        given = tuple([columns[i].dtype for i in self.columns.numbers])
+        for i in self.columns.numbers:
+            _plain(columns[i])
+        for i in () if pandas else self.columns.frames_as_f64:
+            if i in columns and columns[i].dtype == np.float32:
+                columns[i] = columns[i].astype(np.float64)
+        for i in self.columns.own_dtype:
+            if i in columns:
+                self.columns.require_width(i, columns[i].dtype)
+        dtypes = tuple([columns[i].dtype for i in self.columns.numbers])
+        kinds = self._choose(dict(zip(self.columns.numbers, dtypes, strict=True)))
+        if dtypes == given and len(self._chosen) < MOST_CHOSEN:
+            self._chosen[(pandas, *dtypes)] = kinds
+        return kinds
+
+    def _require_stackable(self, table: Table, place: Sequence[int]) -> None:
+        """Raise InvalidInputError for columns that the source does not stack as they are, or makes Python objects of."""
+        if table.plain:
+            return
+        for group in self._frames.stacked:
+            columns = [i for i in group if place[i] >= 0 and i in self.columns.numbers]
+            own = [dtype for i in columns if (dtype := table.own_dtype(place[i])) is not None and dtype.kind != "O"]
+            for i in columns:
+                if own and table.holds_na(place[i]):
+                    advice = "scikit-learn does not stack columns that hold it: X.astype(float)."
+                    raise InvalidInputError(
+                        found="pandas.NA", expected="numbers or NaN", where=self.columns.where(i), advice=advice
+                    )
+            mixed = len(own) > 0 or len({table.column(place[i]).dtype.kind == "b" for i in columns}) > 1
+            computed = any(self.spec.columns[i].function_bits for i in columns)
+            objects = len(columns) > 1 and mixed and (computed or not self.columns.returned.isdisjoint(columns))
+            if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
+                advice = (
+                    "The source library stacks them as they are, which gives Python objects or the narrower dtype: cast the columns, "
+                    "X.astype(float)."
+                )
+                found = f"dtypes of pandas' own ({own[0]})" if own else "bool beside numbers"
+                raise InvalidInputError(
+                    found=found, expected="numpy's dtypes", where=self.columns.where(columns[0]), advice=advice
+                )
+
+    def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for pandas.NA in a column beside one of Python objects, where the source makes objects of both."""
+        stay = [i for i in self.columns.numbers if i in self.columns.objects_stay]
+        if not any(columns[i].dtype.kind == "O" for i in stay):
+            return
+        for i in stay:
+            if table.holds_na(place[i]):
+                advice = "The source library makes Python objects of both columns: X.astype(float)."
+                raise InvalidInputError(
+                    found="pandas.NA beside objects", expected="NaN", where=self.columns.where(i), advice=advice
+                )
+
+    def _require_dates(self, dates: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for dates that the source does not take for numbers."""
+        for i, values in dates.items():
+            groups = [group for group in self._frames.dates if i in group]
+            stays = i in self.columns.objects_stay or any(i in group for group in self._frames.stacked)
+            alike = all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
+            if stays or not groups or not alike:
+                reject_dtype(values.dtype, self.columns.where(i))
+
+    def _coded(self, table: Table, column: int, place: int) -> tuple[Array, Array] | None:
+        found = table.coded(place)
+        return coded_digits(self._column(table, column, place)) if found is None and column in self.columns.digits else found
+
+    def _column(self, table: Table, column: int, place: int) -> Array:
+        values = table.column(place)
+        whole = table.whole_numbers(place) if column in self.columns.digits and values.dtype.kind == "f" else None
+        return values if whole is None else whole
+
+    def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
+        """The variant for numeric columns of these dtypes."""
+        found = {i: "f64" if self.columns.widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
+        for variant in () if self.spec.arrays.narrow_as_f32 else self.columns.variants:
+            if all(variant[i] in (kind, "unread") for i, kind in found.items()):
+                return variant
+        if not self._frames.by_column:
+            common = np.result_type(*dtypes.values())
+            mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"  # an array of objects, in pandas
+            return self.columns.uniform[
+                "f64" if self.columns.widens(common) else variant_dtype(common) if mixed else self.columns.kind(common)
+            ]
+        if "f32" not in found.values() and not self._frames.apart:
+            return self.columns.uniform["f64"]
+        first = "f32" if "f32" in found.values() else "i64"
+        single = [self.spec.describe_column(i) for i, kind in found.items() if kind == first]
+        others = [self.spec.describe_column(i) for i, kind in found.items() if kind != first]
+        raise InvalidInputError(
+            found=f"{NUMPY_DTYPES[first]} in {listed(single)} beside other numbers in {listed(others)}",
+            expected="numbers of one float dtype, since the source library treats columns of different dtypes differently here",
+            advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
+        )
+
+    def positions(self, table: Table) -> Sequence[int]:
+        """For each column of the model its position in the frame, as scikit-learn finds it; -1 for one that is missing and that nothing
+        reads. Raises InvalidInputError for other names than the fitted ones."""
+        kind, header, place = self._seen
+        if kind is type(table) and table.has_header(header):
+            return place
+        place = self._positions(table)
+        self._seen = type(table), table.header, place
+        return place
+
+    def _positions(self, table: Table) -> Sequence[int]:
+        fitted, n = self.spec.feature_names, self.spec.n_features
+        if fitted is not None and tuple(table.names) == fitted:
+            return self.columns.in_order
+        names = table.string_names()
+        if fitted is None or (names is None and not self._by_name):
+            if len(table.names) != n:
+                raise InvalidInputError(
+                    found=count_of_columns(len(table.names)), expected=count_of_columns(n), advice=self.columns.fitted_on()
+                )
+            return self.columns.in_order
+        known = set(names or ())
+        missing = [name for name in fitted if name not in known]
+        if self._by_name:
+            read = {fitted[i] for i in (*self.columns.texts, *self.columns.numbers)}
+            missing = [name for name in missing if name in read]
+            if missing:
+                raise InvalidInputError(
+                    found=f"a frame without the columns {listed(missing)}",
+                    expected=f"the fitted columns {listed(sorted(read))}",
+                    advice="Add them, or rename the columns that hold them.",
+                )
+            place = {name: i for i, name in enumerate(names or ())}
+            return [place.get(name, -1) for name in fitted]
+        unexpected = [name for name in names or () if name not in set(fitted)]
+        found = []
+        if unexpected:
+            found.append(f"feature names unseen at fit time: {listed(unexpected)}")
+        if missing:
+            found.append(f"feature names seen at fit time, yet now missing: {listed(missing)}")
+        raise InvalidInputError(
+            found=" and ".join(found) or "the feature names in another order than they were in fit",
+            expected=f"the names {listed(fitted)}, in this order",
+            advice="Select them in that order: X[list(model.feature_names_in_)].",
+        )
+
+
+def _plain(column: Array) -> Array:
+    """The same numbers of a frame. Raises InvalidInputError for the other byte order, and for more than 64 bits."""
+    if not column.dtype.isnative or column.dtype.itemsize > 8:
+        advice = "scikit-learn computes in it: X.astype(float)."
+        raise InvalidInputError(
+            found=f"a frame of the dtype {column.dtype.str}", expected="numpy's usual dtypes", advice=advice
+        )
+    return column

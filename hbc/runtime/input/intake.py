@@ -1,0 +1,96 @@
+"""From what callers pass (arrays, lists, frames, sparse matrices, tensors) to the arrays of a graph's inputs.
+
+Nothing here looks at values, only at shapes, names and dtypes; what values a model rejects is tested in gate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.signature import InputSpec, Kinds, Sample
+from hbc.ir.types import Array, DType
+from hbc.runtime.input.arrays import ArrayReader
+from hbc.runtime.input.columns import Columns, variant_dtype
+from hbc.runtime.input.containers import open_input
+from hbc.runtime.input.frame_reader import FrameReader
+from hbc.runtime.input.frames import read_frame
+from hbc.runtime.input.items import read_items
+from hbc.runtime.input.sparse_reader import to_dense
+from hbc.runtime.input.table import Table
+from hbc.runtime.input.values import strings
+from hbc.runtime.sparse import is_sparse
+
+
+class Intake:
+    """The reader of a model's input: called with what the caller passes, it returns the variant for it and the inputs of that variant's
+    graph. Raises InvalidInputError."""
+
+    def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
+        self.spec = spec
+        columns = Columns(spec, variants)
+        self._arrays = ArrayReader(columns)
+        self._frames = FrameReader(self._arrays)
+        self._first = columns.variants[0]
+        self.texts, self.numbers, self.uniform = columns.texts, columns.numbers, columns.uniform
+        self.positions = self._frames.positions
+
+    def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
+        if self.spec.items:
+            items = read_items(X, self.spec.items)
+            return self._first, [strings(items, "X") if self.spec.items == "documents" else items]
+        if is_sparse(X):
+            X = to_dense(X, self.spec)
+        value = open_input(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
+        return self._frames.from_table(value) if isinstance(value, Table) else self._arrays.from_array(value, X)
+
+
+def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
+    """The variant for X, and its inputs. Raises InvalidInputError."""
+    return Intake(spec, variants)(X)
+
+
+def describe(X: Any) -> Sample:
+    """Names and dtypes of a sample's columns. A column that can be neither number nor string counts as f64: it may be unread."""
+    try:
+        value = open_input(X, mixed=True)
+        names = value.string_names() if isinstance(value, Table) else None
+    except InvalidInputError as error:
+        raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
+    if isinstance(value, Table):
+        return Sample(names, tuple([_sample_dtype(value.column(i)) for i in range(value.width)]))
+    if value.ndim == 1:
+        return Sample(None, (_sample_dtype(value),))
+    if value.ndim != 2:
+        raise InvalidInputError(found=f"an array of shape {value.shape}", expected="rows × columns", where="the sample X")
+    if value.dtype.kind == "O":
+        return Sample(None, tuple(_sample_dtype(column) for column in value.T))
+    return Sample(None, (_sample_dtype(value),) * value.shape[1])
+
+
+def _sample_dtype(values: Array) -> DType:
+    if values.dtype.kind in "UT" or any(isinstance(v, str) for v in values.ravel().tolist() if values.dtype.kind == "O"):
+        return "str"
+    if values.dtype.kind == "O" and len(values) and all(v is None for v in values.tolist()):
+        return "str"
+    return variant_dtype(values.dtype) if values.dtype.kind in "fiub" else "f64"
+
+
+def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], Sequence[int]]) -> Any:
+    """A result of X's own numbers in X's own dtype: that of an array, list or sparse matrix, or the common one of a frame's columns
+    (`own_dtype`)."""
+    dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
+    if dtype is None and isinstance(table := read_frame(X), Table):
+        stacked, place = {i for group in spec.frames.stacked for i in group}, positions(table)
+        own = {i: table.own_dtype(place[i]) for i in spec.own_dtype or ()}
+        kinds = {i: (own[i] if i in stacked else None) or table.column(place[i]).dtype for i in own}
+        dtype = np.result_type(*kinds.values())
+        others = {own[i] for i in own.keys() - stacked} - {None}
+        if others and (others != {np.dtype(object)} or any(kind.kind == "b" for kind in kinds.values())):
+            dtype = np.dtype(np.float64)  # check_array reads all columns so, of nullable dtypes, and of bool beside categories
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
+        return found
+    return found.astype(dtype.newbyteorder("=") if spec.arrays.native_order else dtype)

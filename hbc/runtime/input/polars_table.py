@@ -1,0 +1,69 @@
+"""Frames of polars, by a shorter way than through narwhals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.types import Array
+from hbc.runtime.input.coded import WORTH_CODES, from_arrow
+from hbc.runtime.input.table import FEW_ROWS, Table
+
+NUMPY = {f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)}
+NUMPY |= {"Float32": np.dtype("f4"), "Float64": np.dtype("f8"), "Boolean": np.dtype("?"), "String": np.dtype("O")}
+
+
+class PolarsTable(Table):
+    """A polars.DataFrame: the same, and shorter for few rows, which are read row by row. Column by column a row of 50 takes 0.6 ms,
+    and this way 0.03."""
+
+    library = "polars"
+
+    def block(self) -> Array | None:
+        kinds = set(map(_numpy_dtype, self._frame.dtypes))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return None if kind is None or kind.kind not in "fiu" else np.asarray(self._frame.to_numpy())
+
+    @cached_property
+    def _few(self) -> list[Array | None]:
+        """The columns, where nothing is missing; None for others."""
+        rows = self._frame.rows() if self.rows else []
+        columns = zip(*rows, strict=True) if rows else [()] * self.width
+        return [
+            None if dtype is None or None in values else np.array(values, dtype)
+            for values, dtype in zip(columns, map(_numpy_dtype, self._frame.dtypes), strict=True)
+        ]
+
+    def coded(self, index: int) -> tuple[Array, Array] | None:
+        if self.rows < WORTH_CODES:
+            return None
+        series = self._frame.to_series(index)
+        known = series.dtype.base_type().__name__ in ("String", "Categorical", "Enum")
+        return from_arrow(series.to_arrow, None) if known else None
+
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
+        kind = str(self._frame.dtypes[index])
+        return kind if f"polars.{kind}" in no_numbers else ""
+
+    def _series(self, index: int) -> Any:
+        import narwhals.stable.v2 as nw
+
+        return nw.from_native(self._frame.to_series(index), series_only=True)
+
+    def column(self, index: int) -> Array:
+        few = self._few[index] if self.rows <= FEW_ROWS else None
+        if few is not None:
+            return few
+        series = self._frame.to_series(index)
+        dtype = _numpy_dtype(series.dtype)
+        if dtype is None or (dtype.kind == "b" and series.null_count()):
+            return super().column(index)
+        return np.asarray(series.to_numpy())
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """The dtype that a polars column without missing values has in numpy; None where that is not said here."""
+    return NUMPY.get(str(dtype))

@@ -1,0 +1,51 @@
+"""From sparse matrices to arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.signature import InputSpec
+from hbc.ir.types import Array
+from hbc.runtime.sparse import is_matrix
+
+
+def to_dense(X: Any, spec: InputSpec) -> Array:
+    """A sparse matrix as the array that the source computes with. Raises InvalidInputError for what the source rejects."""
+    sparse = spec.sparse
+    if not sparse.accepted:
+        reject_sparse(X)
+    if spec.frames.by_column and X.format in ("coo", "dia", "bsr"):
+        advice = "scikit-learn cannot pick its columns: X.tocsr()."
+        raise InvalidInputError(found=f"a sparse matrix in the format {X.format}", expected="CSR or CSC", advice=advice)
+    if sparse.csr_if_named and spec.feature_names and not (X.format == "csr" and is_matrix(X)):
+        advice = "The source library misses the names of the columns in others: scipy.sparse.csr_matrix(X)."
+        raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="csr_matrix", advice=advice)
+    if sparse.matrices_only and not is_matrix(X):
+        advice = "The source library takes scipy's older classes only: scipy.sparse.csr_matrix(X)."
+        raise InvalidInputError(found=f"a {type(X).__name__}", expected="a sparse matrix", advice=advice)
+    if sparse.floats_only and X.dtype not in (np.float32, np.float64):
+        advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
+        raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
+    if not sparse.absent_is_missing or X.ndim != 2:
+        dense = np.asarray(X.toarray())
+        if not sparse.nan and dense.dtype.kind == "f" and np.isnan(dense).any():
+            advice = "scikit-learn's trees take missing values in dense matrices only: pass X.toarray()."
+            raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
+        return dense
+    entries = X.tocsr().tocoo()  # tocsr adds up entries of one place
+    dense = np.full(X.shape, np.nan, np.result_type(X.dtype, np.float32))
+    dense[entries.row, entries.col] = entries.data
+    return dense
+
+
+def reject_sparse(X: Any) -> NoReturn:
+    """Raise InvalidInputError for a sparse matrix that the source does not take, or computes otherwise than a dense one."""
+    advice = (
+        "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
+        "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "
+        "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
+    )
+    raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)

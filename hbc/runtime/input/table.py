@@ -1,0 +1,143 @@
+"""A frame of any library, column by column, as scikit-learn would read it: through narwhals, unless its library has a class of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.ir.types import Array
+from hbc.runtime.input.coded import WORTH_CODES, from_arrow
+
+FEW_ROWS = 64
+"""Rows up to which frames are read row by row: there, both ways take the same time."""
+
+
+class Table:
+    """A frame. A column is read when it is asked for, so that columns nobody needs may hold anything."""
+
+    pandas = False
+    library = "another library"
+    plain = True
+    """Whether its columns can be stacked as they are: none is of a dtype of pandas' own, and there is no bool among numbers of pandas."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self.rows = len(frame)
+
+    @cached_property
+    def names(self) -> list[Any]:
+        return list(self._frame.columns)
+
+    @cached_property
+    def width(self) -> int:
+        return len(self.names)
+
+    @property
+    def header(self) -> Any:
+        """What tells the frame's columns from those of another of its library."""
+        return self.names
+
+    def has_header(self, header: Any) -> bool:
+        return bool(self.names == header)
+
+    def string_names(self) -> tuple[str, ...] | None:
+        """The names, where all are strings. Mixed with others they are an error, as in scikit-learn."""
+        text = [isinstance(name, str) for name in self.names]
+        if any(text) and not all(text):
+            kinds = sorted({type(name).__name__ for name in self.names})
+            raise InvalidInputError(
+                found=f"column names of different types ({', '.join(kinds)})",
+                expected="names that are all strings",
+                advice="Convert them: X.columns = X.columns.astype(str).",
+            )
+        return tuple(self.names) if text and all(text) else None
+
+    def block(self) -> Array | None:
+        """All columns as one matrix, where they are numbers of one plain dtype."""
+        kinds = set(self._frame.schema.values())
+        if len(kinds) != 1 or not next(iter(kinds)).is_numeric():
+            return None
+        values = np.asarray(self._frame.to_numpy())
+        return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
+
+    def coded(self, index: int) -> tuple[Array, Array] | None:
+        """A column of strings as codes and values (CodedStrings), where its library hands it over in Arrow's form; None for others."""
+        import narwhals.stable.v2 as nw
+
+        if self.rows < WORTH_CODES:
+            return None
+        series = self._series(index)
+        if series.implementation.is_pandas_like():
+            return None  # objects may be None, NaN or NA, which are not the same to scikit-learn
+        own = (nw.String,) if series.implementation.is_pyarrow() else (nw.String, nw.Categorical, nw.Enum)
+        return from_arrow(series.to_arrow, None) if series.dtype in own else None
+
+    def own_dtype(self, index: int) -> np.dtype[Any] | None:
+        """What numpy's functions compute in of a column of a dtype of pandas' own (Int8: int8), which `column` may make float64; object
+        where they fail, None for other columns."""
+        return None
+
+    def holds_na(self, index: int) -> bool:
+        """Whether pandas.NA is in a column."""
+        return False
+
+    def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
+        """The dtype of a column, if it is among those from which a source library takes no numbers (Frames.no_numbers); otherwise ""."""
+        return ""
+
+    def _series(self, index: int) -> Any:
+        return self._frame.get_column(self.names[index])
+
+    def column(self, index: int) -> Array:
+        """One column: numbers in their own dtype (float64 where some are missing), or objects."""
+        return series_values(self._series(index), f"X, column {self.names[index]!r}")
+
+    def whole_numbers(self, index: int) -> Array | None:
+        """A column of integers or bool, of which `column` makes float64 if its dtype could hold missing values; None for others, and
+        where some are missing."""
+        series = self._series(index)
+        if not (series.dtype.is_integer() or str(series.dtype) == "Boolean") or series.null_count():
+            return None
+        return np.array(series.to_list(), np.uint64 if str(series.dtype).startswith("U") else np.int64)
+
+
+def series_values(series: Any, where: str) -> Array:
+    """A narwhals series as scikit-learn would read it."""
+    import narwhals.stable.v2 as nw
+
+    if series.implementation.is_pyarrow() and series.dtype in (nw.Categorical, nw.Enum) and series.null_count():
+        # pyarrow's own conversion, and so scikit-learn, takes a missing value for some other category.
+        raise InvalidInputError(
+            found="missing values in a dictionary column of pyarrow",
+            expected="strings",
+            where=where,
+            advice="Decode the column: pyarrow.compute.cast(column, pyarrow.string()).",
+        )
+    if series.dtype in (nw.Int128, nw.UInt128):
+        advice = "Convert the column to Int64 or Float64."
+        raise InvalidInputError(found=f"integers of 128 bits ({series.dtype})", expected="numbers", where=where, advice=advice)
+    values: Array = np.asarray(series.to_numpy())
+    if series.implementation.is_pyarrow() and str(series.to_native().type) == "null":
+        return np.full(len(values), None, object)  # which is NaN to most, but not to all
+    if values.dtype == object and series.dtype == nw.Boolean and series.implementation.is_pandas_like():
+        missing = np.asarray(series.is_null().to_numpy(), bool)
+        values = np.array([np.nan if gone else value for gone, value in zip(missing, values, strict=True)], np.float64)
+    if series.implementation.is_pandas_like() and values.dtype.kind in "fiub":
+        nullable = hasattr(series.to_native().dtype, "na_value")
+        if nullable and series.dtype not in (nw.Categorical, nw.Unknown):
+            values = values.astype(np.float64)  # check_array reads pandas' nullable dtypes as float64, float32 too
+    if values.ndim != 1:
+        raise InvalidInputError(found="lists", expected="numbers or strings", where=where)
+    return values
+
+
+def duplicates(names: str) -> InvalidInputError:
+    return InvalidInputError(
+        found=f"two columns of one name ({names})",
+        expected="different column names",
+        advice="Rename them, or pass X.to_numpy().",
+    )
