@@ -39,6 +39,27 @@ def test_each_level_shows_more(
     assert not output.out
 
 
+GENERATED = {
+    "tvm": "@T.prim_func",
+    "torch": "# run by PyTorch, operator by operator\ndef graph(",
+    "torchscript": "def predict_proba(",
+    "onnx": "hbc (double[N,3] X) => (double[N,2] predict_proba)",
+    "numpy": "# run by numpy, operator by operator\ndef graph(",
+}
+
+
+@pytest.mark.parametrize("backend", GENERATED)
+def test_level_4_shows_what_every_backend_runs(
+    forest: RandomForestClassifier, backend: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not hbc.backends()[backend]:
+        pytest.skip("not installed")
+    monkeypatch.setenv("HBC_DEBUG", "4")
+    hbc.convert(forest, backend).predict_proba(X)
+    shown = capfd.readouterr().err.rpartition("hbc: pass FoldConstants")[2]
+    assert GENERATED[backend] in shown
+
+
 def test_nothing_is_shown_without_it(
     forest: RandomForestClassifier, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ from hbc.tuning import choices as tuned
 from hbc.tuning import race as racing
 from hbc.tuning import search as searching
 from hbc.tuning.choices import Choice, Tuned
+from hbc.tuning.rows import random_rows
 
 X = np.random.default_rng(0).random((300, 4)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] > 1) * 1
@@ -221,7 +222,7 @@ def test_a_model_without_trees(cache: Path) -> None:
 
 
 def test_rows_are_drawn_around_thresholds(forest: Any) -> None:
-    rows = tuned.random_rows(hbc.convert(forest, "numpy").graph, 500)
+    rows = random_rows(hbc.convert(forest, "numpy").graph, 500)
     leaves = forest.apply(rows)
     reached = sum(len(np.unique(column)) for column in leaves.T)
     assert reached >= 0.9 * sum(tree.get_n_leaves() for tree in forest.estimators_)

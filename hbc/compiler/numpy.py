@@ -9,6 +9,7 @@ from hbc.compiler.base import CompileOptions, Compiler, Executable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.types import Array
+from hbc.process import SOURCE, show
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class NumpyCompiler(Compiler):
     def compile(self, graph: Graph, options: CompileOptions) -> NumpyExecutable:
         if options.device != "cpu":
             raise BackendUnavailableError(backend=self.name, reason=f"it has no device {options.device!r}, only 'cpu'")
+        show(SOURCE, lambda: f"# run by numpy, operator by operator\n{graph}")
         return NumpyExecutable(graph)
 
 

@@ -24,7 +24,7 @@ from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
-from hbc.process import cpus, renew_after_fork
+from hbc.process import SOURCE, cpus, renew_after_fork, show
 
 # The opsets with which these emitters were tested, and the IR version that came with each, newest first.
 VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
@@ -36,6 +36,8 @@ CUDA_BLOCK_BYTES = 1 << 29
 """The same on a GPU, where blocks only limit the memory."""
 LEAST_BLOCK = 64
 """The least number of rows of a block."""
+MOST_PRINTED = 8
+"""Entries of an attribute that HBC_DEBUG=4 shows."""
 PARALLEL_BYTES = 4 << 20
 """The bytes that a call must read and write to be worth several threads. It then takes about 1 ms."""
 
@@ -147,6 +149,7 @@ class OnnxExecutable(Executable):
                 nodes = set(part.nodes)
                 needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
                 model = build(part, [node for _, node in needed], versions(), one_thread=True)
+                show(SOURCE, lambda: printed(model))
                 runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
                 self._check_provider(runtime)
                 widest, work = _row_bytes(part)
@@ -180,6 +183,20 @@ class OnnxExecutable(Executable):
 
     def export(self, path: str) -> None:
         export(self.graph, path)
+
+
+def printed(model: onnx.ModelProto) -> str:
+    """The model as text, without the data of its initializers, and with the first entries of long attributes (trees) only."""
+    short = onnx.ModelProto()
+    short.CopyFrom(model)
+    for initializer in short.graph.initializer:
+        for data in ("raw_data", "string_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+            initializer.ClearField(data)
+    for attribute in (attribute for node in short.graph.node for attribute in node.attribute):
+        for values in (attribute.floats, attribute.ints, attribute.strings):
+            del values[MOST_PRINTED:]
+        attribute.t.ClearField("raw_data")
+    return onnx.printer.to_text(short)
 
 
 def _row_bytes(graph: Graph) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from hbc.compiler.torch.run import TorchExecutable, thread_limits
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator
 from hbc.ops.tree import TreeEnsemble
+from hbc.process import SOURCE, show
 
 
 def checked_device(backend: str, options: CompileOptions) -> torch.device:
@@ -76,6 +77,7 @@ class TorchCompiler(Compiler):
     def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:
         device = checked_device(self.name, options)
         program = Program(graph).to(device).eval()
+        show(SOURCE, lambda: f"# run by PyTorch, operator by operator\n{program.operators}")
         return TorchExecutable(
             program, graph, device, options.threads, {name: program.row_bytes(name) for name in graph.outputs}
         )

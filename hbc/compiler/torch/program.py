@@ -58,6 +58,8 @@ class Program(nn.Module):
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         graph = rewrite(graph, by_parts)
+        self.operators = graph
+        """The graph that the module runs, operator by operator."""
         self._names: dict[tuple[Any, ...], str] = {}
         self._methods = {name: self._schedule(graph, group) for name, group in graph.outputs.items()}
         self._input_types = [node.type for node in graph.inputs]

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.torch.eager import TorchCompiler, checked_device
-from hbc.compiler.torch.program import Program
+from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
+from hbc.process import SOURCE, show
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class TorchScriptCompiler(TorchCompiler):
         device = checked_device(self.name, options)
         program = Program(graph).to(device).eval()
         widths = {name: program.row_bytes(name) for name in graph.outputs}
-        return TorchScriptExecutable(trace(program, graph, device), graph, device, options.threads, widths)
+        traced = trace(program, graph, device)
+        show(SOURCE, lambda: "\n".join(getattr(traced, entry(method)).code for method in graph.outputs))
+        return TorchScriptExecutable(traced, graph, device, options.threads, widths)
 
 
 COMPILER = TorchScriptCompiler()
