@@ -95,6 +95,24 @@ def require_convertible(model: Any) -> None:
         raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
     if not _is_fitted(model):
         raise NotFittedError(operator=name, path=path)
+    if replaced := _replaced_methods(model):
+        were = "was" if len(replaced) == 1 else "were"
+        reason = f"its {' and '.join(replaced)} {were} replaced on this instance, and hbc compiles what the class computes."
+        advice = f"Delete the attribute (del model.{replaced[0]}), or write a subclass and register a converter for it."
+        raise UnsupportedOperatorError(culprits=[Culprit(name, path, reason, advice)])
+
+
+TRAINING = ("fit", "partial_fit", "fit_predict", "fit_transform", "score", "get_params", "set_params", "get_feature_names_out")
+"""Methods that no prediction calls: whoever replaces them on an instance (to log a training, say) gets the same predictions."""
+
+
+def _replaced_methods(model: Any) -> list[str]:
+    """The methods of a model's class for which the instance has a callable of its own, as after `model.predict = …`. An instance may hold
+    other callables, such as the function of a FunctionTransformer: no method of the class has their name. Names with two underscores are
+    left out: Python does not look for these on an instance (but the onnx package puts a `__repr__` there)."""
+    own = getattr(model, "__dict__", {})
+    candidates = [name for name, value in own.items() if callable(value) and name not in TRAINING and not name.startswith("__")]
+    return [name for name in candidates if callable(getattr(type(model), name, None))]
 
 
 def child(model: Any, x: Node | Frame, place: str) -> Outputs:
