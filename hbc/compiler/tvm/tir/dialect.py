@@ -1,4 +1,4 @@
-"""What code is made of: expressions, their dtypes, and what differs between targets."""
+"""The basic types of generated code: expressions, their dtypes, and the differences between targets."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ FLOATS = ("f32", "f64")
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs between targets. llvm: by LLVM's intrinsics; otherwise CUDA's C. fused: the target has a fused
-    multiply-add, for sums whose order is free."""
+    """The differences between targets that generated code depends on.
+
+    llvm: the target is compiled by LLVM, so its intrinsics may be used. Otherwise the code becomes CUDA C.
+    fused: the target has a fused multiply-add. It is used in sums whose rounding is free.
+    """
 
     llvm: bool
     fused: bool = False
     wide: bool = False  # vector registers of 512 bits, 32 of them
-    byte_permute: bool = False  # AVX-512 VBMI: a table of 64 or 128 bytes in registers, looked up by 64 lanes
-    byte_lookup: bool = False  # AVX2: a table of 16 bytes, looked up by 32 lanes
-    byte_masks: bool = False  # comparing bytes gives bytes of all or no bits, faster than comparing twice as many into a mask
+    byte_permute: bool = False  # AVX-512 VBMI: 64 lanes look up bytes in a table of 64 or 128 bytes, held in registers
+    byte_lookup: bool = False  # AVX2: 32 lanes look up bytes in a table of 16 bytes
+    byte_masks: bool = False  # compare 32 bytes into bytes 0 or 255: faster here than comparing 64 bytes into a mask of bits
 
     def tile(self, dtype: str) -> int:
-        """Columns of a matrix product whose sums, for one vector of rows, fit the registers."""
+        """How many columns of a matrix product are summed together: their sums for one vector of rows fit in the registers."""
         return 8 if self.wide else 4 if dtype == "f32" else 2

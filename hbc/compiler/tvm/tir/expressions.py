@@ -1,7 +1,8 @@
 """The expressions that elementwise operators are made of.
 
-TVM must not simplify what is built here: its rules are for integers and reals (`x - x` becomes 0, `not a < b` becomes `b <= a`),
-so run/targets.py runs the lowering passes without them, and expressions are made by constructors, which fold nothing.
+TVM must not simplify these expressions. Its rules hold for integers and real numbers, not for floats: `x - x` becomes 0, and
+`not a < b` becomes `b <= a`. Therefore run/targets.py leaves out the passes that simplify. Expressions are made by the
+constructors of `tirx` (`tirx.Add(a, b)`, not `a + b`), which fold nothing.
 """
 
 from __future__ import annotations
@@ -18,24 +19,26 @@ def number(value: float, dtype: str) -> Expr:
 
 
 def let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """`body` of a value that it reads several times. Only where rows come one by one: of vectors TVM fails to bind some."""
+    """body(value), where `value` is computed once though `body` reads it several times. Not for vectors: TVM fails to bind some."""
     variable = tirx.Var("v", value.ty)
     return tirx.Let(variable, value, body(variable))
 
 
 def is_nan(x: Expr) -> Expr:
-    """Everywhere: in an index TVM simplifies `not x == x` to false. But of a vectorized statement with it TVM makes no vectors, which
-    LLVM then finds half as wide: see `is_nan_in_vector`."""
+    """Whether x is NaN. May stand everywhere, also in an index, where TVM would simplify `not x == x` to false.
+
+    TVM doesn't vectorize a statement that has it. LLVM then does, with vectors of half the width. See `is_nan_in_vector`.
+    """
     return tirx.isnan(x)
 
 
 def is_nan_in_vector(x: Expr) -> Expr:
-    """Only in what is stored: never in an index."""
+    """Whether x is NaN, in a form that TVM vectorizes. Only for values that are stored: in an index TVM simplifies it to false."""
     return tirx.Not(tirx.EQ(x, x))
 
 
 def larger(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """numpy.maximum: NaN if either is."""
+    """numpy.maximum(a, b): NaN if either is NaN."""
     if dtype not in FLOATS:
         return tirx.Max(a, b)
     if dialect.llvm:
@@ -44,7 +47,7 @@ def larger(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def smaller(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """numpy.minimum: NaN if either is."""
+    """numpy.minimum(a, b): NaN if either is NaN."""
     if dtype not in FLOATS:
         return tirx.Min(a, b)
     if dialect.llvm:
@@ -53,13 +56,16 @@ def smaller(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def library(name: str, dtype: str, *args: Expr) -> Expr:
-    """A call of the C mathematics library (of CUDA's, which has the same names)."""
+    """A call of a function of C's mathematics library. CUDA's library has the same names."""
     return tirx.call_pure_extern(DTYPES[dtype], name + ("f" if dtype == "f32" else ""), *args)
 
 
 def product(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """a · b, rounded. LLVM's back ends would fuse it with a following sum, whatever
-    the flags (23 % of results differ in the last bit), but for the fence; nvcc has a flag."""
+    """a · b, rounded before anything is added to it.
+
+    Without the fence LLVM's back ends would fuse it with a following sum, whatever the flags: 23 % of results then differ in the
+    last bit. For CUDA a flag of nvcc forbids it.
+    """
     result = tirx.Mul(a, b)
     if dialect.llvm and dtype in FLOATS:
         return tirx.call_llvm_pure_intrin(DTYPES[dtype], "llvm.arithmetic.fence", result)
@@ -67,7 +73,7 @@ def product(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def fused(a: Expr, b: Expr, c: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """a · b + c where it does not matter how it is rounded."""
+    """a · b + c, fused if the target can: for sums where it does not matter whether the product is rounded."""
     if dialect.fused:
         return tirx.call_llvm_pure_intrin(DTYPES[dtype], "llvm.fma", a, b, c)
     return tirx.Add(tirx.Mul(a, b), c)
@@ -96,7 +102,7 @@ def sigmoid(x: Expr, dtype: str) -> Expr:
 
 
 def remainder(a: Expr, b: Expr, dtype: str) -> Expr:
-    """numpy.remainder by C's fmod, which has the sign of a."""
+    """numpy.remainder(a, b), which has the sign of b. It is made from C's fmod, which has the sign of a."""
     zero = number(0, dtype)
 
     def signed(b: Expr) -> Callable[[Expr], Expr]:

@@ -1,4 +1,4 @@
-"""Straight-line arithmetic under construction, and the binary formats that it computes in."""
+"""A builder of straight-line arithmetic (`Lines`), and the binary formats that it computes in (`Format`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from hbc.compiler.tvm.tir.vectors import broadcast, many
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format of IEEE 754, and the constants that depend on it.
+    """A binary format of IEEE 754, and the constants of the functions that depend on it.
 
-    ln2: in two parts; the first has so few digits that its product with an exponent is exact. exp: coefficients of
-    (e^r - 1 - r) / r² on |r| ≤ ½ ln 2 for least error of e^r; expm1: for least relative error of e^r - 1. log: of
-    (ln((1+s) / (1-s)) - 2s) / s³ in s², for |s| ≤ (√2 - 1) / (√2 + 1). range: e^x is 0 below, ∞ above. flat: beyond it e^-x is nothing
-    beside 1.
+    ln2: ln 2 in two parts. The first has so few digits that its product with an exponent is exact.
+    range: e^x is 0 below the first number and ∞ above the second.
+    flat: for x > flat, 1 + e^-x is 1.
+    exp: coefficients of (e^r - 1 - r) / r² on |r| ≤ ½ ln 2, for the least error of e^r.
+    expm1: coefficients of the same, for the least relative error of e^r - 1.
+    log: coefficients of (ln((1+s) / (1-s)) - 2s) / s³ in s², for |s| ≤ (√2 - 1) / (√2 + 1).
     """
 
     dtype: str
     integer: str
-    digits: int  # of the mantissa that are stored
+    digits: int  # stored bits of the mantissa
     bias: int
-    root_half: int  # the bits of √½
+    root_half: int  # √½, as its bits
     ln2: tuple[float, float]
     range: tuple[float, float]
     flat: float
@@ -44,11 +46,12 @@ class Format:
 
     @property
     def shift(self) -> float:
-        """A number so large that what is added to it is rounded to an integer, which its lowest bits then are."""
+        """1.5 · 2^digits. Adding it to x rounds x to an integer, which then stands in the lowest bits of the sum."""
         return math.ldexp(1.5, self.digits)
 
     @property
     def shift_bits(self) -> int:
+        """The bits of `shift`."""
         return (self.bias + self.digits) << self.digits | 1 << (self.digits - 1)
 
 
@@ -94,32 +97,35 @@ FORMATS = {
 
 
 class Lines:
-    """Straight-line code under construction: values that are read several times get names."""
+    """A builder of straight-line code: expressions in which values that are read several times get names."""
 
     def __init__(self, form: Format, dialect: Dialect, lanes: int = 1) -> None:
         self.form, self.dialect, self.lanes = form, dialect, lanes
         self.named: list[tuple[Expr, Expr]] = []
 
     def name(self, value: Expr) -> Expr:
+        """A variable that stands for a value, so that the value is computed once."""
         variable = tirx.Var("v", value.ty)
         self.named.append((variable, value))
         return variable
 
     def block(self, result: Expr) -> Expr:
-        """The result, behind the lines that it needs."""
+        """The expression that computes all named values, in order, and then the result."""
         for variable, value in reversed(self.named):
             result = tirx.Let(variable, value, result)
         return result
 
     @property
     def wide(self) -> bool:
-        """Whether values are whole registers of AVX-512, which has instructions for parts of these functions."""
+        """Whether a value fills a register of AVX-512, which has instructions for parts of these functions."""
         return self.dialect.wide and self.lanes * self.form.bits == 512
 
     def real(self, value: float) -> Expr:
+        """A constant of the format, in all lanes."""
         return broadcast(tirx.const(value, self.form.dtype), self.lanes)
 
     def whole(self, value: int) -> Expr:
+        """A constant of the unsigned integers as wide as the format, in all lanes."""
         return broadcast(tirx.const(value, self.form.integer), self.lanes)
 
     def bits(self, x: Expr) -> Expr:
@@ -132,17 +138,17 @@ class Lines:
         return tirx.call_llvm_pure_intrin(many(self.form.dtype, self.lanes), name, *args)
 
     def avx512(self, name: str, *args: Expr) -> Expr:
-        """An instruction on all lanes of a register, rounded as usual; what `args` end with for lanes left out has no effect."""
+        """An AVX-512 instruction on all lanes, rounded to nearest. Where `args` end with a value for lanes left out, it has no effect."""
         every, rounding = tirx.const(-1, f"int{self.lanes}"), tirx.const(4, "int32")
         kind = "ps" if self.form.bits == 32 else "pd"
         return self.call(f"llvm.x86.avx512.mask.{name}.{kind}.512", *args, every, rounding)
 
     def fma(self, a: Expr, b: Expr, c: Expr) -> Expr:
-        """a · b + c, however it is rounded."""
+        """a · b + c, fused if the target can. The caller doesn't mind how the product is rounded."""
         return self.call("llvm.fma", a, b, c) if self.dialect.fused else tirx.Add(tirx.Mul(a, b), c)
 
     def polynomial(self, x: Expr, square: Expr, coefficients: Sequence[float]) -> Expr:
-        """Σ coefficients[i] x^i, even and odd powers apart: half the latency of Horner's rule."""
+        """Σ coefficients[i] x^i, where `square` is x². Even and odd powers are summed apart: half the latency of Horner's rule."""
 
         def horner(coefficients: Sequence[float]) -> Expr:
             total = self.real(coefficients[-1])
@@ -153,7 +159,7 @@ class Lines:
         return self.fma(horner(coefficients[1::2]), x, horner(coefficients[::2]))
 
     def between(self, low: float, high: float, x: Expr) -> Expr:
-        """x, at least `low` and at most `high`; NaN stays."""
+        """x limited to low … high. NaN stays NaN."""
         x = self.name(tirx.Select(tirx.LT(x, self.real(low)), self.real(low), x))
         return self.name(tirx.Select(tirx.LT(self.real(high), x), self.real(high), x))
 
@@ -165,8 +171,11 @@ class Lines:
         return self.of_bits(tirx.shift_left(biased, self.whole(self.form.digits)))
 
     def over_ln2(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr, Expr, Expr]:
-        """x = n ln 2 + r with |r| ≤ ½ ln 2: the bits of n + `shift`, n, then r in two parts: x - n (ln 2)[0] and n (ln 2)[1]; then r.
-        `lacking` is what x lacks."""
+        """Divide x by ln 2: x = n ln 2 + r with an integer n and |r| ≤ ½ ln 2.
+
+        Returns the bits of n + `shift`; n; the two parts of r = high - low, which are x - n ln2[0] and n ln2[1]; and r.
+        `lacking`: the exact argument is x + lacking. It is then subtracted from `low`.
+        """
         shift = self.real(self.form.shift)
         shifted = self.name(self.fma(x, self.real(1 / math.log(2)), shift))
         n = self.name(tirx.Sub(shifted, shift))
@@ -176,7 +185,7 @@ class Lines:
         return self.bits(shifted), n, high, low, self.name(tirx.Sub(high, low))
 
     def exp_parts(self, x: Expr, lacking: Expr = None) -> tuple[Expr, Expr, Expr]:
-        """e^x for x in `range`: (p, p', n) with e^x = 2^n (p + p'), where p' is what p lacks."""
+        """(p, p', n) with e^x = 2^n (p + p'), for x in `range`. p' is the rounding error of p."""
         _, n, _, _, r = self.over_ln2(x, lacking)
         square = self.name(tirx.Mul(r, r))
         q = self.name(self.fma(square, self.polynomial(r, square, self.form.exp), r))
@@ -184,11 +193,11 @@ class Lines:
         return p, tirx.Sub(q, tirx.Sub(p, self.real(1))), n
 
     def scaled(self, value: Expr, n: Expr) -> Expr:
-        """2^n value, for an integer n at most twice beyond the exponents of normal numbers."""
+        """2^n · value, for an integer n within twice the range of the exponents of normal numbers."""
         form = self.form
         if self.wide:
             return self.avx512("scalef", value, n, value)
-        # In two steps, n = n₁ + n₂, since 2^n alone may be beyond the range while the result is not.
+        # In two steps, n = n₁ + n₂: 2^n alone may be out of range though the result is not.
         shifted = self.bits(tirx.Add(n, self.real(form.shift)))
         biased = self.name(tirx.Sub(shifted, self.whole(form.shift_bits - 2 * form.bias)))
         first = self.name(tirx.shift_right(biased, self.whole(1)))
@@ -196,8 +205,11 @@ class Lines:
         return tirx.Mul(tirx.Mul(value, scales[0]), scales[1])
 
     def exp(self, x: Expr, lacking: Expr = None) -> Expr:
-        """e^x. What is 0 is not computed: a result below the least normal number takes Intel's processors 150 cycles, and probabilities
-        are full of them (float32 of -1,000: 4.3 instead of 0.45 ns)."""
+        """e^x, or e^(x + lacking).
+
+        A result that is 0 is chosen, not computed. Intel's processors take 150 cycles for a result below the least normal number, and
+        probabilities are full of them (e^-1000 in float32: 4.3 instead of 0.45 ns).
+        """
         (low, high), zero = self.form.range, self.real(0)
         nothing = tirx.LT(x, self.real(low))
         x = self.name(tirx.Select(nothing, zero, x))
@@ -205,7 +217,7 @@ class Lines:
         return tirx.Select(nothing, zero, self.name(self.scaled(p, n)))
 
     def half_expm1(self, x: Expr) -> tuple[Expr, Expr]:
-        """½ (e^x - 1) for -flat ≤ x ≤ range[1], as a sum of a large part and a small one. Half, since 2^n may be too large."""
+        """½ (e^x - 1) for -flat ≤ x ≤ range[1], as the sum of a large part and a small one. The half keeps 2^n in range."""
         form = self.form
         shifted, _, high, low, r = self.over_ln2(x)
         lost = tirx.Sub(tirx.Sub(high, r), low)
@@ -215,12 +227,12 @@ class Lines:
         constant = self.name(tirx.Sub(scale, self.real(0.5)))
         linear = self.name(tirx.Mul(scale, r))
         large = self.name(tirx.Add(constant, linear))
-        # What the two sums lost by rounding; of the first, where 2^n ≤ 1.
+        # The rounding errors of the two sums. That of `constant` is exact where 2^n ≤ 1.
         lost = tirx.Add(tirx.Sub(linear, tirx.Sub(large, constant)), tirx.Sub(scale, tirx.Add(constant, self.real(0.5))))
         return large, self.name(self.fma(scale, tail, lost))
 
     def quotient(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
-        """(a₀ + a₁) / (b₀ + b₁), where a₁ and b₁ are small"""
+        """(a₀ + a₁) / (b₀ + b₁), where a₁ and b₁ are small beside a₀ and b₀."""
         if not self.dialect.fused:
             first = self.name(tirx.Div(a[0], b[0]))
             return tirx.Add(first, tirx.Div(tirx.Sub(a[1], tirx.Mul(first, b[1])), b[0]))
@@ -230,14 +242,17 @@ class Lines:
         return self.fma(tirx.Add(rounding, tirx.Sub(a[1], tirx.Mul(first, b[1]))), inverse, first)
 
     def exact_product(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
-        """a · b as rounded, and what that lacks; where there is a fused multiply-add."""
+        """a · b as rounded, and its rounding error. Needs a fused multiply-add."""
         product = self.name(self.call("llvm.arithmetic.fence", tirx.Mul(a, b)))
         return product, self.name(self.fma(a, b, tirx.Mul(product, self.real(-1))))
 
     def binary_parts(self, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
-        """x = 2^k (1 + f) with √½ ≤ 1 + f < √2, for normal numbers: k and f; `lift` is added to the binary exponent of x."""
+        """k and f with x = 2^k (1 + f) and √½ ≤ 1 + f < √2, for normal x.
+
+        With AVX-512 x may be subnormal, and `lift` is not read. Elsewhere k is 2^digits + (the exponent field of x) - lift: see `lifted`.
+        """
         form = self.form
-        if self.wide:  # subnormal numbers too
+        if self.wide:  # these instructions take subnormal numbers too
             code = tirx.const(0, "int32")  # 1 ≤ mantissa < 2
             k, m = self.name(self.avx512("getexp", x, x)), self.name(self.avx512("getmant", x, code, x))
             high, half = tirx.LT(self.real(math.sqrt(2)), m), tirx.Mul(m, self.real(0.5))
@@ -245,7 +260,7 @@ class Lines:
             return k, self.name(tirx.Sub(tirx.Select(high, half, m), self.real(1)))
         one = form.bias << form.digits
         bits = self.name(tirx.Add(self.bits(x), self.whole(one - form.root_half)))
-        # The exponent as the lowest digits of 2^digits: a conversion that every processor has.
+        # The exponent becomes a float without a conversion: as the lowest digits of 2^digits. Every processor can do that.
         exponent = tirx.bitwise_or(
             tirx.shift_right(bits, self.whole(form.digits)), self.whole((form.bias + form.digits) << form.digits)
         )
@@ -254,11 +269,11 @@ class Lines:
         return k, self.name(tirx.Sub(self.of_bits(tirx.Add(mantissa, self.whole(form.root_half))), self.real(1)))
 
     def log_parts(self, x: Expr, lift: Expr = 0, lacking: Expr = None) -> Expr:
-        """ln x for normal numbers, or ln x + lacking / x; `lift` is added to the binary exponent of x."""
+        """ln x for normal x, or ln x + lacking / x. `lift` is as in `binary_parts`."""
         form = self.form
         k, f = self.binary_parts(x, lift)
         below, correction = self.name(tirx.Add(self.real(2), f)), self.real(0)
-        if lacking is not None and self.wide and form.bits == 64:  # a division takes 16 cycles there, as long as all else
+        if lacking is not None and self.wide and form.bits == 64:  # one division, since each takes 16 cycles, as long as all else
             m = self.name(tirx.Add(self.real(1), f))
             inverse = self.name(tirx.Div(self.real(1), tirx.Mul(below, m)))
             s = self.name(tirx.Mul(tirx.Mul(f, m), inverse))
@@ -275,7 +290,10 @@ class Lines:
         return self.fma(k, self.real(form.ln2[0]), tirx.Sub(f, tirx.Sub(half_square, small)))
 
     def lifted(self, x: Expr) -> tuple[Expr, Expr]:
-        """x as a normal number, and what takes that back from its binary exponent."""
+        """(normal, lift): x, multiplied by 2^(digits + 2) if it is subnormal, and the number for `binary_parts` that undoes it.
+
+        `lift` is 2^digits + bias, to make a number of the exponent field, and digits + 2 more where x was multiplied.
+        """
         form = self.form
         subnormal = tirx.LT(x, self.real(form.least_normal))
         normal = tirx.Select(subnormal, tirx.Mul(x, self.real(math.ldexp(1, form.digits + 2))), x)
@@ -283,7 +301,7 @@ class Lines:
         return normal, tirx.Select(subnormal, self.real(zero + form.digits + 2), self.real(zero))
 
     def logarithm(self, x: Expr, value: Expr) -> Expr:
-        """The value of ln x: -∞ of 0, and NaN below."""
+        """`value`, the logarithm of x, with the special cases put in: -∞ for 0, NaN for negative x, and x itself for ∞ and NaN."""
         if self.wide:
             answers = broadcast(tirx.const(LOGARITHM, f"int{self.form.bits}"), self.lanes)
             return self.avx512("fixupimm", value, x, answers, tirx.const(0, "int32"))
@@ -294,5 +312,5 @@ class Lines:
 
 
 LOGARITHM = 0x03530422
-"""What AVX-512 gives for x of each class, from the lowest digit: NaN twice, -∞ of 0, the value of 1, NaN of -∞, ∞ of ∞, NaN of negative
-numbers, the value of others."""
+"""The answers of AVX-512's `fixupimm` for a logarithm, one hexadecimal digit for each class of x, from the lowest digit on: quiet
+and signaling NaN → NaN, 0 → -∞, 1 → the value, -∞ → NaN, ∞ → ∞, negative numbers → NaN, others → the value."""

@@ -1,10 +1,16 @@
-"""e^x, ln x and their kin as straight-line arithmetic: no call, no branch, no table, so that one expression serves a row and a
-vector of rows. The error is at most 1.5 units in the last place (test_tvm_mathematics.py), of sines and cosines of float32 1.6, of
-logarithms to base 2 and 10 three; ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
+"""exp, log and similar functions as straight-line arithmetic: no call, no branch, no table in memory. One expression serves both a
+row and a vector of rows.
 
-The designs are the classical ones (Tang 1989; Sun's fdlibm): e^x = 2^n e^r with r = x - n ln 2, ln(2^k m) = k ln 2 + ln m by a series
-in s = (m - 1) / (m + 1). Arguments of sines and cosines are reduced in float64 or fused; those of |x| > TURNS, which need up to a
-thousand bits of π, are left to the C library. The polynomials are minimax, by Lawson's iteration or Remez's exchange in 50 digits.
+The error is at most 1.5 units in the last place (tests/compiler/tvm/test_tvm_mathematics.py). For sines and cosines of float32 it is 1.6,
+for logarithms to base 2 and 10 three. ±0, infinities, NaN, subnormal numbers and both ends of the range are as in IEEE 754.
+
+The designs are the classical ones (Tang 1989; Sun's fdlibm):
+
+    e^x        = 2^n e^r               with r = x - n ln 2
+    ln(2^k m)  = k ln 2 + ln m         by a series in s = (m - 1) / (m + 1)
+
+Arguments of sines and cosines are reduced in float64, or with fused multiply-adds. |x| > TURNS would need up to a thousand bits of π
+and is left to the C library. The polynomials are minimax, found by Lawson's iteration or Remez's exchange in 50 digits.
 """
 
 from __future__ import annotations
@@ -26,8 +32,11 @@ def _exp(c: Lines, x: Expr) -> Expr:
 
 
 def _sigmoid(c: Lines, x: Expr) -> Expr:
-    """With e^-|x| = 2^n t: 2^n (t / (1 + 2^n t)) where x < 0, else 1 / (1 + 2^n t). Beside 1, n need not be less than that of e^-flat, and
-    nothing is computed that is smaller than the result (float32 of ±100: 12 instead of 0.5 ns on Intel)."""
+    """1 / (1 + e^-x). With e^-|x| = 2^n t it is 1 / (1 + 2^n t), or for x < 0 2^n (t / (1 + 2^n t)).
+
+    No intermediate is smaller than the result, since Intel is slow for subnormal numbers (±100 in float32: 0.5 ns; otherwise 12). So in
+    the sum 1 + 2^n t, n is limited to the n of e^-flat: smaller terms don't change the sum.
+    """
     one, zero, (low, _) = c.real(1), c.real(0), c.form.range
     t, rest, n = c.exp_parts(c.at_least(low, tirx.Mul(tirx.abs(x), c.real(-1))))
     beside_one = c.at_least(-math.ceil(c.form.flat / math.log(2)), n)
@@ -42,7 +51,7 @@ def _sigmoid(c: Lines, x: Expr) -> Expr:
 
 
 def _expm1(c: Lines, x: Expr) -> Expr:
-    if c.wide:  # 2^n ((1 - 2^-n) + r + …), which is neither too large nor subnormal before it is scaled
+    if c.wide:  # 2^n ((1 - 2^-n) + r + …): the factor of 2^n is neither too large nor subnormal
         _, n, high, _, r = c.over_ln2(c.between(-c.form.flat, c.form.range[1], x))
         square = c.name(tirx.Mul(r, r))
         lost = c.fma(n, c.real(-c.form.ln2[1]), tirx.Sub(high, r))
@@ -51,7 +60,7 @@ def _expm1(c: Lines, x: Expr) -> Expr:
         total = c.name(tirx.Add(tirx.Add(tirx.Sub(c.real(1), inverse), r), tail))
         return c.call("llvm.copysign", c.avx512("scalef", total, n, total), x)
     large, small = c.half_expm1(c.between(-c.form.flat, c.form.range[1], x))
-    tiny = tirx.LT(tirx.abs(x), c.real(2 * c.form.least_normal))  # its half may not be a number; -0 keeps its sign
+    tiny = tirx.LT(tirx.abs(x), c.real(2 * c.form.least_normal))  # the format may not hold its half; also, -0 keeps its sign
     return tirx.Select(tiny, x, tirx.Mul(tirx.Add(large, small), c.real(2)))
 
 
@@ -70,17 +79,20 @@ def _tanh(c: Lines, x: Expr) -> Expr:
 
 
 FIRST = 0x3D400000
-"""The bits of 0.046875, where the first of the intervals of `_table_tanh` would begin, were it no longer than the others."""
+"""0.046875, as bits. The intervals of `_table_tanh` are counted from here; the first one also has all smaller numbers."""
 
 LARGEST = 9.5
-"""tanh of it and of larger numbers is 1 in float32."""
+"""From here on tanh is 1 in float32."""
 
 
 @cache
 def _tanh_pieces() -> list[list[float]]:
-    """Of 32 intervals of |x|, by their number modulo 32, the coefficients of tanh in x - b, b in the first place. Four have the
-    same exponent; the first is all below 0.0547. b is a number near the middle whose tanh is almost a float32, so that the sum alone is
-    rounded."""
+    """For each of 32 intervals of |x|: b, then the coefficients of a polynomial in |x| - b for tanh |x|.
+
+    The list is ordered by the interval's number modulo 32, as the look-up needs it. Each power of two has four intervals. The first
+    interval is everything below 0.0547. b is a number near the middle whose tanh is almost a float32, so that only the final sum is
+    rounded.
+    """
     pieces: list[list[float]] = [[]] * 32
     for i in range(32):
         low, high = (float(np.uint32(FIRST + (j << 21)).view(np.float32)) for j in (i, i + 1))
@@ -89,7 +101,7 @@ def _tanh_pieces() -> list[list[float]]:
         else:
             middle = np.float32((low + high) / 2)
             near = middle + np.spacing(middle) * np.arange(-64, 65, dtype=np.float32)
-            if low >= 8:  # of LARGEST and beyond, 1
+            if low >= 8:  # the last interval: LARGEST itself, so that tanh is 1 from there on
                 near = np.array([LARGEST], np.float32)
             exact = np.tanh(near.astype(np.float64))
             b = float(near[np.argmin(np.abs(exact - exact.astype(np.float32)))])
@@ -102,7 +114,7 @@ def _tanh_pieces() -> list[list[float]]:
 
 
 def _table_tanh(c: Lines, x: Expr) -> Expr:
-    """A polynomial for each of 32 intervals; its coefficients are looked up in pairs of registers by the highest bits of |x|."""
+    """tanh x by one polynomial for each of 32 intervals of |x|. The highest bits of |x| look its coefficients up in pairs of registers."""
     size = c.name(tirx.abs(x))
     size = c.name(tirx.Select(tirx.LT(c.real(LARGEST), size), c.real(LARGEST), size))
     bits = tirx.Max(c.bits(size), c.whole(FIRST))
@@ -133,7 +145,7 @@ def _to_base(base: str) -> Callable[[Lines, Expr], Expr]:
 
 
 def _log1p(c: Lines, x: Expr) -> Expr:
-    """ln u + lacking / u, where u = 1 + x as rounded."""
+    """ln(1 + x) = ln u + lacking / u, where u is 1 + x rounded and `lacking` its rounding error."""
     one = c.real(1)
     u = c.name(tirx.Add(one, x))
     added = c.name(tirx.Sub(u, one))
@@ -143,11 +155,11 @@ def _log1p(c: Lines, x: Expr) -> Expr:
 
 
 TURNS = float(1 << 20)
-"""Sines and cosines are computed here of |x| up to this."""
+"""The largest |x| whose sine and cosine are computed here."""
 HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
-"""½ π in parts, of which all but the last have 33 bits, so that their products with integers up to `TURNS` are exact."""
+"""½ π as a sum of float64. All parts but the last have 33 bits, so their products with integers up to `TURNS` are exact."""
 SINGLE_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
-"""The same in float32, whose parts need no spare bits where there is a fused multiply-add."""
+"""½ π as a sum of float32, for targets with a fused multiply-add. It needs no exact products, so the parts have all 24 bits."""
 SINE = {
     "f32": (-0.16666654908639716, 0.00833217584652429, -0.0001951697747239402),
     "f64": (
@@ -163,16 +175,19 @@ COSINE = {
         *(2.087572162851806e-09, -1.1359559568065913e-11),
     ),
 }
-"""Of (cos r - 1 + ½ r²) / r⁴ in r²."""
+"""Coefficients of (cos r - 1 + ½ r²) / r⁴ in r², for |r| ≤ ¼ π."""
 
 
 def _quadrant(c: Lines, x: Expr, single: bool) -> tuple[Expr, Expr, Expr]:
-    """x = ½ π n + r + r' with |r| ≤ ¼ π, where r' is what r lacks: the bits of n, then r, then r'. `single`: for a result of float32,
-    which needs 87 bits of π, not 150."""
+    """(bits, r, r') with x ≈ ½ π n + r + r' and |r| ≤ ¼ π. The lowest bits of `bits` are n.
+
+    r' corrects r. In float64 it holds the last part of ½ π n and the rounding errors of r. In float32 it holds the last part alone.
+    single: compute in float64 for a result of float32, which needs 87 bits of π, not 150. r' is then 0.
+    """
     shift = c.real(c.form.shift)
     shifted = c.name(c.fma(x, c.real(2 / math.pi), shift))
     n = c.name(tirx.Sub(shifted, shift))
-    if c.form.bits == 32:  # the first difference is exact: the product's last digit is that of a float32 of r's size
+    if c.form.bits == 32:  # fma(n, first, x) is exact: the last bit of the product is one that a float32 of r's size has
         first, second, third = (c.real(-part) for part in SINGLE_HALF_PI)
         return c.bits(shifted), c.name(c.fma(n, second, c.fma(n, first, x))), c.name(tirx.Mul(n, third))
     parts = (HALF_PI[0], sum(HALF_PI[1:])) if single else HALF_PI
@@ -181,7 +196,7 @@ def _quadrant(c: Lines, x: Expr, single: bool) -> tuple[Expr, Expr, Expr]:
     second = c.name(tirx.Sub(first, products[1]))
     if single:
         return c.bits(shifted), second, c.real(0)
-    # What the differences lack by rounding. Of the first, either side may be the larger one.
+    # The rounding errors of the differences. In `first - products[1]` either operand may be the larger, so both sides are recovered.
     other = c.name(tirx.Sub(first, second))
     lost = tirx.Sub(tirx.Sub(first, tirx.Add(second, other)), tirx.Sub(products[1], other))
     third = c.name(tirx.Sub(second, products[2]))
@@ -192,8 +207,10 @@ def _quadrant(c: Lines, x: Expr, single: bool) -> tuple[Expr, Expr, Expr]:
 
 
 def turned(name: str, x: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """The sine or the cosine of |x| ≤ TURNS, for LLVM: of the sine and the cosine of r the one that belongs to the quadrant, with its
-    sign."""
+    """sin x or cos x (`name`) for |x| ≤ TURNS, for LLVM.
+
+    x = ½ π n + r. Both sin r and cos r are computed; n, the quadrant, says which of them is the result, and its sign.
+    """
     c, wide, single = Lines(FORMATS[dtype], dialect), Lines(FORMATS["f64"], dialect), dtype == "f32" and not dialect.fused
     wide.named = c.named
     x = c.name(x)
@@ -206,10 +223,11 @@ def turned(name: str, x: Expr, dtype: str, dialect: Dialect) -> Expr:
     square = c.name(tirx.Mul(z, z))
     sine, cosine = (c.polynomial(z, square, table[dtype]) for table in (SINE, COSINE))
     if dtype == "f32":
-        # The half unit that r lacks is left out, with 14 of 37 instructions (0.57 to 0.39 ns an element, numpy 0.52).
+        # The rounding error of r, half a unit, is left out. That saves 14 of 37 instructions: 0.39 instead of 0.57 ns an element
+        # (numpy 0.52).
         sine = tirx.Add(r, c.fma(tirx.Mul(z, r), sine, rest))
         cosine = c.fma(z, c.fma(z, cosine, c.real(-0.5)), c.real(1))
-    else:  # the derivatives, 1 - ½ r² and -r, times what r lacks
+    else:  # to each its derivative, 1 - ½ r² or -r, times `rest` is added
         half = c.name(tirx.Mul(z, c.real(0.5)))
         sine = tirx.Add(r, tirx.Sub(tirx.Mul(tirx.Mul(z, r), sine), tirx.Sub(tirx.Mul(half, rest), rest)))
         most = c.name(tirx.Sub(c.real(1), half))
@@ -219,7 +237,7 @@ def turned(name: str, x: Expr, dtype: str, dialect: Dialect) -> Expr:
     size = c.name(tirx.Select(odd, cosine, sine))
     sign = tirx.shift_left(tirx.bitwise_and(bits, c.whole(2)), c.whole(c.form.bits - 2))
     value = c.of_bits(tirx.bitwise_xor(c.bits(size), sign))
-    if name == "sin":  # of tiny numbers it is the number, and -0 keeps its sign
+    if name == "sin":  # sin x is x for tiny x; so -0 keeps its sign
         value = tirx.Select(tirx.LT(tirx.abs(x), c.real(2.0**-27)), x, value)
     return c.block(value)
 
@@ -234,10 +252,10 @@ FUNCTIONS: dict[str, Callable[[Lines, Expr], Expr]] = {
     "log2": _to_base("log2"),
     "log10": _to_base("log10"),
 }
-"""By the name of the function."""
+"""name → the builder of the function's value."""
 
 
 def function(name: str, x: Expr, dtype: str, dialect: Dialect, lanes: int = 1) -> Expr:
-    """The value of one of FUNCTIONS, for LLVM."""
+    """The value of FUNCTIONS[name] at x, for LLVM. x has `lanes` lanes of `dtype`."""
     lines = Lines(FORMATS[dtype], dialect, lanes)
     return lines.block(FUNCTIONS[name](lines, lines.name(x)))

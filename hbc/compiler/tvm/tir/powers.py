@@ -1,4 +1,4 @@
-"""x^y as e^(y ln |x|): straight-line arithmetic, in float64 also for float32, as mathematics.py has it."""
+"""x^y as e^(y ln |x|), by straight-line arithmetic as in mathematics.py. float32 is computed in float64, too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ LONG_LOG = (
     *(0.3999999999999998, 0.2857142857144511, 0.22222222217536666, 0.18181818870292596, 0.15384556872355976),
     *(0.13336317371427542, 0.11674819394136292, 0.11989006343093712),
 )
-"""Of (ln((1+s) / (1-s)) - 2s - ⅔ s³) / s⁵ in s², to 2^-72."""
+"""Coefficients of (ln((1+s) / (1-s)) - 2s - ⅔ s³) / s⁵ in s², exact to 2^-72."""
 
 
 def long_log(c: Lines, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
-    """ln x for normal numbers, in two parts: 12 bits more than log_parts; where there is a fused multiply-add."""
+    """ln x for normal x as the sum of two float64: 12 bits more than `Lines.log_parts`. Needs a fused multiply-add.
+
+    `lift` is as in `Lines.binary_parts`.
+    """
     form, two_thirds = c.form, (0.6666666666666666, 3.700743415417188e-17)
     k, f = c.binary_parts(x, lift)
     below = c.name(tirx.Add(c.real(2), f))
@@ -51,16 +54,19 @@ def long_log(c: Lines, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
     return total, c.name(tirx.Add(lost, c.fma(k, c.real(form.ln2[1]), low)))
 
 
-LANES = 16  # of a register of float32
+LANES = 16  # float32 in a register
 LARGEST = 200.0
-"""2^x is 0 or ∞ beyond it."""
+"""For |x| beyond this, 2^x is 0 or ∞ in float32."""
 TWO_TO = (1.0, 0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875, 0.00015353361)
-"""2^x for |x| ≤ ½, to 2^-28.9."""
+"""Coefficients of 2^x for |x| ≤ ½, exact to 2^-28.9."""
 
 
 class Statements(Lines):
-    """Lines that are made where statements are. Values that have names are in memory, as TVM sees it (LLVM keeps them in registers): its
-    passes write every other name's value out, and took 2 s for this function."""
+    """A builder of `Lines` among statements, where each named value is stored in a buffer of its own.
+
+    LLVM keeps these buffers in registers. With variables, TVM's passes put each value in place of its name, and took 2 s for the power
+    function.
+    """
 
     def name(self, value: Expr) -> Expr:
         memory = T.alloc_buffer((self.lanes,), str(value.ty.dtype).partition("x")[0], scope="global")
@@ -69,14 +75,14 @@ class Statements(Lines):
 
 
 def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) -> Expr:
-    """x^y of vectors of float64, for a result of `dtype`, as in C; where there is a fused multiply-add."""
+    """x^y as C's pow defines it, for vectors of float64 and a result of `dtype`. Needs a fused multiply-add."""
     c = Statements(FORMATS["f64"], dialect, lanes)
     one, zero, infinity = c.real(1), c.real(0), c.real(math.inf)
     size = c.name(tirx.abs(x))
     normal, lift = (size, None) if c.wide else c.lifted(size)
     normal = c.name(normal)
     log, lacking = long_log(c, normal, lift) if dtype == "f64" else (c.log_parts(normal, lift), None)
-    # Of 0, ∞ and NaN.
+    # The logarithms of 0, ∞ and NaN: -∞, ∞ and NaN.
     pole = tirx.Select(tirx.EQ(size, zero), c.real(-math.inf), size)
     ordinary = tirx.And(tirx.LT(zero, size), tirx.LT(size, infinity))
     log = c.name(tirx.Select(ordinary, log, pole))
@@ -84,7 +90,7 @@ def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) ->
     product = c.name(tirx.Select(tirx.EQ(size, one), tirx.Select(tirx.EQ(y, y), zero, y), product))
     if lacking is not None:
         rest = c.fma(y, lacking, c.fma(y, log, tirx.Mul(product, c.real(-1))))
-        # What has overflowed, or is made of infinities, lacks nothing.
+        # The rounding error of a product that overflows, or of infinities, is NaN or meaningless: 0 instead.
         finite = tirx.And(tirx.LT(tirx.abs(product), c.real(1000.0)), tirx.LT(tirx.abs(y), infinity))
         lacking = c.name(tirx.Select(finite, rest, zero))
     value = c.name(c.exp(product, lacking))
@@ -99,7 +105,7 @@ def general_power(x: Expr, y: Expr, dtype: str, dialect: Dialect, lanes: int) ->
 
 
 def table_power(x: Expr, exponent: float, dtype: str, dialect: Dialect) -> Expr:
-    """x^exponent, not 0 and less than MOST, for a register of AVX-512."""
+    """x^exponent for a register of AVX-512. The exponent is not 0 and |exponent| < MOST[dtype]."""
     c = Statements(FORMATS[dtype], dialect, 512 // FORMATS[dtype].bits)
     x = c.name(x)
     value = _short_power(c, x, exponent) if dtype == "f32" else _long_power(c, x, exponent)
@@ -112,14 +118,18 @@ def table_power(x: Expr, exponent: float, dtype: str, dialect: Dialect) -> Expr:
 
 
 MOST = {"f32": math.inf, "f64": 512.0}
-"""Of an exponent, below which its product with the logarithm is exact enough: with 100, x^y is off by 0.6 units in the last place, with
-4,000 by 4."""
+"""The exponents of `table_power` are below this: their product with the logarithm is exact enough. With an exponent of 100, x^y is off by
+0.6 units in the last place, with 4,000 by 4."""
 KEPT, NAN, INFINITY, POSITIVE_ZERO = 0, 3, 5, 8
-"""What AVX-512 gives instead of a value, for x of each class: NaN twice, 0, 1, -∞, ∞, negative numbers, others."""
+"""The answers of AVX-512's `fixupimm`: the value itself, NaN, ∞, 0. It has one for each class of x: two of NaN, then 0, 1, -∞, ∞,
+negative numbers, others."""
 
 
 def _short_power(c: Statements, x: Expr, exponent: float) -> Expr:
-    """|x|^exponent of float32: the logarithm and its product in float64, whose power of two is taken of a float32."""
+    """|x|^exponent for float32, as 2^(exponent · log2 |x|). The logarithm and the product are float64, in two halves of the register.
+
+    The product is split into an integer and a rest. 2^rest is computed in float32 and scaled by the integer.
+    """
     wide = Statements(FORMATS["f64"], c.dialect, LANES // 2)
     k, m, index = split(c, c.name(tirx.abs(x)))
     inverses, logs = intervals(0.0)
@@ -145,19 +155,23 @@ def _short_power(c: Statements, x: Expr, exponent: float) -> Expr:
 
 
 PARTS = 16
-"""Of an octave, for float64: as many numbers as two registers hold."""
+"""The number of parts of an octave (a factor of 2) in the tables of float64. Two registers hold as many numbers."""
 HIGHEST = 1.40625
-"""Of a mantissa, where one part of the octave ends and the next begins; the part around 1 has 1 in its middle, so that its logarithm, 0,
-is exact."""
+"""Larger mantissas are halved, so mantissas are between half of this and this. It is a border between two parts of the octave. One part
+has 1 in its middle, so that its logarithm, 0, is exact."""
 STEP = 2.0**-40
-"""k + log2 c is exact where log2 c is a multiple of it."""
+"""log2 c is rounded to a multiple of this, so that k + log2 c is exact."""
 LOG_TERMS, EXP_TERMS = 12, 7
-"""Of Taylor's series of log2(1 + r) for |r| ≤ 1/32, which lacks 2^-68; of 2^r - 1 for |r| ≤ 1/32, which lacks 2^-59."""
+"""The numbers of terms of two Taylor series for |r| ≤ 1/32: of log2(1 + r), with an error of 2^-68, and of 2^r - 1, with an error of
+2^-59."""
 
 
 @cache
 def octave() -> tuple[list[float], list[float], list[float]]:
-    """For mantissas near c, by their first four digits rounded: 1/c, and log2 c in two parts, a multiple of STEP and the rest."""
+    """(1/c, high, low) of each part of the octave. A mantissa, rounded to four binary digits, selects the part, and c is near it.
+
+    high + low is log2 c; high is a multiple of STEP.
+    """
     inverses, highs, lows = [], [], []
     for i in range(PARTS):
         c = 1 + i / PARTS if 1 + i / PARTS < HIGHEST else (1 + i / PARTS) / 2
@@ -170,7 +184,7 @@ def octave() -> tuple[list[float], list[float], list[float]]:
 
 @cache
 def roots() -> tuple[list[float], list[float]]:
-    """2^(i/16), and what the float64 lacks."""
+    """2^(i/16) for i = 0…15 as float64, and their rounding errors."""
     exact = [(Decimal(i) / PARTS * Decimal(2).ln()).exp() for i in range(PARTS)]
     return [float(root) for root in exact], [float(root - Decimal(float(root))) for root in exact]
 
@@ -180,8 +194,11 @@ def _log2(x: Decimal) -> Decimal:
 
 
 def _long_power(c: Statements, x: Expr, exponent: float) -> Expr:
-    """|x|^exponent of float64, without a division: log2 |x| = k + log2 c + log2(1 + r) in two parts, 2^-64 of it lacking; its product's
-    power of two is 2^(i/16) · 2^r."""
+    """|x|^exponent for float64, without a division.
+
+    log2 |x| = k + log2 c + log2(1 + r), as the sum of two float64 with an error of 2^-64. Its product with the exponent is n + i/16 + r',
+    and the result is 2^n · 2^(i/16) · 2^r'.
+    """
     size = c.name(tirx.abs(x))
     k, m = c.avx512("getexp", size, size), c.name(c.avx512("getmant", size, tirx.const(0, "int32"), size))
     high = tirx.LE(c.real(HIGHEST), m)
@@ -208,7 +225,7 @@ def _long_power(c: Statements, x: Expr, exponent: float) -> Expr:
     power1 = c.name(c.fma(total1, c.real(exponent), power1))
     shift = c.real(FORMATS["f64"].shift / PARTS)
     shifted = c.name(tirx.Add(power, shift))
-    count = c.name(tirx.Sub(shifted, shift))  # a multiple of 1/16: the processor scales by the integer below
+    count = c.name(tirx.Sub(shifted, shift))  # a multiple of 1/16; `scalef` takes its integer part
     r = c.name(tirx.Add(tirx.Sub(power, count), power1))
     root, root1 = (c.name(_of_two(values, c.bits(shifted))) for values in roots())
     terms = [Decimal(2).ln() ** n / math.factorial(n) for n in range(1, EXP_TERMS + 1)]
@@ -218,14 +235,14 @@ def _long_power(c: Statements, x: Expr, exponent: float) -> Expr:
 
 
 def _of_two(values: Sequence[float], index: Expr) -> Expr:
-    """values[index mod 16] of float64, for a register of indices."""
+    """values[index mod 16] for a register of indices; 16 float64 values."""
     constants = [tirx.const(value, "float64") for value in values]
     halves = [tirx.Shuffle(half, [tirx.const(i, "int32") for i in range(8)]) for half in (constants[:8], constants[8:])]
     return look_up(halves, tirx.reinterpret("int64x8", index), "f64")
 
 
 def _doubled(x: Expr, first: int) -> Expr:
-    """Half of a register of float32, as float64."""
+    """The half of a register of float32 that begins at lane `first`, as float64."""
     half = shuffled([x], list(range(first, first + LANES // 2)))
     return tirx.Cast(f"float64x{LANES // 2}", half)
 

@@ -11,18 +11,18 @@ from hbc.compiler.tvm.tir.dialect import Expr
 
 
 def as_vector(buffer: Any) -> Any:
-    """A matrix as a vector: of a matrix, TVM takes a run of elements apart."""
-    # The length is never tested; of one that is not a constant, TVM adds an offset to vectors of indices.
+    """The same memory as a buffer of one dimension. TVM reads a run of elements of a matrix one by one, of a vector at once."""
+    # Nothing tests the length. If it weren't a constant, TVM would add an offset to vectors of indices.
     return T.decl_buffer((1 << 30,), buffer.dtype, data=buffer.data, align=buffer.data_alignment, layout=None)
 
 
 def vector(buffer: Any, start: Expr, lanes: int) -> Expr:
-    """Consecutive elements of a buffer."""
+    """buffer[start : start + lanes], as a vector."""
     return buffer[start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)]
 
 
 def store(buffer: Any, value: Expr, start: Expr, lanes: int) -> None:
-    """Consecutive elements of a buffer become those of a vector."""
+    """buffer[start : start + lanes] = value."""
     T.buffer_store(buffer, value, [start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)])
 
 
@@ -32,24 +32,24 @@ def broadcast(value: Expr, lanes: int) -> Expr:
 
 
 def many(dtype: str, lanes: int) -> str:
-    """The dtype of a vector, or of its element."""
+    """The dtype of a vector of so many lanes; with one lane, the dtype itself."""
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
 def any_of(conditions: Expr, lanes: int) -> Expr:
-    """Whether some lane's condition is true."""
+    """Whether the condition is true in any lane."""
     if lanes == 1:
         return conditions
     return tirx.LT(tirx.const(0, "int32"), count_of(conditions, lanes))
 
 
 def count_of(conditions: Expr, lanes: int) -> Expr:
-    """In how many of several lanes the condition is true, i32."""
+    """The number of lanes in which the condition is true, i32. At least two lanes."""
     return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
 
 
 def permute(table: list[Expr], index: Expr) -> Expr:
-    """table[index] for 64 bytes of indices, from a table of 64, 128 or 256 bytes in as many registers (AVX-512 VBMI)."""
+    """table[index] for 64 bytes of indices. The table has 64, 128 or 256 bytes, in one, two or four registers (AVX-512 VBMI)."""
     if len(table) == 1:
         return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.permvar.qi.512", table[0], index)
     if len(table) == 2:
@@ -59,7 +59,7 @@ def permute(table: list[Expr], index: Expr) -> Expr:
 
 
 def shuffled(vectors: list[Expr], places: list[int]) -> Expr:
-    """A vector of elements of others, by their numbers if those stood one after the other."""
+    """The vector of concatenate(vectors)[places]."""
     return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])
 
 
@@ -69,12 +69,14 @@ def as_signed(bytes_: Expr, lanes: int) -> Expr:
 
 
 REGISTER_TABLES = {"f32": ("sf", "ps"), "f64": ("df", "pd"), "i32": ("si", "d"), "i64": ("di", "q")}
-"""The dtypes whose tables AVX-512 looks up in registers, as its instructions for one register and for two are called."""
+"""The dtypes whose tables AVX-512 looks up in registers → the suffixes of its instructions for a table of one register and of two."""
 
 
 def look_up(table: list[Expr], index: Expr, dtype: str) -> Expr:
-    """table[index] for a register of indices, integers as wide as the elements, from a table in 2^k registers; of larger indices the
-    lower bits count (AVX-512)."""
+    """table[index] for a register of indices, which are integers as wide as the elements. The table is in 2^k registers (AVX-512).
+
+    Of an index beyond the table only the lower bits count.
+    """
     one, two = REGISTER_TABLES[dtype]
     lanes = 512 // int(dtype[1:])
     result = f"{'float' if dtype[0] == 'f' else 'int'}{dtype[1:]}x{lanes}"
