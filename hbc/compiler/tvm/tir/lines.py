@@ -273,7 +273,7 @@ class Lines:
         form = self.form
         k, f = self.binary_parts(x, lift)
         below, correction = self.name(tirx.Add(self.real(2), f)), self.real(0)
-        if lacking is not None and self.wide and form.bits == 64:  # one division, since each takes 16 cycles, as long as all else
+        if lacking is not None and self.wide and form.bits == 64:  # one division: each takes 16 cycles, as long as all else
             m = self.name(tirx.Add(self.real(1), f))
             inverse = self.name(tirx.Div(self.real(1), tirx.Mul(below, m)))
             s = self.name(tirx.Mul(tirx.Mul(f, m), inverse))
