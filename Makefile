@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow golden golden-diff lint format benchmark clean
+.PHONY: help demo test test-slow test-bare golden golden-diff lint format benchmark clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,12 @@ test: $(INSTALLED)  ## install, then run the test suite (a fixed sample of the l
 test-slow: $(INSTALLED)  ## all of the tests: every case of the tables, and the slow sweeps
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow"
 
+test-bare:  ## the tests that need no optional library, in an environment without any
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.10; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)-bare
+	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8"
+	$(VENV)-bare/bin/python -m pytest
+
 golden: $(INSTALLED)  ## render the golden programs anew (tests/golden) and keep them; `git diff --stat` lists what changed
 	cd tests && $(CURDIR)/$(BIN)/python -m golden --write
 
@@ -45,4 +51,4 @@ benchmark: $(INSTALLED)  ## engines side by side on the benchmark models; writes
 	$(BIN)/python -m benchmarks.run
 
 clean:  ## remove the environment and what was built
-	rm -rf $(VENV) build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bare build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -5,9 +5,16 @@ import os
 import re
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from zlib import crc32
 
 import pytest
+from installed import ABSENT, missing
+
+from hbc.compiler.base import BACKENDS
+from hbc.errors import BackendUnavailableError
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -23,8 +30,44 @@ SEED = os.environ.get("HBC_SAMPLE", "")
 """Chooses a second sample, as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
 
 
-def pytest_report_header() -> str | None:
-    return f"second sample: HBC_SAMPLE={SEED} runs the same cases again" if SEED else None
+def pytest_report_header() -> list[str]:
+    lines = [f"second sample: HBC_SAMPLE={SEED} runs the same cases again"] if SEED else []
+    return [*lines, f"not installed: {', '.join(sorted(ABSENT))}"] if ABSENT else lines
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out the files that need a library that is not installed (tests/installed.py)."""
+    return (
+        True
+        if collection_path.name.startswith("test_") and collection_path.suffix == ".py" and missing(collection_path)
+        else None
+    )
+
+
+@contextmanager
+def skipped_if_absent() -> Iterator[None]:
+    """Inside, a test that asks for a backend or a library that is not installed is skipped."""
+    try:
+        yield
+    except (ImportError, BackendUnavailableError) as error:
+        wanted = {(error.name or "").partition(".")[0]}
+        if isinstance(error, BackendUnavailableError) and (backend := BACKENDS.get(str(error.facts.get("backend")))):
+            wanted = set(backend.packages)
+        if not wanted & ABSENT:
+            raise
+        pytest.skip(f"{', '.join(sorted(wanted & ABSENT))} not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    with skipped_if_absent():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    with skipped_if_absent():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow

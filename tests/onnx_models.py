@@ -14,7 +14,6 @@ pytest.importorskip("onnx")
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 ML = "ai.onnx.ml"
 DTYPES = {T.FLOAT: np.float32, T.DOUBLE: np.float64, T.INT64: np.int64, T.INT32: np.int32, T.STRING: object}
 NAN = float("nan")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from estimators.catboost_cases import Y3, X, Z, categories, of_categories
 
 import hbc
@@ -18,7 +19,7 @@ catboost = pytest.importorskip("catboost")
 SETTINGS: dict[str, Any] = {"iterations": 25, "depth": 6, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("policy", ["SymmetricTree", "Depthwise"])
 @pytest.mark.parametrize("nan_mode", ["Min", "Max"])
 def test_leaves_at_the_borders(nan_mode: str, policy: str, backend: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from estimators import all_cases
 from estimators.case import METHODS, Case
 
@@ -22,7 +23,6 @@ from hbc.runtime.input.intake import prepare
 
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
-BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 BY_CASE = pytest.mark.parametrize("name", CASES, scope="module")  # of that scope: pytest then runs case by case
 
 

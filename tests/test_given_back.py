@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from backends import BACKENDS
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectKBest
@@ -43,7 +44,6 @@ INPUTS: dict[str, np.ndarray] = {
     "one row": X[:1],
     "special": np.array([[np.nan, np.inf, -0.0], [-np.inf, 1e-310, 1e300]]),
 }
-BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 
 
 def read_only() -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import installed
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -17,7 +18,7 @@ import hbc
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 5))
 Y = (X[:, 0] + X[:, 1] > 0).astype(int)
-BACKENDS = [name for name, there in hbc.backends().items() if there and name in ("tvm", "numpy", "onnx")]
+BACKENDS = installed("tvm", "numpy", "onnx")
 
 
 @pytest.fixture(scope="module", params=BACKENDS)

@@ -12,6 +12,8 @@ import textwrap
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 import hbc
 from hbc.ir.graph import OPERATORS, Operator
 from hbc.ops import import_all
@@ -337,7 +339,10 @@ has HashedValues, which stays on the host where a backend does not run it."""
 def test_every_converter_is_in_the_table() -> None:
     """What `hbc.supported_operators()` promises has a row in tests/estimators (by the classes of its models, at any depth)."""
     from estimators import covered_classes
+    from installed import ABSENT
 
+    if ABSENT:
+        pytest.skip(f"the table lacks the families of {', '.join(sorted(ABSENT))}")
     missing = sorted(set(hbc.supported_operators()) - covered_classes())
     assert not missing, f"no case in tests/estimators for {missing}"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from backends import installed
 from leaf_sweep import LIBRARIES, WAYS, Figures, compare, subject, sweep
 
 SAMPLE = [(library, name) for library, (_, names) in LIBRARIES.items() for name in names]
 
 
 @pytest.mark.parametrize(("library", "name"), SAMPLE)
-@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx"])
+@pytest.mark.parametrize("backend", installed("numpy", "torch", "onnx"))
 def test_sample_of_leaves(library: str, name: str, backend: str) -> None:
     figures = compare(subject(library, name, 0, 12), backend, "auto", "leaf", 0, 300)
     assert figures.pairs

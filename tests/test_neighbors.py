@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS, installed
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.neighbors import (
     KernelDensity,
@@ -28,7 +29,7 @@ def _whole_numbers(rows: int, features: int) -> np.ndarray:
     return RNG.integers(0, 4, (rows, features)).astype(np.float64)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
+@pytest.mark.parametrize("backend", installed("numpy", "torch", "onnx", "tvm"))
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm: str, backend: str) -> None:
     """Coordinates are 0 … 3, so that for most rows more points are at the k-th distance than can be among the k nearest."""
@@ -40,7 +41,7 @@ def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm:
         np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "onnx", "tvm"])
+@pytest.mark.parametrize("backend", installed("numpy", "torch", "onnx", "tvm"))
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_kneighbors_lists_equally_distant_points_in_the_sources_order(algorithm: str, backend: str) -> None:
     """There are fewer queries than points. For more queries, the source's brute force lists ties in another order."""
@@ -60,7 +61,7 @@ def test_more_than_15_neighbours_have_their_distances_where_points_tie() -> None
     np.testing.assert_allclose(np.linalg.norm(X[indices] - queries[:, None], axis=2), expected)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "model",
     [

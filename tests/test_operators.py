@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from operator_cases import CASES, INEXACT_SUM, ORDERED_SUM, ROWS, TOLERANCES, Fixed, Tolerance
 
 from hbc.builder import Builder
@@ -23,7 +24,6 @@ from hbc.ops import tensor as t
 
 import_all()
 
-BACKENDS = ["numpy", "torch", "torchscript", "onnx", "tvm"]
 EXACT = Tolerance(0, 0, "")
 ALL: dict[str, tuple[Operator, list[Array | Fixed], Tolerance]] = {
     f"{name}-{i}": (op, operands, TOLERANCES.get(name, EXACT))

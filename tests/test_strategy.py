@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import COMPILED
 from sklearn.ensemble import RandomForestClassifier
 
 import hbc
@@ -22,7 +23,7 @@ from hbc.ops.tensor import Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.strategy import seen, worth_measuring
 
-BACKENDS = ("tvm", "torch", "torchscript", "onnx")
+BACKENDS = COMPILED
 SMALL = benchmark.Model(3, 6, 8, 5, "f32", 1, False, 255, 1)
 DEEP = benchmark.Model(14, 20, 2000, 5, "f64", 3, True, 4000, 2)
 

@@ -6,14 +6,19 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from pathlib import Path
+
+from installed import missing
 
 from estimators.case import Case
 
 
 def all_cases() -> list[Case]:
-    """Every case of every family, by module name and order of definition. Names are unique."""
+    """Every case of every family whose libraries are installed, by module name and order of definition. Names are unique."""
     cases: list[Case] = []
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if missing(Path(__path__[0], f"{module.name}.py")):
+            continue
         cases += getattr(importlib.import_module(f"estimators.{module.name}"), "CASES", [])
     names = [case.name for case in cases]
     assert len(set(names)) == len(names), f"two cases have one name: {sorted(n for n in names if names.count(n) > 1)}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from sklearn.neighbors import RadiusNeighborsTransformer
 
 import hbc
@@ -113,7 +114,7 @@ def sorts(backend: str, device: str = "cpu") -> bool:
     return any(isinstance(node.op, Ascending) for node in graph.nodes)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "torchscript", "onnx", "tvm"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiler_sorts_where_it_supports_that(backend: str) -> None:
     if not is_available(backend):
         pytest.skip(f"{backend} is not installed")
