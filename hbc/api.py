@@ -48,11 +48,12 @@ def convert(
         the graph says that it is a prediction), any other output has a method of its own name. Values are those of ONNX Runtime,
         for X cast to the dtypes that the graph declares.
     backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
-    X: a sample of the input, needed only where the model does not know its own columns' names or dtypes.
+    X: a sample of the input, needed only if the model does not know the names or dtypes of its columns.
     device: "cpu", "cuda" or "cuda:1".
-    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. batch_size: rows of a call, a hint for that choice; without it,
-        what is good for one row to 100,000. What `hbc.tune` found for such a model on this machine goes before the estimates of "auto".
-    threads: of this model's calls. target: a TVM target, for cross-compiling.
+    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. If `hbc.tune` has measured such a model on this machine, "auto"
+        is its choice, otherwise the fastest by estimates.
+    batch_size: the rows of a call, a hint for "auto". Without it, the choice is good for one row to 100,000.
+    threads: the number of threads that share a call's rows. target: a TVM target, for cross-compiling.
 
     Raises UnsupportedOperatorError (with every culprit), NotFittedError, BackendUnavailableError, InvalidInputError, ValueError.
     """
@@ -70,10 +71,10 @@ def convert(
 
 
 def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
-    """Read what `CompiledModel.save` wrote, and compile it: for the device and backend it was saved with, or for others.
+    """Read a model that `CompiledModel.save` wrote, and compile it for the given device and backend, by default those it was saved with.
 
-    Needs neither scikit-learn nor the library that trained the model. Raises ArtifactError for a file that is no saved model,
-    FileNotFoundError where there is none, BackendUnavailableError.
+    This needs neither scikit-learn nor the library that trained the model. Raises ArtifactError for a file that is no saved model,
+    FileNotFoundError if there is no file, BackendUnavailableError.
     """
     if backend is not None:
         backend_name(backend)
@@ -105,16 +106,17 @@ def tune(
 ) -> Tuning:
     """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows.
 
-    model: what `hbc.convert` takes, with the options that follow, or a CompiledModel, which has its own. rows: of the calls that matter.
-    X: some of the data; without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
+    model: a model that `hbc.convert` takes, with the options that follow, or a CompiledModel, which has its own options.
+    rows: the numbers of rows of the calls that matter.
+    X: some of the data. Without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
 
-    The answers of all candidates are compared. The winner is faster than "auto" by more than noise, and slower for none of `rows`;
-    otherwise "auto" stays. For a known `batch_size` it is what beats "auto" at the nearest of `rows`, told of them. The result has the
-    tuned `model`, and `hbc.convert` and `hbc.load` choose the same for models of the same structure (all but the values of leaves): it
-    is kept in $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. On one thread its processor time counts, else that on the wall:
-    then the machine should be idle.
+    The answers of all candidates are compared. The winner is faster than "auto" by more than noise, and slower for none of `rows`.
+    If there is no such candidate, "auto" stays. For a known `batch_size`, the winner is the candidate that beats, at the nearest of
+    `rows`, the "auto" that is told this number. The result has the tuned `model`. The choice is kept in $HBC_CACHE, or `hbc` in
+    $XDG_CACHE_HOME or ~/.cache: `hbc.convert` and `hbc.load` then make the same choice for models of the same structure (all but the
+    values of leaves). With one thread its processor time is measured, otherwise the time on the wall: then the machine should be idle.
 
-    Raises what `hbc.convert` does; InvalidInputError where random rows will not do.
+    Raises the errors of `hbc.convert`, and InvalidInputError if random rows do not suit the model.
     """
     counts = _rows(rows)
     usual = model if isinstance(model, CompiledModel) else convert(model, backend, X, device, threads=threads, target=target)
@@ -161,7 +163,7 @@ def strategies(backend: str) -> tuple[str, ...]:
 
 
 def self_test(backend: str) -> None:
-    """Compile and run a small graph. Raises whatever goes wrong (`hbc doctor`)."""
+    """Compile and run a small graph, for `hbc doctor`. Raises the error of whatever goes wrong."""
     from hbc.ir.graph import Input
     from hbc.ir.types import N
     from hbc.ops import tensor as t
@@ -175,13 +177,13 @@ def self_test(backend: str) -> None:
 
 
 def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
-    """The same model with other options."""
+    """The same model with the options of another builder."""
     graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
     return CompiledModel(model.info, model.spec, graphs, builder, model._main)
 
 
 def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
-    """The variant to compile first: the sample's dtypes, or float32."""
+    """The variant to compile first: the one for the dtypes of the sample, or for float32 without one."""
     if sample is not None:
         for kinds in variants:
             if all(kind in (wanted, "unread") for kind, wanted in zip(kinds, sample.kinds, strict=True)):
@@ -214,7 +216,7 @@ def _strategy(strategy: Any, backend: str) -> str:
 
 
 def _opened(model: Any) -> Any:
-    """The model itself, where an ONNX model is given by its bytes or its path."""
+    """The model. An ONNX model that is given by its bytes or its path is read."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return files.read_onnx(bytes(model))
     if isinstance(model, (str, os.PathLike)) and os.fspath(model).lower().endswith(".onnx"):
@@ -223,7 +225,8 @@ def _opened(model: Any) -> Any:
 
 
 def _require_model(model: Any) -> None:
-    """Refuse at once what is no fitted model at all, in words that fit it better than 'no converter is registered'."""
+    """Raise NotFittedError for a class, and UnsupportedOperatorError for an object that is no model at all: their words fit better than 'no
+    converter is registered'."""
     if isinstance(model, type):
         raise NotFittedError(operator=f"{registry.public_name(model)} (a class, not an instance of it)")
     name = registry.public_name(type(model))

@@ -31,7 +31,7 @@ from hbc.runtime.variant import Launches, Plan
 from hbc.tuning import choices
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
-"""The paper's, which become tensor operators and so run on every backend."""
+"""The paper's strategies. They lower to tensor operators, and so run on every backend."""
 
 
 def known_strategies(backend: str) -> tuple[str, ...]:
@@ -41,13 +41,13 @@ def known_strategies(backend: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Builder:
-    """Optimizer and compiler with the options of one model. It is pickled with the model, by its fields."""
+    """Optimizer and compiler, with the options of one model. It is pickled with the model, by its fields."""
 
     backend: str
     options: CompileOptions
     strategy: str = "auto"
     choice: choices.Choice | None = None
-    """Of `hbc tune`: instead of "auto", and of options that the caller left open."""
+    """The choice of `hbc tune`. It takes the place of the strategy "auto" and of options that the caller left open."""
     note: str = ""
 
     @property
@@ -94,11 +94,12 @@ class Builder:
         return cls(name, options, "auto", choice, str(found["note"]))
 
     def chosen(self, found: choices.Tuned) -> Builder:
-        """With what `hbc tune` found for the rows of a call that were said."""
+        """The builder with the choice of `hbc tune` for calls of `batch_size` rows."""
         return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
 
     def as_tuned(self, graph: Graph) -> Builder:
-        """If the strategy is "auto", and such a model was tuned on this machine: with that choice."""
+        """The builder with the choice of `hbc tune`, if the strategy is "auto" and such a model was tuned on this machine. Otherwise
+        itself."""
         if self.strategy != "auto" or self.choice is not None:
             return self
         found = choices.find(graph, self.backend, self.options, known_strategies(self.backend))
@@ -106,15 +107,16 @@ class Builder:
 
     @property
     def effective(self) -> CompileOptions:
-        """The caller's options, and what `hbc tune` chose where these leave it open."""
+        """The caller's options, and the choice of `hbc tune` for those that the caller left open."""
         return self.options if self.choice is None else self.choice.applied(self.options)
 
     def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
-        """The strategies to be measured: "auto", and those that are not hopeless by the estimates; the others, each with a reason."""
+        """The strategies to be measured ("auto", and those that are not hopeless by the estimates), and strategy → reason for the
+        others."""
         return worth_measuring(self.compiler, graph.nodes, self.options, rows, known_strategies(self.backend)[1:])
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
-        """For another backend or device. What only the old backend understands is left behind."""
+        """The builder for another backend or device (None: the same). Options that only the old backend understands are dropped."""
         options = self.options if device is None else replace(self.options, device=checked_device(device))
         name = self.backend if backend is None else backend_name(backend)
         if name == self.backend:
@@ -206,8 +208,8 @@ def _n_operators(graph: Graph) -> int:
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text, or of arrays that are large themselves, or computes such, and may do so for some rows at a
-    time."""
+    """Whether the host makes Rows of text or of arrays of more than 1 KiB a row, or computes such arrays in numpy, in a graph whose
+    rows may be computed in blocks."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
     sources += [node for node in graph.nodes if node.op.in_numpy]
     return not graph.mixes_rows and any(
@@ -216,7 +218,7 @@ def _makes_rows_of_much(graph: Graph) -> bool:
 
 
 def _as_arrays(node: Node) -> Node | None:
-    """What files hold instead of matrices that are mostly zeros."""
+    """The rewrite that makes arrays of matrices that are mostly zeros, for files. None for nodes that stay."""
     if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
         return None
     return node.op.lower(*node.inputs)

@@ -1,4 +1,4 @@
-"""Graphs as pictures: SVG in layers, every value below what it is computed from."""
+"""Graphs as SVG pictures. The values stand in layers, each below the values that it is computed from."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from html import escape
 from hbc.ir.graph import Constant, Graph, Node
 
 MOST_NODES = 150
-"""Of a picture: what lowering makes of a large model is better read as text."""
+"""The most nodes of a picture. A large graph, as lowering makes it, is better read as text."""
 LETTER, MARGIN, HEIGHT, GAP = 6.8, 14, 34, 26
-"""Pixels: of a letter of 11 px, beside a label, of a box, and between boxes."""
+"""In pixels: the width of a letter of 11 px, the margin beside a label, the height of a box, and the gap between boxes."""
 
 
 def svg(graph: Graph) -> str:
@@ -42,7 +42,7 @@ def svg(graph: Graph) -> str:
 
 
 def _layers(nodes: list[Node], graph: Graph) -> list[dict[Node | str, tuple[str, str]]]:
-    """The values, and after them the methods, in layers: what to write into the box of each, in two lines."""
+    """One dict for each layer, from the values and (at the end) the methods to the two lines of text in the box of each."""
     depth: dict[Node, int] = {}
     layers: list[dict[Node | str, tuple[str, str]]] = []
     for node in nodes:

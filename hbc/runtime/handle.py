@@ -12,7 +12,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
 from hbc.runtime.host import Labels
 
-MOST_ROWS = 256  # of arrays that are remembered from one call to the next; for more rows, the time to look at them is nothing
+MOST_ROWS = 256
+"""The most rows of an array that a handle remembers from one call to the next. For more rows the time to look at it does not matter."""
 
 
 class Handle:
@@ -22,14 +23,13 @@ class Handle:
         out = handle.empty(1)
         handle(X, out)
 
-    X: an array of exactly `handle.dtype`, C-contiguous, [rows, model.n_features_in_]. out: where the result goes, an array as
-    `handle.empty(rows)` makes it; without it the result is new memory. The result is what the method returns. Arrays
-    that come again (filled anew, of course) are passed the fastest: reuse out, and X if you can. The handle keeps the last ones (of up
-    to 256 rows) alive.
+    X: an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous. out: the array for the result, as
+    `handle.empty(rows)` makes it; without it the result is new memory. The result is what the method returns. A call is the fastest with
+    arrays that came before, filled anew: reuse out, and X if you can. The handle keeps the last ones (of up to 256 rows) alive.
 
-    Anything else that the method would convert (another dtype or memory layout, lists, frames) is rejected with an
-    InvalidInputError, and so is what the source model rejects: NaN where it has no rule for them, values too large. Nothing goes
-    unchecked. Several threads may share a handle, each with its own `out`; with a handle each they do not forget each other's arrays.
+    Raises InvalidInputError for input that the method would convert (another dtype or memory layout, lists, frames), and for input that
+    the source model rejects (NaN where it has no rule for them, values too large). Nothing goes unchecked. Several threads may share a
+    handle, each with its own `out`. If each thread has its own handle, they do not make each other forget arrays.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Handle:
         self._seen: list[Any] = [None, None]
 
     def empty(self, rows: int) -> Array:
-        """Memory for the result for so many rows."""
+        """New memory for the result of a call with so many rows. Raises TypeError for a method that returns several arrays."""
         if self._returned is None:
             raise TypeError(f"{self.method} returns several arrays: call the handle without out")
         return np.empty((rows, *self._returned), self.out_dtype)
@@ -81,7 +81,7 @@ class Handle:
         return self._slowly(X, out) if self._direct(x, rows, y) is None else out  # type: ignore[misc]
 
     def _again(self, which: int, array: Array) -> Any:
-        """What is passed to the compiled code for an array: another form of it, if it comes for the second time."""
+        """The form of an array that is passed to the compiled code: the array itself at first, its prepared form when it comes again."""
         if array is not self._seen[which] or (which and self._names_classes):
             self._seen[which] = array if len(array) <= MOST_ROWS else None
             return array
@@ -98,7 +98,7 @@ class Handle:
         )
 
     def _slowly(self, X: Array, out: Array | None) -> Any:
-        """For what the shorter way does not take: arrays that cannot be written to, backends without it, and errors."""
+        """The call where the direct function does not take the arrays: read-only arrays, backends without such a function, and errors."""
         if type(X) is not ndarray or X.dtype != self.dtype or X.ndim != 2 or X.shape[1] != self._width:
             self._reject(X)
         if not (X.flags.c_contiguous and X.flags.aligned):

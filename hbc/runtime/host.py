@@ -1,4 +1,4 @@
-"""A compiled graph whose strings are encoded before the device and decoded after it."""
+"""A compiled graph with the host's parts around it: strings are encoded before the device, and class labels looked up after it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import Array
 
 ROWS_AT_ONCE = 4096
-"""Rows whose terms are in memory together, where the host makes Rows of text."""
+"""The number of rows whose terms are in memory together, where the host makes Rows of text."""
 DENSE_BYTES = 1 << 25
-"""Of the widest array that is made of Rows for the device: 32 MiB."""
+"""The size of the widest array that is made of Rows for the device: 32 MiB."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """A Direct that looks the device's results, the places of class labels, up in their table."""
+    """A Direct that returns class labels: the device computes their places in `table`, and this looks them up there."""
 
     place: Direct
     table: Array
@@ -32,26 +32,26 @@ class Labels:
         return None if found is None else self.table.take(found, out=out)
 
     def astype(self, dtype: np.dtype[Any]) -> Labels:
-        """The table, not every result, in the dtype that the source returns."""
+        """The same with the table in the dtype that the source returns: cheaper than a cast of every result."""
         return replace(self, table=self.table.astype(dtype))
 
 
 @dataclass(frozen=True)
 class HostedExecutable(Executable):
-    """`before` and `after` run on the host, around `device` (optimizer/partition.py).
-    The device has no part where strings alone are computed with: an encoder's categories, say.
-    What `before` holds as Rows goes to the device a few rows at a time: as one array it could be larger than any memory."""
+    """Runs the graph `before` on the host, then `device`, then the graph of the method in `after` on the host (optimizer/partition.py makes
+    the parts). A method that computes with strings alone, such as an encoder's, has no part on the device. A value that `before` holds as
+    Rows goes to the device a few rows at a time: as one array it could be larger than any memory."""
 
     before: Graph | None
     device: Executable | None
     methods: frozenset[str]
-    """Those in which the device has a part."""
+    """The methods in which the device has a part."""
     after: Mapping[str, Graph]
     labels: Mapping[str, Array]
     whole: Callable[[str], None] | None = None
-    """Writes the graph in one piece, where the backend's files (not its calls) can have strings in them."""
+    """Writes the whole graph to a file, for backends whose files can hold strings although their calls cannot. Otherwise None."""
     in_blocks: bool = False
-    """Whether the host makes Rows of text or of large arrays: then the rows of a call are computed `ROWS_AT_ONCE` at a time."""
+    """Whether the rows of a call are computed `ROWS_AT_ONCE` at a time, since the host makes Rows of text or of large arrays."""
 
     takes_coded_strings = True
 
@@ -59,7 +59,7 @@ class HostedExecutable(Executable):
         return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
 
     def run_rows(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
-        """`run`, with what is mostly zeros left as Rows."""
+        """The values of one method, as `run` gives them, but values that are mostly zeros stay Rows."""
         if not self.in_blocks or len(arrays[0]) <= ROWS_AT_ONCE:
             return self._run(method, arrays)
         starts = range(0, len(arrays[0]), ROWS_AT_ONCE)
@@ -75,8 +75,8 @@ class HostedExecutable(Executable):
         return results if after is None else [dense(value) for value in after.evaluate_rows(*results, *arrays)[method]]  # type: ignore[arg-type]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """See hbc.compiler.base.Executable. There is such a function where the host has nothing to do but to name classes. (By `run` a row
-        took 18 µs where the device takes 2.8, and its label 39.)"""
+        """See hbc.compiler.base.Executable. There is a direct function if the host only looks up class labels, or does nothing. By `run`, a
+        row took 18 µs where the device takes 2.8, and its label 39."""
         if self.before is not None or method not in self.methods or self.device is None:
             return None
         if method in self.after and method not in self.labels:
@@ -98,7 +98,7 @@ class HostedExecutable(Executable):
 
 
 def _dense_blocks(values: Sequence[Array | Rows]) -> Iterator[list[Array]]:
-    """The values as arrays, in blocks of rows where some of them are Rows."""
+    """Yields the values as arrays: all rows at once, or in blocks of rows of at most `DENSE_BYTES` if some values are Rows."""
     sizes = [max(value.width * value.dtype.itemsize, 1) for value in values if isinstance(value, Rows)]
     rows = len(values[0])
     step = max(rows, 1) if not sizes else max(DENSE_BYTES // max(sizes), 1)
@@ -108,7 +108,7 @@ def _dense_blocks(values: Sequence[Array | Rows]) -> Iterator[list[Array]]:
 
 
 def joined(blocks: Sequence[Sequence[Array | Rows]]) -> list[Array | Rows]:
-    """The results of blocks of rows, one block after the other."""
+    """The results for all rows, given the results for each block of rows in order."""
     if len(blocks) == 1:
         return list(blocks[0])
     return [Rows.stack(parts) if isinstance(parts[0], Rows) else np.concatenate(parts) for parts in zip(*blocks, strict=True)]  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ class CompiledModel:
         return tuple(self.graph.outputs)
 
     def _prepare(self, *, compile: bool) -> CompiledModel:
-        """Optimize every variant, so that what this backend cannot do is said now; compile the main one if asked."""
+        """Optimize every variant, so that an operator that the backend cannot run raises now; compile the main variant if asked."""
         for variant in self.variants.values():
             variant.plan  # noqa: B018
         if compile:
@@ -82,9 +82,11 @@ class CompiledModel:
         return self
 
     def bind(self, method: str, dtype: Any = None) -> Handle:
-        """A method as a function for arrays of one dtype (float32, float64 or int64; by default that of the sample given to
-        `hbc.convert`, or float32), which converts nothing and can write into the caller's memory: for servers. See its docstring.
-        Raises ValueError for what the model does not have."""
+        """A Handle: the method as a function for arrays of one dtype. It converts nothing, and can write into the caller's memory. It is
+        meant for servers; see its docstring.
+
+        dtype: float32, float64 or int64. By default the dtype of the sample given to `hbc.convert`, or float32 without one.
+        Raises ValueError for a method or dtype that the model does not have, and for a method that returns no array."""
         if method not in self._calls:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
         call, plain = self._calls[method], self._plain
@@ -103,14 +105,15 @@ class CompiledModel:
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file that `hbc.load` reads without scikit-learn or the library that trained it. There is no
-        pickle inside. The file appears whole or not at all."""
+        """Write the model to one file. `hbc.load` reads it without scikit-learn or the library that trained the model. It contains no
+        pickle. The file appears whole or not at all."""
         data = self._bytes()
         write_atomically(path, lambda file: file.write(data))
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled code for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM), for the dtypes of the sample
-        given to `hbc.convert` (float32 without one)."""
+        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM). Its input has the dtypes
+        of the sample given to `hbc.convert`, or float32 without one. Raises ValueError for another suffix, and for what such a file
+        cannot hold."""
         cut = [method for method, output in self.info.frames.items() if max(output.origins, default=-1) >= 0]
         if cut:
             raise ValueError(
@@ -146,8 +149,9 @@ class CompiledModel:
     # --- looking -------------------------------------------------------------------------------------------------------
 
     def explain(self, html: bool = False) -> str:
-        """The operators before and after the passes, which passes fired on what and how long they took, the functions that a call
-        starts, the strategy of every tree ensemble and why, the input, and the variants by dtype; as text, or as an HTML document."""
+        """A report as text, or as an HTML document: the input, the variants by dtype, the passes that changed something and their
+        times, the functions that a call starts, the strategy of every tree ensemble with its reason, and the operators before and after
+        the passes."""
         return report.page(self._facts()) if html else report.explain(self._facts())
 
     def __repr__(self) -> str:
@@ -186,8 +190,8 @@ def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
 
 
 def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
-    # Written for one row, for which every look at the array costs as much as a level of a tree: the usual matrix goes straight to
-    # the compiled code, which tests its values too.
+    # This is the path of single rows. For one row, every look at the array costs as much as a level of a tree. So the usual matrix goes
+    # straight to the compiled code, which also tests its values.
     def method(self: CompiledModel, X: Any) -> Any:
         if type(X) is ndarray:
             short = self._short[name].get(X.dtype)
@@ -212,6 +216,6 @@ def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
-    method.__doc__ = f"""What the source estimator's `{name}` yields for X, the output after each stage. All stages are computed at
-    once, [rows, stages, …] (which `bind` gives as one array), and X is checked before the first is asked for."""
+    method.__doc__ = f"""What the source estimator's `{name}` yields for X: the output after each stage. All stages are computed at once, as
+    an array [rows, stages, …] (which `bind` returns), and X is checked at the call, before the first stage is taken."""
     return method

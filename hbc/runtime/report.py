@@ -1,4 +1,4 @@
-"""What a compiled model says about itself, as text and as HTML."""
+"""The report on a compiled model (CompiledModel.explain), as text and as HTML."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Facts:
 
 
 def explain(model: Facts) -> str:
-    """Several sections of text; see CompiledModel.explain."""
+    """The report as text, in sections."""
     variant, plan = model.main, model.main.plan
     settings = {key: value for key, value in model.settings.items() if key not in ("backend", "device", "tuned")}
     options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
@@ -69,7 +69,7 @@ def explain(model: Facts) -> str:
 
 
 def strategies(plan: Plan) -> list[str]:
-    """The strategy of every tree ensemble, and why."""
+    """One line for every tree ensemble: its strategy and the reason."""
     return [note for record in plan.records if record.name == "ChooseStrategy" for note in record.notes]
 
 
@@ -134,7 +134,8 @@ def _size(graph: Graph) -> str:
 
 
 def html(model: Facts) -> str:
-    """A card with the model's facts, its passes, and its graph as parsed and as compiled. Everything from outside is escaped."""
+    """The report as an HTML element: the model's facts, its passes, and pictures of its graph as parsed and as compiled. All text is
+    escaped."""
     variant, plan = model.main, model.main.plan
     facts = {
         "source": model.info.source,
@@ -157,7 +158,7 @@ def html(model: Facts) -> str:
 
 
 def page(model: Facts) -> str:
-    """The same as a document of its own, with the graphs in sight."""
+    """The report as an HTML document, with the pictures unfolded."""
     body = html(model).replace("<details>", "<details open>")
     return f"<!doctype html><html><head><meta charset='utf-8'><title>{escape(model.info.source)}</title></head><body>{body}</body></html>\n"
 

@@ -1,4 +1,4 @@
-"""scipy.sparse: what comes in is cut into blocks of rows, and results that are sparse in the source library are so here."""
+"""scipy.sparse: large sparse input is cut into blocks of rows, and results that are sparse in the source library become its classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hbc.errors import BackendUnavailableError
 from hbc.ir.rows import Rows
 
 BLOCK_BYTES = 1 << 25
-"""Of a block of rows as an array: 32 MiB."""
+"""The size of a block of rows as an array: 32 MiB."""
 
 
 def is_sparse(X: Any) -> bool:
@@ -22,17 +22,17 @@ def is_sparse(X: Any) -> bool:
 
 
 def is_matrix(X: Any) -> bool:
-    """Whether a sparse matrix is of scipy's older kind."""
+    """Whether a sparse matrix is of scipy's older classes (csr_matrix), not an array (csr_array)."""
     return bool(sys.modules["scipy.sparse"].isspmatrix(X))
 
 
 def is_large(X: Any) -> bool:
-    """Whether a sparse matrix has to be cut into blocks: as one array it would take more memory than a block may."""
+    """Whether a sparse matrix has to be cut into blocks, since as one array it would take more than BLOCK_BYTES."""
     return len(X.shape) == 2 and X.shape[0] * X.shape[1] * 8 > BLOCK_BYTES
 
 
 def blocks(X: Any) -> Iterator[tuple[int, Any]]:
-    """The first row of each block, and the block, a sparse matrix."""
+    """Yields the number of a block's first row, and the block of rows as a sparse matrix."""
     rows = X.tocsr()
     step = max(BLOCK_BYTES // (8 * max(X.shape[1], 1)), 1)
     for start in range(0, X.shape[0], step):
@@ -40,7 +40,8 @@ def blocks(X: Any) -> Iterator[tuple[int, Any]]:
 
 
 def as_scipy(rows: Rows, name: str) -> Any:
-    """The matrix as one of scipy's classes."""
+    """The matrix as the class of scipy.sparse with this name. " i64" behind the name stands for indices of int64. Raises
+    BackendUnavailableError without scipy."""
     if importlib.util.find_spec("scipy") is None:
         raise BackendUnavailableError(backend="scipy", reason="scipy not installed, and the result is sparse", extra="frames")
     import scipy.sparse
