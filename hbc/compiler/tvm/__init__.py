@@ -12,9 +12,10 @@ from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
-from hbc.compiler.tvm.kernels.table import KERNELS
 from hbc.compiler.tvm.nest.elementwise import RUN_AS_THEY_ARE
+from hbc.compiler.tvm.plan.operators import EMISSIONS
 from hbc.compiler.tvm.plan.plan import LANES
+from hbc.compiler.tvm.plan.tree_kernels import TREE_KERNELS
 from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
@@ -37,7 +38,7 @@ class TvmCompiler(Compiler):
     """Compiles each method of a graph to one TIR function, and that to machine code or CUDA."""
 
     name = "tvm"
-    strategies = ("walk", "scan", "select")
+    strategies = (*TREE_KERNELS, "select")
     one_launch = True
     exports = (".so",)
     takes_target = True
@@ -46,12 +47,12 @@ class TvmCompiler(Compiler):
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
-            return op.strategy in ("walk", "scan")
+            return op.strategy in TREE_KERNELS
         if isinstance(op, CategoryPlanes):
             return True  # until `join_sets`
         if isinstance(op, Function):
             return op.function in RUN_AS_THEY_ARE
-        return op.level == "tensor" or type(op) in KERNELS
+        return op.level == "tensor" or type(op) in EMISSIONS
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
         assert isinstance(op, TreeEnsemble)
@@ -66,13 +67,13 @@ class TvmCompiler(Compiler):
             "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),
             "select": choices <= MOST_SELECTED[known],
         }
-        return {name: self.terms[name] for name, can in runs.items() if can}
+        kernels = (*machine(options.device, options.target).schedule.tree_kernels, "select")
+        return {name: self.terms[name] for name, can in runs.items() if can and name in kernels}
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
-        if options.device != "cpu":
-            return "walk", "each row of a GPU's thread walks from node to node"
-        return choose(self.name, op, self.candidates(op, options), options.batch_size)
+        usual = machine(options.device, options.target).schedule.usual_strategy
+        return usual or choose(self.name, op, self.candidates(op, options), options.batch_size)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         executable = TvmExecutable(join_sets(graph), options, machine(options.device, options.target))

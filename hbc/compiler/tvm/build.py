@@ -18,19 +18,19 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.kernels.table import compute
+import hbc.compiler.tvm.kernels
+import hbc.compiler.tvm.trees  # noqa: F401 (both register what they compute)
 from hbc.compiler.tvm.nest.function import Function
-from hbc.compiler.tvm.nest.rows import give_back, require
-from hbc.compiler.tvm.plan.plan import COSTLY, LIBRARY, MAX_ROWS, Plan, elements
+from hbc.compiler.tvm.nest.rows import compute, give_back, require
+from hbc.compiler.tvm.nest.schedule import Schedule
+from hbc.compiler.tvm.plan.operators import nanoseconds
+from hbc.compiler.tvm.plan.plan import MAX_ROWS, Plan
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_vector, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
-from hbc.ops import tensor
-from hbc.ops.nearest import Distances
 from hbc.ops.tree import TreeEnsemble
-
-THREADS_PER_BLOCK = 128  # of a CUDA launch
 
 
 @dataclass(frozen=True)
@@ -65,38 +65,37 @@ def build(
     plan: Plan,
     dialect: Dialect,
     packed: dict[Any, Any],
-    cuda: bool = False,
+    schedule: Schedule,
     bounded: bool = False,
     missing: bool = False,
 ) -> Kernel:
     """The TIR function of a method. `bounded`: of one with a single input, of floats, which may be `missing`."""
-    f = Function(plan, dialect, packed, cuda)
+    f = Function(plan, dialect, packed, schedule)
     rows = tirx.Var("n", "int64")
 
     def whole(node: Node) -> TensorType:
         return node.type if plan.row is None else TensorType(node.type.dtype, ("N", *plan.row))
 
-    inputs = {
-        node: _argument(f"x{i}", whole(node), rows, not cuda and node not in plan.slots) for i, node in enumerate(plan.inputs)
-    }
+    def argument(i: int, node: Node) -> Any:
+        return _argument(f"x{i}", whole(node), rows, schedule.numbers_before_loops and node not in plan.slots)
+
+    inputs = {node: argument(i, node) for i, node in enumerate(plan.inputs)}
     results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
     width = math.prod(int(size) for size in plan.row or ())  # of the plan's rows, those that are one of the caller's
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
     good = tirx.decl_buffer((1,), "int64", name="good")
     span = (first, end) if width == 1 else (first * width, end * width)
-    with IRBuilder() as builder, _blocks(f, *span), ExitStack() as stack:
+    with IRBuilder() as builder, schedule.blocks(*span, f.block) as (f.base, f.rows), ExitStack() as stack:
         f.arguments, outputs = inputs, results
         if plan.row is not None:
             f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
             outputs = {i: as_vector(buffer) for i, buffer in results.items()}
         stack.enter_context(_within(f, bound if bounded else None, missing, good))
-        for part in ("full", "rest") if plan.few_values and not cuda else ("all",):
+        for part in ("full", "rest") if plan.few_values and schedule.own_code_for_full_vectors else ("all",):
             for (dtype, shared), columns in plan.pools.items():
                 size = columns * (f.block if shared else f.lanes)
-                f.pools[dtype, shared] = T.alloc_buffer(
-                    (size,), DTYPES[dtype], scope="local" if cuda else "global", layout=None
-                )
+                f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope=schedule.scope, layout=None)
             failed = None
             if plan.conditions:
                 failed = f.scratch(f.lanes, "i32")
@@ -163,34 +162,6 @@ def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> A
 
 
 @contextmanager
-def _launch(tag: str, extent: Expr) -> Iterator[Expr]:
-    """The threads along one axis of a CUDA launch."""
-    index = tirx.Var(tag.replace(".", "_"), "int32")
-    axis = tirx.IterVar((tirx.const(0, "int32"), extent), index, tirx.IterVar.ThreadIndex, tag)
-    with T.attr(axis, "thread_extent", extent):
-        yield index
-
-
-@contextmanager
-def _blocks(f: Function, first: Expr, end: Expr) -> Iterator[None]:
-    """The loop over blocks; on a GPU, a thread for every row."""
-    if f.cuda:
-        size = THREADS_PER_BLOCK
-        count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
-        with _launch("blockIdx.x", count) as block, _launch("threadIdx.x", tirx.const(size, "int32")) as thread:
-            f.base = T.Bind(first + tirx.Cast("int64", block) * size + tirx.Cast("int64", thread))
-            f.rows = tirx.const(1, "int64")
-            with T.If(tirx.LT(f.base, end)), T.Then():
-                yield
-        return
-    blocks = tirx.truncdiv(end - first + (f.block - 1), tirx.const(f.block, "int64"))
-    with T.serial(tirx.const(0, "int64"), blocks) as block:
-        f.base = T.Bind(first + block * f.block)
-        f.rows = T.Bind(tirx.Min(tirx.const(f.block, "int64"), end - f.base))
-        yield
-
-
-@contextmanager
 def _unless(f: Function, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
     """The rest of a block's code, run only where no row failed, or where there is no bound; good[0] says whether all blocks ran."""
     some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
@@ -248,19 +219,4 @@ def _square(value: Expr, zero: Expr, missing: bool) -> Expr:
 
 def cost(plan: Plan) -> float:
     """A rough number of nanoseconds a row."""
-    total = 0.0
-    for node in plan.steps:
-        op, size = node.op, elements(node.type)
-        if isinstance(op, LIBRARY):
-            total += 8.0 * size
-        elif isinstance(op, COSTLY):
-            total += 1.5 * size
-        elif isinstance(op, TreeEnsemble):
-            total += 0.02 * len(op.feature) if op.strategy == "scan" else 0.7 * float(op.depths.sum())
-        elif isinstance(op, (tensor.MatMul, tensor.BlockMatMul)):
-            total += 0.03 * size * int(node.inputs[1].type.shape[-2])
-        elif isinstance(op, Distances):
-            total += (10.0 if op.metric == "power" else 0.1) * op.points.size
-        else:
-            total += 0.3 * (size + sum(elements(source.type) for source in node.inputs if source.type.batched))
-    return max(total, 1.0)
+    return max(sum((nanoseconds(node) for node in plan.steps), 0.0), 1.0)

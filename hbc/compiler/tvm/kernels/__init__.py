@@ -1,1 +1,7 @@
-"""The loop nests of the operators that are more than one expression an element, trees excepted."""
+"""The loop nests of the operators that are more than one expression an element, trees excepted. Importing this package registers them."""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

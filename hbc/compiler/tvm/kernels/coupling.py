@@ -6,12 +6,14 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import number, product
 from hbc.ir.graph import Node
 from hbc.ops.coupling import PairwiseCoupling
 
 
+@emits(PairwiseCoupling, rereads=True)
 def coupling(f: Function, node: Node) -> None:
     op, (r,) = node.op, node.inputs
     assert isinstance(op, PairwiseCoupling)
@@ -19,7 +21,7 @@ def coupling(f: Function, node: Node) -> None:
     places = f.own(op.places, "i64")
 
     def array(count: int) -> tirx.Buffer:
-        return T.alloc_buffer((count,), "float64", scope="local" if f.cuda else "global")
+        return T.alloc_buffer((count,), "float64", scope=f.schedule.scope)
 
     def times(a: Expr, b: Expr) -> Expr:
         return product(a, b, "f64", f.dialect)

@@ -7,18 +7,21 @@ from collections.abc import Callable
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.elementwise import function_name
+from hbc.compiler.tvm.nest.elementwise import NAMES, function_name
 from hbc.compiler.tvm.nest.function import Function, flatten
 from hbc.compiler.tvm.nest.rows import at_once, row_by_row
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import convert, number
 from hbc.compiler.tvm.tir.lines import FORMATS
-from hbc.compiler.tvm.tir.mathematics import TURNS, function, turned
+from hbc.compiler.tvm.tir.mathematics import FUNCTIONS, TURNS, function, turned
 from hbc.compiler.tvm.tir.powers import MOST, general_power, table_power
 from hbc.compiler.tvm.tir.vectors import any_of, broadcast, store, vector
 from hbc.ir.graph import Node
+from hbc.ops import functions, tensor
 
 
+@emits(*(op for op, name in NAMES.items() if name in FUNCTIONS), functions.Function)
 def elementary(f: Function, node: Node) -> None:
     """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
     (x,), dtype = node.inputs, node.type.dtype
@@ -40,6 +43,7 @@ def _register_by_register(f: Function, node: Node, value: Callable[[Expr], Expr]
             store(pool, result, at, lanes)
 
 
+@emits(tensor.Sin, tensor.Cos)
 def sine(f: Function, node: Node) -> None:
     """Sines and cosines, a vector of rows at a time; where an argument is too large for that, by the C library."""
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
@@ -64,6 +68,7 @@ def sine(f: Function, node: Node) -> None:
         f.store(node, flatten(index, shape), row, tirx.Select(beyond, f.value(node, index, row), f.read(node, index, row)))
 
 
+@emits(tensor.Pow)
 def power(f: Function, node: Node) -> None:
     """x^y, a vector of rows at a time where there is a fused multiply-add."""
     dtype, shape = node.type.dtype, node.type.shape[1:]
@@ -87,3 +92,9 @@ def power(f: Function, node: Node) -> None:
                 exponent = broadcast(number(float(constant.item()), "f64"), lanes)
             pool, at = f.place(node, flatten(index, shape), f.row(tirx.const(first, "int64")))
             store(pool, general_power(base, exponent, dtype, f.dialect, lanes), at, lanes)
+
+
+@emits(tensor.Mod)
+def by_library(f: Function, node: Node) -> None:
+    """A call of the C library: row by row, since it must not see rows that are not there."""
+    row_by_row(f, node)

@@ -17,6 +17,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function
 from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -67,13 +68,14 @@ def pack(op: HashedValues) -> PackedTables:
     return PackedTables(steps, op.elements, starts, widths, unknown, words, counts, first, outputs)
 
 
+@emits(HashedValues, rereads=True)
 def hashed_values(f: Function, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, HashedValues)
     packed, table = f.once(pack, op), op.table
     numbers = vars(packed) | {name: getattr(table, name) for name in ("sizes", "buckets", "first_bucket")}
     arrays = {name: f.own(array, "i64") for name, array in numbers.items() if name != "words"}
-    scope = "local" if f.cuda else "global"
+    scope = f.schedule.scope
     hashes, places = (T.alloc_buffer((TOGETHER * f.lanes,), "int64", scope=scope) for _ in range(2))
     count, longest = op.elements.shape
 

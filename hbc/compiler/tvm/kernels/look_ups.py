@@ -6,12 +6,18 @@ import numpy as np
 from tvm import tirx
 
 from hbc.compiler.tvm.nest.function import Function, flatten
-from hbc.compiler.tvm.plan.plan import elements
+from hbc.compiler.tvm.nest.rows import at_once
+from hbc.compiler.tvm.plan.operators import emits
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.ir.graph import Node
+from hbc.ops import tensor
 
 
-def look_up(f: Function, node: Node) -> None:
-    """Rows of a table chosen by every row's indices."""
+@emits(tensor.Take, rereads=True)
+def take(f: Function, node: Node) -> None:
+    """Rows of a table chosen by every row's indices; or columns that are always the same ones."""
+    if node.inputs[0].type.batched:
+        return at_once(f, node)
     table, indices = node.inputs
     array = f.plan.constants[table]
     count = len(indices.type.shape) - 1
@@ -22,6 +28,7 @@ def look_up(f: Function, node: Node) -> None:
         f.store(node, flatten(index, node.type.shape[1:]), row, value)
 
 
+@emits(tensor.TakeAlong, rereads=True)
 def take_along(f: Function, node: Node) -> None:
     x, indices = node.inputs
     with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
@@ -29,6 +36,7 @@ def take_along(f: Function, node: Node) -> None:
         f.store(node, index[0], row, f.read(x, [place], row))
 
 
+@emits(tensor.Concat)
 def concat(f: Function, node: Node) -> None:
     axis = node.op.axis - 1  # type: ignore[attr-defined]
     start = 0

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import convert, larger, library, number, product
 from hbc.compiler.tvm.tir.vectors import any_of, broadcast, count_of, store, vector
@@ -29,6 +30,13 @@ COMPARED = 8
 ZERO, ONE = (tirx.const(value, "int64") for value in (0, 1))
 
 
+def _nanoseconds(node: Node) -> float:
+    op = node.op
+    assert isinstance(op, Distances)
+    return (10.0 if op.metric == "power" else 0.1) * op.points.size
+
+
+@emits(Distances, rereads=True, skipped=True, nanoseconds=_nanoseconds)
 def distances(f: Function, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Distances)
@@ -101,8 +109,8 @@ class Heaps:
     def __init__(self, f: Function, capacity: int, dtype: str, nothing: int, lanes: int) -> None:
         self.f, self.dtype, self.nothing = f, dtype, nothing
         self.stride = (1 << capacity.bit_length()) - 1
-        self.numbers = T.alloc_buffer((lanes * self.stride,), DTYPES[dtype], scope="local" if f.cuda else "global")
-        self.places = T.alloc_buffer((lanes * self.stride,), "int64", scope="local" if f.cuda else "global")
+        self.numbers = T.alloc_buffer((lanes * self.stride,), DTYPES[dtype], scope=f.schedule.scope)
+        self.places = T.alloc_buffer((lanes * self.stride,), "int64", scope=f.schedule.scope)
         self.roots = f.scratch(lanes, dtype)
 
     def put(self, at: Expr, value: Expr, place: Expr) -> None:
@@ -160,6 +168,7 @@ class Heaps:
             self.push(lane, numbers[i], places[i], capacity)
 
 
+@emits(Smallest, skipped=True)
 def smallest(f: Function, node: Node) -> None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
@@ -170,7 +179,7 @@ def smallest(f: Function, node: Node) -> None:
     held = min(op.k + again, width)
     if held > MOST_SORTED:
         return _by_heaps(f, node)
-    best = _sorted(f, node, held) if f.cuda or held <= MOST_INSERTED else _ranked(f, node, held)
+    best = _sorted(f, node, held) if f.lanes == 1 or held <= MOST_INSERTED else _ranked(f, node, held)
     for i in range(op.k):
         with f.lane() as lane:
             f.store(node, tirx.const(i, "int64"), f.row(lane), best.places[lane + i * f.lanes])
@@ -345,6 +354,7 @@ class Entries(NamedTuple):
         T.buffer_store(self.places, source.places[chosen], [at])
 
 
+@emits(Ascending)
 def ascending(f: Function, node: Node) -> None:
     """What is there is gathered, sorted in runs, and these merged, a row after the other. (45 of 150 columns take about 1.2 µs
     a row.) For processors: `Lower` leaves it out for a GPU."""

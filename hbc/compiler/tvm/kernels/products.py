@@ -9,17 +9,26 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.plan.operators import emits
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import fused, number
 from hbc.ir.graph import Node
+from hbc.ops import tensor
 
 
+def _nanoseconds(node: Node) -> float:
+    return 0.03 * elements(node.type) * int(node.inputs[1].type.shape[-2])
+
+
+@emits(tensor.MatMul, rereads=lambda node: node.type.columns > 1, nanoseconds=_nanoseconds)
 def matmul(f: Function, node: Node) -> None:
     x, w = node.inputs
     weights = f.plan.constants[w]
     _product(f, node, weights[None], lambda block, i, row: f.read(x, [i], row))
 
 
+@emits(tensor.BlockMatMul, rereads=True, nanoseconds=_nanoseconds)
 def block_matmul(f: Function, node: Node) -> None:
     x, w = node.inputs
     _product(f, node, f.plan.constants[w], lambda block, i, row: f.read(x, [block, i], row))

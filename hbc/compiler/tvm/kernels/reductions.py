@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, number, smaller
 from hbc.ir.graph import Node
@@ -60,6 +61,7 @@ def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], star
             f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), value)
 
 
+@emits(tensor.Sum)
 def sum_(f: Function, node: Node) -> None:
     op = node.op
     assert isinstance(op, tensor.Sum)
@@ -68,14 +70,17 @@ def sum_(f: Function, node: Node) -> None:
     return _reduce(f, node, tirx.Add, 0, 1 if op.ordered else PARTIAL_SUMS)
 
 
+@emits(tensor.Max)
 def max_(f: Function, node: Node) -> None:
     _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
 
 
+@emits(tensor.Min)
 def min_(f: Function, node: Node) -> None:
     _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
 
 
+@emits(tensor.CumSum)
 def cumsum(f: Function, node: Node) -> None:
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
@@ -91,6 +96,7 @@ def cumsum(f: Function, node: Node) -> None:
                 f.store(node, flatten(index, shape), f.row(lane), total[lane])
 
 
+@emits(tensor.ArgMax, rereads=True)
 def argmax(f: Function, node: Node) -> None:
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]

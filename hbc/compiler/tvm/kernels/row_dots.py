@@ -10,6 +10,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.elementwise import element
 from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.row_dots import RowDot, Term, taken_columns
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import fused, is_nan_in_vector, number
@@ -18,6 +19,7 @@ from hbc.ir.graph import Constant, Input, Node
 from hbc.ops import tensor
 
 
+@emits(RowDot)
 def row_dot(f: Function, node: Node) -> None:
     """A square of a register's lanes goes at once: as many rows, each of them into a register of partial sums. These are added up in
     halves, for one row as for many: what a row gives does not depend on the rows beside it."""

@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import REGISTER_TABLES, look_up, store, vector
 from hbc.ir.graph import Node
@@ -27,6 +28,7 @@ NODE = 16
 """Edges that one comparison of a row's number counts, at the bottom of a search that registers do not hold."""
 
 
+@emits(Rank, rereads=True)
 def rank(f: Function, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Rank)
@@ -136,6 +138,7 @@ def _one_by_one(f: Function, node: Node, edges: Array) -> None:
         f.store(node, column, row, tirx.Cast("int32", place[0]))
 
 
+@emits(TakeByColumn)
 def take_by_column(f: Function, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TakeByColumn)

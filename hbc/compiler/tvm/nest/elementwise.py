@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from tvm import tirx
 
+from hbc.compiler.tvm.plan.operators import element_of, emission, per_element
 from hbc.compiler.tvm.tir.dialect import FLOATS, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, library, number, product, remainder, sigmoid, smaller
 from hbc.compiler.tvm.tir.mathematics import FUNCTIONS, function
@@ -27,17 +28,6 @@ NAMES: dict[type[Operator], str] = {
 """What the C library and tir/mathematics.py call these."""
 RUN_AS_THEY_ARE = ("log2", "log10")
 """The functions of a `Function` that no tensor operator computes."""
-NODES: dict[type[Operator], Callable[..., Expr]] = {
-    tensor.Add: tirx.Add,
-    tensor.Sub: tirx.Sub,
-    tensor.Div: tirx.Div,
-    tensor.Less: tirx.LT,
-    tensor.LessEqual: tirx.LE,
-    tensor.Equal: tirx.EQ,
-    tensor.And: tirx.And,
-    tensor.Or: tirx.Or,
-    tensor.Not: tirx.Not,
-}
 
 
 def function_name(op: Operator) -> str:
@@ -45,42 +35,92 @@ def function_name(op: Operator) -> str:
     return op.function if isinstance(op, Function) else NAMES.get(type(op), "")
 
 
-def element(node: Node, dialect: Dialect, *args: Expr) -> Expr:
+def element(node: Node, dialect: Dialect, *operands: Expr) -> Expr:
     """One element of an elementwise node from the matching elements of its operands."""
-    op, dtype = node.op, node.inputs[0].type.dtype
-    floats = dtype in FLOATS
-    x, y, z = (*args, None, None)[:3]
-    if dialect.llvm and function_name(op) in FUNCTIONS:
-        return function(function_name(op), x, dtype, dialect)
-    match op:
-        case tensor.Mul():
-            return product(x, y, dtype, dialect)
-        case tensor.Maximum():
-            return larger(x, y, dtype, dialect)
-        case tensor.Minimum():
-            return smaller(x, y, dtype, dialect)
-        case tensor.Equal() if dtype == "bool":
-            return tirx.EQ(tirx.Cast("int8", x), tirx.Cast("int8", y))  # vectors of bits have no comparison in TVM
-        case tensor.Where():
-            return tirx.Select(x, y, z)
-        case tensor.Cast():
-            return convert(x, dtype, op.dtype)
-        case tensor.Neg():
-            return tirx.Mul(x, number(-1, dtype)) if floats else tirx.Sub(number(0, dtype), x)
-        case tensor.Abs():
-            return tirx.abs(x) if floats else tirx.Max(x, tirx.Sub(number(0, dtype), x))
-        case tensor.Sqrt():
-            return tirx.sqrt(x)
-        case tensor.Floor():
-            return tirx.floor(x)
-        case tensor.IsNan():
-            return is_nan(x)
-        case tensor.Sigmoid():
-            return sigmoid(x, dtype)
-        case tensor.Mod():
-            return remainder(x, y, dtype)
-        case Function(name):
-            return library(name, dtype, x)
-    if type(op) in NODES:
-        return NODES[type(op)](*args)
-    return library(NAMES[type(op)], dtype, *args)
+    code = emission(node.op).element
+    assert code is not None
+    return code(node, dialect, *operands)
+
+
+def _dtype(node: Node) -> str:
+    """The dtype of the operands."""
+    return node.inputs[0].type.dtype
+
+
+@element_of(
+    tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, costly=True, nanoseconds=per_element(1.5)
+)
+@element_of(Function, costly=True, nanoseconds=per_element(1.5))
+def _function(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    name, dtype = function_name(node.op), _dtype(node)
+    if dialect.llvm and name in FUNCTIONS:
+        return function(name, x, dtype, dialect)
+    return sigmoid(x, dtype) if name == "sigmoid" else library(name, dtype, x)
+
+
+@element_of(tensor.Sin, tensor.Cos, tensor.Pow, costly=True, nanoseconds=per_element(8.0))
+def _library(node: Node, dialect: Dialect, *operands: Expr) -> Expr:
+    return library(function_name(node.op), _dtype(node), *operands)
+
+
+@element_of(tensor.Mod, costly=True, nanoseconds=per_element(8.0))
+def _mod(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
+    return remainder(x, y, _dtype(node))
+
+
+@element_of(tensor.Mul)
+def _mul(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
+    return product(x, y, _dtype(node), dialect)
+
+
+@element_of(tensor.Maximum)
+def _maximum(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
+    return larger(x, y, _dtype(node), dialect)
+
+
+@element_of(tensor.Minimum)
+def _minimum(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
+    return smaller(x, y, _dtype(node), dialect)
+
+
+@element_of(tensor.Equal)
+def _equal(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
+    if _dtype(node) == "bool":  # vectors of bits have no comparison in TVM
+        return tirx.EQ(tirx.Cast("int8", x), tirx.Cast("int8", y))
+    return tirx.EQ(x, y)
+
+
+@element_of(tensor.Cast)
+def _cast(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    return convert(x, _dtype(node), node.type.dtype)
+
+
+@element_of(tensor.Neg)
+def _neg(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    dtype = _dtype(node)
+    return tirx.Mul(x, number(-1, dtype)) if dtype in FLOATS else tirx.Sub(number(0, dtype), x)
+
+
+@element_of(tensor.Abs)
+def _abs(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    dtype = _dtype(node)
+    return tirx.abs(x) if dtype in FLOATS else tirx.Max(x, tirx.Sub(number(0, dtype), x))
+
+
+def _plain(kind: type[Operator], code: Any) -> None:
+    """Register an operator that is one expression of TIR, whatever the dtype and the target."""
+    element_of(kind)(lambda node, dialect, *operands: code(*operands))
+
+
+_plain(tensor.Add, tirx.Add)
+_plain(tensor.Sub, tirx.Sub)
+_plain(tensor.Div, tirx.Div)
+_plain(tensor.Less, tirx.LT)
+_plain(tensor.LessEqual, tirx.LE)
+_plain(tensor.And, tirx.And)
+_plain(tensor.Or, tirx.Or)
+_plain(tensor.Not, tirx.Not)
+_plain(tensor.Where, tirx.Select)
+_plain(tensor.Sqrt, tirx.sqrt)
+_plain(tensor.Floor, tirx.floor)
+_plain(tensor.IsNan, is_nan)

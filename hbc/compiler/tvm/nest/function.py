@@ -10,9 +10,11 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.elementwise import element
 from hbc.compiler.tvm.nest.model_data import ModelData, Tables, aligned
-from hbc.compiler.tvm.plan.plan import ELEMENTWISE, LANES, STORAGE, Never, Plan
+from hbc.compiler.tvm.nest.schedule import Schedule
+from hbc.compiler.tvm.plan.operators import emission
+from hbc.compiler.tvm.plan.plan import Never, Plan
+from hbc.compiler.tvm.plan.sizes import STORAGE
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert
 from hbc.compiler.tvm.tir.vectors import store, vector
@@ -33,11 +35,11 @@ class Row(NamedTuple):
 class Function:
     """A TIR function under construction: what the loop nests need to read and write values."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Any, Any], cuda: bool) -> None:
-        self.plan, self.dialect, self.cuda = plan, dialect, cuda
+    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Any, Any], schedule: Schedule) -> None:
+        self.plan, self.dialect, self.schedule = plan, dialect, schedule
         self.packed = packed  # what operators were turned into, shared by all methods
-        self.lanes = 1 if cuda else LANES
-        self.block = 1 if cuda else plan.rows
+        self.lanes = schedule.lanes
+        self.block = schedule.rows_of_block(plan)
         self.tables = Tables()
         self.models: list[ModelData] = []  # one for every ensemble of trees
         self.model: ModelData | None = None  # of the ensemble whose code is being made
@@ -56,16 +58,8 @@ class Function:
     def each_chunk(self, part: str = "all") -> Iterator[None]:
         """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
         computed with, and read by nobody. `part`: the vectors that are "full" only, or the "rest" only."""
-        if self.cuda:
-            self.start, self.count = tirx.const(0, "int64"), tirx.const(1, "int64")
-            yield
-            return
-        lanes = tirx.const(self.lanes, "int64")
-        full, chunks = tirx.truncdiv(self.rows, lanes), tirx.truncdiv(self.rows + (self.lanes - 1), lanes)
-        with T.serial(full if part == "rest" else tirx.const(0, "int64"), full if part == "full" else chunks) as chunk:
+        with self.schedule.chunks(self.rows, part) as (self.start, self.count):
             self.flags = {}
-            self.start = T.Bind(chunk * self.lanes)
-            self.count = lanes if part == "full" else T.Bind(tirx.Min(lanes, self.rows - self.start))
             yield
             self.start = self.count = None
 
@@ -73,7 +67,7 @@ class Function:
     def if_needed(self, node: Node) -> Iterator[None]:
         """The code that computes a value, run only where a row of the current vector has a use for it."""
         why = self.plan.needed.get(node)
-        if why is None or self.cuda:
+        if why is None or self.lanes == 1:
             yield
             return
         if why not in self.flags:
@@ -93,10 +87,7 @@ class Function:
     @contextmanager
     def lane(self) -> Iterator[Expr]:
         """The rows of the current vector, at once."""
-        if self.cuda:
-            yield tirx.const(0, "int64")
-            return
-        with T.vectorized(tirx.const(self.lanes, "int64")) as lane:
+        with self.schedule.vector() as lane:
             yield lane
 
     @contextmanager
@@ -110,12 +101,7 @@ class Function:
     def each_row(self, partial: bool = False) -> Iterator[Row]:
         """The rows of the current vector one after the other, for what must not touch rows that are not there; `partial`: only
         of a vector that is not full."""
-        if self.cuda:
-            yield self.row(tirx.const(0, "int64"))
-            return
-        lanes = tirx.const(self.lanes, "int64")
-        first = tirx.truncdiv(self.count, lanes) * lanes if partial else tirx.const(0, "int64")
-        with T.serial(first, self.count) as row:
+        with self.schedule.each_row(self.count, partial) as row:
             yield self.row(row)
 
     def row(self, lane: Expr) -> Row:
@@ -155,7 +141,7 @@ class Function:
 
         and take each `size` once, outside of loops in Python. Unroll (lanes, trees in lockstep) by constants of the schedule.
         """
-        if self.cuda:
+        if not self.schedule.numbers_before_loops:
             yield  # what is read before the launch would be read by the host
             return
         self.model = ModelData(f"trees{len(self.models) or ''}")
@@ -223,7 +209,8 @@ class Function:
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)
         if isinstance(op, tensor.Take):
             return self._taken(node, op, index, row)
-        if isinstance(op, ELEMENTWISE):
+        element = emission(op).element
+        if element is not None:
             operands = (self.operand(source, node.type, index, row) for source in node.inputs)
             return element(node, self.dialect, *operands)
         raise NotImplementedError(f"{node!r} has no memory")
@@ -288,7 +275,7 @@ class Function:
         keeps them in registers as long as a loop lasts.
         """
         few = size * NUMPY_DTYPES[dtype].itemsize < 256
-        return T.alloc_buffer((size,), DTYPES[dtype], scope="global" if few and not self.cuda else "local")
+        return T.alloc_buffer((size,), DTYPES[dtype], scope=self.schedule.scope if few else "local")
 
 
 def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:

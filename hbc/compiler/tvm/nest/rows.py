@@ -9,7 +9,15 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest import transpose
 from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.plan.operators import emission
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.ir.graph import Node
+
+
+def compute(f: Function, node: Node) -> None:
+    """Fill the memory of a value by the kernel of its operator, or one element after the other."""
+    if elements(node.type):
+        (emission(node.op).kernel or at_once)(f, node)
 
 
 def at_once(f: Function, node: Node) -> None:

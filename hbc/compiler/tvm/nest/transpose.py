@@ -21,7 +21,7 @@ SMALLEST = 4  # sides of a square; smaller ones gain nothing
 
 def side(f: Function, kind: TensorType) -> int:
     """The side of the squares that a matrix is cut into; 0 where it goes element by element."""
-    if f.cuda or len(kind.shape) != 2 or kind.dtype not in BITS:
+    if f.lanes == 1 or len(kind.shape) != 2 or kind.dtype not in BITS:
         return 0
     register = 512 if f.dialect.wide else 256
     side = min(register // BITS[kind.dtype], f.lanes)
@@ -35,7 +35,7 @@ NARROW = 8  # columns of a matrix whose rows are dealt out
 
 def narrow(f: Function, kind: TensorType) -> int:
     """The rows of a few columns, one after the other, that go at once; 0 where they do not go so."""
-    if f.cuda or len(kind.shape) > 2 or kind.dtype not in BITS or not 1 <= _columns(kind) <= NARROW:
+    if f.lanes == 1 or len(kind.shape) > 2 or kind.dtype not in BITS or not 1 <= _columns(kind) <= NARROW:
         return 0
     # With 256 bits an exchange between two registers takes three instructions.
     return min(512 // BITS[kind.dtype], f.lanes) if f.dialect.wide or _columns(kind) == 1 else 0

@@ -10,15 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
+from hbc.compiler.tvm.plan.operators import emission, is_elementwise, rereads
 from hbc.compiler.tvm.plan.row_dots import RowDot, along_rows
+from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
-from hbc.ops import columns, tensor
-from hbc.ops.coupling import PairwiseCoupling
-from hbc.ops.functions import Function
-from hbc.ops.hashed_categories import HashedValues
-from hbc.ops.nearest import Distances, Smallest
+from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 
 LANES = 16  # rows that one vector statement computes
@@ -35,33 +33,7 @@ FEW_BYTES = 4608
 """Of values of a vector of rows: 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too, and 4.8 nothing more."""
 MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
 
-ELEMENTWISE = (tensor.Unary, tensor.Binary, tensor.Cast, tensor.Where, Function)
-LIBRARY = (tensor.Sin, tensor.Cos, tensor.Pow, tensor.Mod)
-"""Calls of the C mathematics library, one row at a time: never inside a vector statement."""
-COSTLY = (*LIBRARY, tensor.Exp, tensor.Expm1, tensor.Log, tensor.Log1p, tensor.Tanh, tensor.Sigmoid, Function)
-"""Dozens of instructions: stored, so that they are never computed twice, and that statements stay small."""
-REREADING = (
-    tensor.MatMul,
-    tensor.BlockMatMul,
-    tensor.Take,
-    tensor.TakeAlong,
-    columns.Rank,
-    tensor.ArgMax,
-    Distances,
-    HashedValues,
-    PairwiseCoupling,
-)
-"""Operators that read an element of their operand more than once, or in an order of their own."""
-REPLACING = (Distances, Smallest)
-"""What is worth a look at every row first: a KNNImputer's distances took 160 ms for 100,000 rows without a gap."""
-STORAGE: dict[str, str] = {"bool": "i8"}  # bits are kept as bytes
-
 Types = dict[Node, TensorType]
-
-
-def elements(kind: TensorType) -> int:
-    """Elements per row of a batched value; all elements of a constant."""
-    return int(np.prod([dim for dim in kind.shape if dim != "N"], dtype=np.int64))
 
 
 @operator
@@ -174,7 +146,7 @@ def make_plan(
         rows //= 2
     rows = block or (rows if row is None else FLAT_ROWS)
     needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
-    if not any(isinstance(node.op, REPLACING) for node in needed) or not _known_before(needed, segments, slots):
+    if not any(emission(node.op).skipped for node in needed) or not _known_before(needed, segments, slots):
         needed = {}
     returned = tuple(outputs[conditions:])
     return Plan(
@@ -183,7 +155,7 @@ def make_plan(
 
 
 def _cheap(op: Operator) -> bool:
-    return isinstance(op, ELEMENTWISE) and not isinstance(op, COSTLY)
+    return is_elementwise(op) and not emission(op).costly
 
 
 def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
@@ -205,7 +177,7 @@ def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
         if isinstance(node.op, Constant):
             if elements(node.type) != 1:
                 return None
-        elif not isinstance(node.op, (*ELEMENTWISE, Input)):
+        elif not (isinstance(node.op, Input) or is_elementwise(node.op)):
             return None
     return next(iter(shapes))[1:] if len(shapes) == 1 and elements(outputs[0].type) else None
 
@@ -232,10 +204,6 @@ def most_rows(trees: dict[Node, TreeEnsemble]) -> int:
     while rows > MAX_ROWS and rows * width > WALK_BYTES:
         rows //= 2
     return rows
-
-
-def bytes_of(dtype: str) -> int:
-    return int(dtype[1:]) // 8
 
 
 def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
@@ -271,7 +239,7 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return True
     if is_view(node):
         return False
-    if not isinstance(op, (*ELEMENTWISE, Input, Never)) or isinstance(op, COSTLY):
+    if not (isinstance(op, (Input, Never)) or is_elementwise(op)) or emission(op).costly:
         return True
     users = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]  # it reads the caller's rows itself
     if len(users) != 1:
@@ -287,11 +255,9 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         while isinstance(reader.op, tensor.Cast) and reader not in outputs and len(readers[reader]) == 1:
             (reader,) = readers[reader]
         return not isinstance(reader.op, TreeEnsemble)  # it reads the caller's rows itself
-    if isinstance(reader.op, tensor.MatMul):
-        return reader.type.columns > 1
-    if isinstance(reader.op, (*REREADING, *COSTLY)):
+    if rereads(reader) or emission(reader.op).costly:
         return True  # costly functions bind their operand, and TVM binds no vector that is made of bits
-    return isinstance(reader.op, ELEMENTWISE) and elements(reader.type) > elements(node.type)
+    return is_elementwise(reader.op) and elements(reader.type) > elements(node.type)
 
 
 def _repeats(indices: Array) -> bool:

@@ -21,7 +21,8 @@ import tvm_ffi
 from hbc.compiler.base import CompileOptions, Direct, Executable
 from hbc.compiler.memory import writable
 from hbc.compiler.tvm.build import Kernel, build
-from hbc.compiler.tvm.plan.plan import elements, make_plan
+from hbc.compiler.tvm.plan.plan import make_plan
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.cache import compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
@@ -161,14 +162,14 @@ class TvmExecutable(Executable):
     def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded, len(accepted)) not in self._kernels:
-            register = 0 if self.machine.cuda else 512 if self.machine.dialect.wide else 256
+            schedule, dialect = self.machine.schedule, self.machine.dialect
             outputs = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method])
             if accepted:  # what conditions and outputs are both computed from is computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
-            flatten = not (self.machine.cuda or accepted)
-            plan = make_plan(outputs, self.options.block, flatten, register, len(accepted))
+            flatten = schedule.flattens and not accepted
+            plan = make_plan(outputs, self.options.block, flatten, schedule.register_bits(dialect), len(accepted))
             tested = bounded and bool(plan.inputs)
-            kernel = build(method, plan, self.machine.dialect, self._packed, self.machine.cuda, tested, missing)
+            kernel = build(method, plan, dialect, self._packed, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel
         return self._kernels[method, bounded, len(accepted)]
 

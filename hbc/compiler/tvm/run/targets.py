@@ -16,6 +16,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
+from hbc.compiler.tvm.nest.schedule import CpuBlocks, GpuRows, Schedule
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
 
@@ -70,6 +71,11 @@ class Machine:
     def at_level(self, level: int) -> Machine:
         """The same, at one of LLVM's levels of optimization (3 is TVM's), unless the caller's target names one."""
         return self if self.cuda else Machine(tuple(sorted({"opt-level": level, **dict(self.options)}.items())))
+
+    @property
+    def schedule(self) -> Schedule:
+        """How rows are dealt out to this processor."""
+        return GpuRows() if self.cuda else CpuBlocks()
 
     @property
     def arch(self) -> str:

@@ -30,6 +30,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
@@ -216,6 +217,7 @@ def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Arr
 # --- the code --------------------------------------------------------------------------------------------------------
 
 
+@tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
 def tree_scan(f: Function, node: Node) -> None:
     """The sums of a `TreeEnsemble`."""
     op, (x,) = node.op, node.inputs

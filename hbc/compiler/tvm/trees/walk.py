@@ -17,6 +17,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Function, Row
 from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan, let
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
@@ -161,7 +162,7 @@ class Walk:
                 np.array([feature - width for feature, _ in packed.planes[len(numbers) :]], np.int64), "i64"
             )
         self.columns = key_columns(len(packed.planes))
-        self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope="local" if f.cuda else "global")
+        self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope=f.schedule.scope)
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
         self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
@@ -301,19 +302,20 @@ class RowWalk:
         self.run(row)
 
 
+@tree_kernel("walk", nanoseconds=lambda op: 0.7 * float(op.depths.sum()))
 def tree_walk(f: Function, node: Node) -> None:
     """The sums of the leaves' values, or the leaves' numbers, of a `TreeEnsemble`."""
     sums = Sums(f, node)
     with T.serial(tirx.const(0, "int64"), f.rows) as row:
         sums.start(row)
-    count = 1 if f.cuda else WALKS
+    count = WALKS if f.lanes > 1 else 1
     groups = T.Bind(f.rows // count)
     with f.repeat(f.size(-(-sums.op.n_trees // TREES))) as tile, T.serial(tirx.const(0, "int64"), groups) as group:
         first, start = T.Bind(group * count), T.Bind(tile * TREES)
         with T.serial(start, tirx.Min(start + TREES, sums.trees)) as tree:
             sums.walk.run([(tree, first + i) for i in range(count)])
             sums.add_rows(tree, first, count)
-    if not f.cuda:
+    if f.lanes > 1:
         single = RowWalk(sums)
         with T.serial(groups * WALKS, f.rows) as row:
             single.run(row)

@@ -1,0 +1,33 @@
+"""The caller's rows as columns of the block."""
+
+from __future__ import annotations
+
+from hbc.compiler.tvm.nest import transpose
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.rows import row_by_row
+from hbc.compiler.tvm.plan.operators import emits
+from hbc.compiler.tvm.plan.sizes import elements
+from hbc.ir.graph import Input, Node
+
+
+@emits(Input)
+def read_input(f: Function, node: Node) -> None:
+    """Copy the current vector of rows of an input, or of the columns of it that are read."""
+    if node in f.plan.columns:
+        size = transpose.narrow(f, node.type)
+        if size:
+            with f.whole_vector():
+                transpose.deal(f, node, size, f.plan.columns[node].tolist())
+        read = f.own(f.plan.columns[node], "i64")
+        with f.each_row(partial=size > 0) as row, f.grid([len(read)]) as (column,):
+            f.store(node, column, row, f.value(node, [f.constant(read, "i64", column)], row))
+    elif size := transpose.narrow(f, node.type):
+        with f.whole_vector():
+            transpose.deal(f, node, size, list(range(elements(node.type))))
+        row_by_row(f, node, partial=True)
+    elif size := transpose.side(f, node.type):
+        with f.whole_vector():
+            transpose.take_in(f, node, size)
+        row_by_row(f, node, partial=True)
+    else:  # a row after the other, as the caller's rows lie
+        row_by_row(f, node)

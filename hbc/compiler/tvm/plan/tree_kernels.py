@@ -1,0 +1,48 @@
+"""The ways in which this backend runs tree ensembles itself, by the names of their strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hbc.ops.tree import TreeEnsemble
+
+Code = TypeVar("Code", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class TreeKernel:
+    """kernel: `kernel(f, node)` writes the loops over a block of rows. fits: whether it can run an ensemble within the numerical
+    contract. nanoseconds: a rough time for one row, to decide on threads."""
+
+    kernel: Callable[..., None]
+    fits: Callable[[TreeEnsemble], bool]
+    nanoseconds: Callable[[TreeEnsemble], float]
+
+
+TREE_KERNELS: dict[str, TreeKernel] = {}
+
+
+def tree_kernel(
+    strategy: str, nanoseconds: Callable[[TreeEnsemble], float], fits: Callable[[TreeEnsemble], bool] = lambda op: True
+) -> Callable[[Code], Code]:
+    """A decorator that registers a kernel under the name of its strategy."""
+
+    def register(code: Code) -> Code:
+        TREE_KERNELS[strategy] = TreeKernel(code, fits, nanoseconds)
+        return code
+
+    return register
+
+
+def kernel_of(op: TreeEnsemble, available: tuple[str, ...]) -> TreeKernel:
+    """The kernel of an ensemble's strategy. If it does not fit or is not among the available ones: the first of these, which runs every
+    ensemble."""
+    asked = TREE_KERNELS.get(op.strategy)
+    return asked if asked is not None and op.strategy in available and asked.fits(op) else TREE_KERNELS[available[0]]
+
+
+def nanoseconds_of(op: Any) -> float:
+    """A rough time for one row by an ensemble's strategy; walked, if no kernel has that name."""
+    return TREE_KERNELS.get(op.strategy, TREE_KERNELS["walk"]).nanoseconds(op)

@@ -1,0 +1,18 @@
+"""Which kernel runs a tree ensemble."""
+
+from __future__ import annotations
+
+from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.plan.operators import emits
+from hbc.compiler.tvm.plan.tree_kernels import kernel_of, nanoseconds_of
+from hbc.compiler.tvm.trees.categories import CategoricalTrees
+from hbc.ir.graph import Node
+from hbc.ops.tree import TreeEnsemble
+
+
+@emits(TreeEnsemble, CategoricalTrees, nanoseconds=lambda node: nanoseconds_of(node.op))
+def trees(f: Function, node: Node) -> None:
+    """The kernel of the ensemble's strategy where it is exact enough; leaf numbers and exact sums are always walked for."""
+    op = node.op
+    assert isinstance(op, TreeEnsemble)
+    kernel_of(op, f.schedule.tree_kernels).kernel(f, node)
