@@ -156,7 +156,7 @@ class Builder:
         suffix = Path(path).suffix.lower()
         own = suffix in self.compiler.exports
         if not own and suffix not in EXPORTS:
-            kinds = ", ".join(dict.fromkeys([*EXPORTS, *self.compiler.exports]))
+            kinds = ", ".join(sorted({*EXPORTS, *self.compiler.exports}))
             raise ValueError(
                 f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
             )

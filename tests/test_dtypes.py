@@ -17,9 +17,11 @@ from pandas.testing import assert_frame_equal
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
+from sklearn.ensemble import VotingRegressor
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -402,3 +404,26 @@ def test_an_encoder_of_no_columns_is_refused() -> None:
     model.steps[1][1].n_features_in_ = 0
     with pytest.raises(hbc.UnsupportedOperatorError, match="no columns at all"):
         hbc.convert(model, "numpy")
+
+
+BEHIND: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda model: model,
+    "a search": lambda model: GridSearchCV(model, {"n_estimators": [3]}, cv=2),
+    "a pipeline": make_pipeline,
+    "a pipeline that passes its input through": lambda model: make_pipeline("passthrough", model),
+    "a vote": lambda model: VotingRegressor([("one", model), ("other", model)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("place", BEHIND)
+def test_lightgbm_reads_integers_of_frames_as_float64_wherever_it_stands(place: str) -> None:
+    """Those of arrays as float32, which does not hold 2**24 + 1. (hbc once read them so from frames too, unless LightGBM stood alone.)"""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": 2**24 + rng.integers(0, 6, 300), "b": rng.integers(0, 9, 300)})
+    model = BEHIND[place](LGBMRegressor(n_estimators=3, min_child_samples=1, min_data_in_bin=1, verbose=-1))
+    model.fit(X, X["a"] % 2)
+    compiled = hbc.convert(model, "numpy")
+    for given in (X, X.to_numpy()):
+        np.testing.assert_allclose(compiled.predict(given), model.predict(given), rtol=1e-12)
+    assert not np.allclose(compiled.predict(X), compiled.predict(X.to_numpy()))

@@ -110,11 +110,6 @@ def given_columns(x: Node | Frame) -> tuple[int, ...]:
     return tuple(column.origin for column in x.columns if column.origin is not None) if isinstance(x, Frame) else ()
 
 
-def is_the_model() -> bool:
-    """Whether the estimator that is being converted is the whole model."""
-    return len(_notes.get().path) == 1
-
-
 def is_alone() -> bool:
     """Whether the estimator that is being converted is the whole model, or the best one that a search has found."""
     return all(place == "best_estimator_" for place in _notes.get().path[1:])

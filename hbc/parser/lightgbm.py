@@ -23,7 +23,7 @@ from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import is_alone, is_the_model, note_input
+from hbc.parser.front_door import is_alone, note_input
 from hbc.parser.labels import labels
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -364,9 +364,7 @@ def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
 def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
     integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
-    if is_the_model():
-        note_input(Frames(integers_as_f64=True))
-    note_input(Frames(no_numbers=NO_NUMBERS), x)
+    note_input(Frames(integers_as_f64=True, no_numbers=NO_NUMBERS), x)
     x = as_frame(x)
     categories = frame_categories(booster, model, x)
     if not categories:
