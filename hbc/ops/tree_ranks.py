@@ -1,7 +1,7 @@
 """Tree ensembles as kernels read them that scan: thresholds become ranks, leaves are numbered from left to right.
 
 Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) counts the thresholds of x's feature that are < x: an exact
-replacement, since it is monotone and changes exactly at the thresholds (shared docs tree-kernels.md §1). A NaN gets a rank that
+replacement, since it is monotone and changes exactly at the thresholds (docs/tree-kernels.md §1). A NaN gets a rank that
 sends it where it goes: 0 for always left, the number of thresholds for always right.
 
 Kernels compare bytes. A column with more than 255 thresholds has several planes: plane k holds rank − 255·k, limited to 0…255,

@@ -135,7 +135,7 @@ def host_machine() -> Machine:
     # What gains from vectors is vectorised here; LLVM's attempts at the rest double the time of compilation.
     options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
     if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
-        # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (tree-kernels.md).
+        # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (docs/tree-kernels.md §4).
         # For Intel's processors it would store vectors of 64 bytes in halves, and then not keep them in registers: lockstep scans of 700
         # leaves 0.46 instead of 0.37 µs a row.
         options["mattr"] = ("+prefer-no-gather", "-prefer-256-bit")

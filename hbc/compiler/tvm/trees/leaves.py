@@ -1,4 +1,16 @@
-"""The leaf values of scanned trees: integers, so that their sum does not depend on the order of trees, rows or threads."""
+"""Leaf values for scanned trees: integers, so that their sums don't depend on the order of trees, rows or threads.
+
+The code computes, for the leaves that 64 rows have reached in four trees at a time:
+
+    value ≈ (integer + a number for each tree) / 2^exponent                   # fixed_point, when the model is packed
+    integer = digit[0] + 64 · digit[1] + …                                    # four to eight digits of 6 bits
+    for each digit:
+        total = permute(table[tree 0], leaf) + … + permute(table[tree 3], leaf)   # bytes: four times 63 fits
+        pairs += total as 16 bits                                             # up to 256 times
+    sums += Σ pairs[digit] · 64^digit                                         # int64
+
+A register permutation looks up one digit for 64 rows at once. Processors without it, and larger trees, gather whole integers.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +27,27 @@ from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
-DIGIT = 6  # bits: the digits of four trees add up in a byte
+DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 8
-WIDTHS = (64, 128, 256)  # bytes that one, two, four registers permute
-ROWS = 64  # of a vector of bytes
-GROUPS_IN_SPAN = 256  # whose sums of four digits fit 16 bits
-PRECISE = 1 << 20  # units of a value that is rounded to a millionth of its size
+WIDTHS = (64, 128, 256)  # leaves of a tree that a permutation of one, two or four registers tells apart
+ROWS = 64  # rows in a vector of bytes
+GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bits
+PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
 @dataclass(frozen=True)
 class FixedPoint:
     """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ (integers[:, c] + a number for each tree) / 2^exponent.
 
-    integers i64[L, C], from 0; start i64[K]: the sums of those numbers over the trees, from which a row's sums begin; base f64[K].
-    total: what a row's integers of all V columns add up to, where that is the same for every row (probabilities). C is V - 1 then, and
-    the last sum follows from the others. It is None elsewhere.
-    error: no sum is further from the source's. exact: all sums are exact, here and in the source.
-    few: a sum of integers from 1 up to here is too small to be precise to a millionth of its size. 0: there are none.
+    integers i64[L, C], each ≥ 0. start i64[K]: the sums over the trees of their numbers; a row's sums begin with it. base f64[K].
+    total: the sum of a row's integers over all V columns, if it is the same for every row, as it is for probabilities. C is V - 1 then,
+    and the last sum follows from the others. None if it differs.
+    error: no sum is further from the source's than this.
+    exact: all sums are exact, here and in the source.
+    few: a sum in 1 … few - 1 is too small to be precise to a millionth of its size. 0: there are no such sums.
 
-    A value of 0 or 1 is exactly that here, and no other value becomes 0 or 1. So a probability is 0 exactly where it is in the source,
-    and 1, and none is below or above.
+    A value of 0 is exactly 0 here, and a value of 1 exactly 1 (exponent ≥ 0). No other value becomes 0, and none below 1 becomes 1. So a
+    probability is 0 or 1 exactly where it is in the source, and no probability is below 0 or above 1.
     """
 
     exponent: int
@@ -53,10 +66,11 @@ class FixedPoint:
 
 
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
-    """The coarsest fixed point that is exact enough, or None where none is.
+    """The coarsest fixed point that is exact enough, or None if even MOST_DIGITS digits are not.
 
-    Its error is below 1e-10 (1e-6 in float32: a tenth of the source's own) of what sums of small leaves of random signs are. Small is
-    the tenth part of each tree's leaves: where few leaves are huge, the rows that do not reach them have small sums.
+    Its error is below 1e-10 of the typical sum of small leaves, one from each tree, with random signs. For float32 it is below 1e-6 of
+    that sum, a tenth of the source's own error. Small is the size that a tenth of a tree's leaves don't exceed. Small leaves are the
+    measure because a few leaves may be huge: rows that don't reach those have small sums.
     """
     values, base = op.values.astype(np.float64), op.base.astype(np.float64)
     double, limits = op.values.dtype == np.float64, np.finfo(op.values.dtype)
@@ -66,11 +80,11 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     small = np.stack([_small(size, tree, trees) for size in np.abs(values).T], axis=1)
     sums = np.sqrt(_by_output(op, small**2))
     scale = float(sums.min(initial=np.inf, where=sums > 0))
-    # Integers may be as many units off as there are columns: see `_balanced`.
+    # An integer may be off by as many units as there are columns: see `_balanced`.
     room = 2 * (values.shape[1] + 1)
     for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
         exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - room) / span)))
-        # The rounding errors of T leaves are independent: six standard deviations of their sum.
+        # The rounding errors of T leaves are independent. This is six standard deviations of their sum.
         error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
         if error <= (1e-10 if double else 1e-6) * scale:
             break
@@ -90,7 +104,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
         and not base.any()
         and largest * 2.0 ** (exponent - _common_zeros(integers)) < 2.0**limits.nmant
     )
-    # Here each leaf is off by a unit at most, or by one a column; in the source each partial sum is by half of its last digit.
+    # Here each leaf is off by a unit at most, or by one unit a column. In the source each partial sum is off by half of its last digit.
     unit = 2.0**-exponent * (1 if total is None else values.shape[1] + 1)
     worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
     positive = double and not exact and not base.any() and bool((values >= 0).all())
@@ -99,7 +113,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
 
 
 def _integers(values: Array, exponent: int) -> Array:
-    """i64: values · 2^exponent, rounded, but to what 0 and 1 become only where the value is 0 or 1."""
+    """i64: values · 2^exponent, rounded. No value but 0 becomes 0, and none between -1 and 1 becomes ±1: these get the integer beside."""
     rounded = np.abs(np.rint(np.ldexp(values, exponent)))
     rounded = np.where(values != 0, np.maximum(rounded, 1), 0)
     below_one = (np.abs(values) < 1) & (exponent > 0)
@@ -108,10 +122,10 @@ def _integers(values: Array, exponent: int) -> Array:
 
 
 def _balanced(values: Array, integers: Array, exponent: int) -> tuple[Array, int] | None:
-    """The integers of each leaf changed so that they add up to the same number, and that number.
+    """(integers, total): the integers changed so that those of each leaf add up to `total`.
 
-    None where the values do not add up to a common whole number (but for their own rounding), or where the change would make a 0 or 1
-    of another value. What a leaf's integers lack goes to the largest of its values that are rounded.
+    The difference goes to the largest of a leaf's values that are rounded. None if the values of the leaves don't all add up to the same
+    whole number, apart from rounding, or if the change would turn another value into 0, or a value below 1 into 1.
     """
     columns = values.shape[1]
     if columns < 2 or not len(values) or exponent < 0:
@@ -133,13 +147,13 @@ def _balanced(values: Array, integers: Array, exponent: int) -> tuple[Array, int
 
 
 def _each(combine: np.ufunc, values: Array, tree: Array, trees: int) -> Array:
-    """The least, the largest, or the sum of each tree's leaves: [T, V] from [L, V]."""
+    """Each tree's leaves combined, for example by np.maximum: [T, V] from [L, V]."""
     order = np.argsort(tree, kind="stable")
     return combine.reduceat(values[order], np.searchsorted(tree[order], np.arange(trees)), axis=0)
 
 
 def _small(sizes: Array, tree: Array, trees: int) -> Array:
-    """Of each tree's leaves that are not 0, the size that a tenth of them does not exceed: [T] from [L]."""
+    """[T] from [L]: for each tree, the size that a tenth of its leaves other than 0 don't exceed. 0 for a tree whose leaves are all 0."""
     sizes, tree = sizes[sizes > 0], tree[sizes > 0]
     order = np.lexsort((sizes, tree))
     starts = np.searchsorted(tree[order], np.arange(trees + 1))
@@ -150,7 +164,7 @@ def _small(sizes: Array, tree: Array, trees: int) -> Array:
 
 
 def _by_output(op: TreeEnsemble, values: Array) -> Array:
-    """The sums over the trees of each output: [K] from [T, V], or [V] where fewer columns are given."""
+    """For each output, the sum over its trees: [K] from [T, V]. If `values` has fewer columns than the leaves, one sum for each of them."""
     result = np.zeros(op.n_outputs if op.values.shape[1] == values.shape[1] else values.shape[1], values.dtype)
     for column in range(values.shape[1]):
         np.add.at(result, op.target + column, values[:, column])
@@ -158,7 +172,7 @@ def _by_output(op: TreeEnsemble, values: Array) -> Array:
 
 
 def _common_zeros(integers: Array) -> int:
-    """The trailing zero bits that all integers share."""
+    """The number of trailing zero bits that all integers share."""
     common = int(np.bitwise_or.reduce(integers, axis=None, initial=0))
     return (common & -common).bit_length() - 1 if common else 0
 
@@ -176,9 +190,12 @@ def _tree_of_leaf(op: TreeEnsemble) -> Array:
 
 @dataclass(frozen=True)
 class PackedLeaves:
-    """The integers of groups of trees, from the leaf at the left on: table i64[C, trees, width] of each group, which begins at starts
-    i64[G]; or, to permute bytes, u8[C, digits, trees, width]. widths i64[S]: of the groups of each span; a width is not less than
-    any of its trees' leaves."""
+    """The integers of groups of trees, a tree's leaves from left to right.
+
+    table: one block after the other, i64[C, trees, width] for a group; or, to permute bytes, its digits, u8[C, digits, trees, width].
+    starts i64[G]: where a group's block begins.
+    widths i64[S]: the width in the groups of each span. No tree of them has more leaves.
+    """
 
     table: Array
     starts: Array
@@ -188,7 +205,11 @@ class PackedLeaves:
 def pack_leaves(
     fixed: FixedPoint, trees: int, group: Array, place: Array, leaf: Array, number: Array, widths: Array, digits: bool
 ) -> PackedLeaves:
-    """Vectorized. For each leaf its group, its tree's place there, its place in the tree, and its number; widths i64[G]."""
+    """Pack the leaves of groups of `trees` trees. digits: as bytes to permute.
+
+    For each leaf: its group, the place of its tree in the group, its place in the tree, and its number in `fixed.integers`. widths i64[G].
+    Vectorized over all leaves.
+    """
     sizes = widths * fixed.columns * trees * (fixed.digits if digits else 1)
     starts = np.cumsum(sizes) - sizes
     table = np.zeros(int(sizes.sum()), np.uint8 if digits else np.int64)
@@ -203,7 +224,7 @@ def pack_leaves(
 
 
 class Leaves:
-    """The sums i64[outputs, block] of the leaves' integers: of each span of groups of trees, `begin`, `add` every group, and `end`."""
+    """Emits the sums i64[outputs, block] of the leaves' integers. For each span of groups: `begin`, `add` for its groups, `end`."""
 
     def __init__(self, f: Function, fixed: FixedPoint) -> None:
         self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.start)
@@ -211,7 +232,7 @@ class Leaves:
         self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
 
     def clear(self, rows: Expr) -> None:
-        """Begin the sums of the first rows of the block."""
+        """Set the sums of the first `rows` rows of the block to `FixedPoint.start`."""
         parts = T.Bind((rows + 7) // 8)
         with self.f.repeat(self.outputs) as output:
             start = T.Bind(broadcast(self.f.constant(self.start, "i64", output), 8))
@@ -219,36 +240,41 @@ class Leaves:
                 store(self.sums, start, output * self.f.block + part * 8, 8)
 
     def begin(self, span: Expr, chunks: int) -> None:
-        """A span of groups that add to the same outputs begins, for 64 · chunks rows."""
+        """Begin a span, for 64 · chunks rows. Its groups add to the same outputs."""
 
     def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        """Add the leaves reached [groups, trees, chunks, 64] of consecutive groups of trees, the first one and the end, to the outputs
-        from `target` on, of the rows from `first` on."""
+        """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `target` on.
+
+        groups: the first group and the end. first: the first row.
+        """
         raise NotImplementedError
 
     def end(self, target: Expr, first: Expr, chunks: int) -> None:
-        """The span is over."""
+        """End the span: add its sums to those of the outputs from `target` on."""
 
     def totals(self, column: Expr, row: Expr, lanes: int) -> Expr:
-        """The sums of consecutive rows."""
+        """The sums of `lanes` rows from `row` on, for an output."""
         return vector(self.sums, column * self.f.block + row, lanes)
 
 
 class LeafTables(Leaves):
-    """Leaf values digit by digit: a register permutation looks up one digit for 64 rows. (A gather of 64 values costs as much as the
-    whole scan of a tree.) Digits of four trees are added as bytes, those of up to 256 groups as pairs of bytes."""
+    """Adds leaf values digit by digit: a register permutation looks up one digit for 64 rows.
+
+    A gather of 64 values would cost as much as the whole scan of a tree. The digits of four trees are added as bytes, the sums of up to
+    256 groups as pairs of bytes.
+    """
 
     def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
-        """At most 64 · chunks rows at once, of groups of `trees`."""
+        """chunks: the most chunks of 64 rows at once. trees: the trees of a group."""
         super().__init__(f, fixed)
         self.digits, self.trees = fixed.digits, trees
         self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
         self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= packed.widths.max(initial=WIDTHS[0])]
-        # Of each digit, 32 sums of pairs of bytes: the first one's and 256 times the second one's together, and the second one's.
+        # For each digit two vectors of 32 sums. 16 bits hold two rows' bytes: one vector adds up (even + 256 · odd), the other odd alone.
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
-        # A buffer for every register, and loops of one round: see BytesScan.
+        # One buffer for each register, and loops of one round: see PiecesScan.
         self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(chunks * 2)]
 
     def begin(self, span: Expr, chunks: int) -> None:
@@ -260,13 +286,13 @@ class LeafTables(Leaves):
     def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         for width in self.used:
-            # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+            # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
             wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
             with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column, f.repeat(self.digits) as digit:
                 self._look_up(groups, reached, chunks, column, digit, width)
 
     def _look_up(self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int) -> None:
-        """Add one digit of one column. Its sums stay in registers meanwhile: storing 64 bytes takes as long as two permutations."""
+        """Add one digit of one column for all groups. Its sums stay in registers: storing 64 bytes takes as long as two permutations."""
         f, start = self.f, groups[0]
         sums = [(self.registers[i], chunk * self.size + i % 2 * 32) for i in range(chunks * 2) for chunk in [i // 2]]
         place = T.Bind((column * self.digits + digit) * 64)
@@ -314,7 +340,7 @@ class LeafTables(Leaves):
 
 
 class LeafGather(Leaves):
-    """Leaf values one by one, for processors without byte permutations and for large trees."""
+    """Gathers leaf values one by one: for processors without byte permutations, and for trees of more than 256 leaves."""
 
     def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
         super().__init__(f, fixed)

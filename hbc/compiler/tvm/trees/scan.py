@@ -1,21 +1,31 @@
 """Tree ensembles by scanning: every split of every tree is tested for 64 rows at once, without branches, gathers or stores.
 
-A vector register holds the candidate leaf of each of 64 rows, at first leaf 0. The splits of a tree come parents before children; at a
-split of the leaves [lo, …) into [lo, mid) and [mid, …), rows whose candidate is lo are exactly those that reach it (all splits above it
-are done), and those whose rank is greater than the split's go on to mid:
+The code computes (docs/tree-kernels.md §2):
 
-    leaf = where(leaf == lo, where(rank > split, mid, lo), leaf)
+    rank[plane, row] = number of the feature's thresholds that are < x[row, feature]       # planes.py, once a block
+    for 256 rows, for each tree:
+        leaf[row] = 0                                                                      # one byte a row, in registers
+        for each split, parents before children:
+            leaf = where(leaf == lo, where(rank[plane] > split_rank, mid, lo), leaf)
+        sums[row] += integers[tree, leaf[row]]                                             # leaves.py
+    y[row] = sums[row] / 2^exponent + base                                                 # sums.py
 
-(shared docs tree-kernels.md §2). Redundant work, but regular: for trees of up to about 1,000 leaves much faster than walking.
+A split owns the leaves [lo, …) and divides them into [lo, mid) and [mid, …). When the splits above it are done, exactly the rows that
+reach it have `leaf == lo`. So testing every split for every row is redundant, but regular. For trees of up to about 1,000 leaves it is
+much faster than walking.
 
-Up to six connected splits share one test of the leaf: the bits of their compares say at which place of a table, held in a register and
-looked up by a permutation of bytes, the next leaf stands (ranks.py). Trees come one by one, for 256 rows, which share the loads.
+Up to six connected splits share one test of the leaf. The bits of their compares are an index into a table with the next leaves. The
+table is held in a register and looked up by a permutation of bytes (ranks.py). Trees come one by one; 256 rows share the loads of a tree.
 
-Processors differ in what a compare of bytes gives. On AVX2, and on Zen 4, whose compares of that kind are twice as fast, it is bytes of
-all or no bits, of 32 rows: 1.7 cycles a split and 64 rows on Zen 4. Elsewhere AVX-512 compares 64 rows into a mask of bits, by which the
-places are added up: 1.8 cycles on Intel, whose only port for compares and permutations is busy for 1.5.
+Processors differ in the result of comparing bytes:
 
-Trees of more than 256 leaves are scanned split by split, a group of them in lockstep.
+* AVX2 compares 32 rows into bytes of all or no bits. Zen 4 does this twice as fast as it compares into masks: 1.7 cycles a split and 64
+  rows.
+* AVX-512 elsewhere compares 64 rows into a mask of bits, which add up the index: 1.8 cycles on Intel. There one port alone runs compares
+  and permutations, and it is busy for 1.5.
+
+Trees of more than 256 leaves are scanned split by split, four trees in lockstep. The last few rows of a block take another way:
+scan_few_rows.py where it fits, otherwise walk.py.
 """
 
 from __future__ import annotations
@@ -56,20 +66,22 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
-TREES = 4  # of a group, whose leaves are added together
-GROUPS = 8  # whose leaves are looked up one digit after the other
-CHUNKS = 2  # that go in lockstep, each with the trees of a group: eight chains hide the latency of each other's compares
-CHUNKS_OF_PIECES = 4  # that one tree goes through: they share the loads of its splits, and fill the 16 registers of AVX2
-HALF = 32  # rows of AVX2's registers
-WORDS = HALF // 4  # of such a register
-FEW_ROWS = 16  # below, walks are faster than 64 rows
-FEW_ROWS_IN_LANES = (32, 56)  # below, 64 trees in the lanes of a vector are; where trees have 128 leaves or more on average
-MOST_THRESHOLDS = 65535  # of a feature: ranks of 16 bits
-MOST_LEAVES = 1024  # of a tree: beyond, walking is faster
+TREES = 4  # trees in a group; their leaves are added together
+GROUPS = 8  # groups whose reached leaves are kept and then looked up, one digit after the other
+CHUNKS = 2  # chunks in lockstep, each for the 4 trees of a group: these 8 chains hide the latency of each other's compares
+CHUNKS_OF_PIECES = 4  # chunks for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
+HALF = 32  # rows (bytes) in a register of AVX2
+WORDS = HALF // 4  # words in such a register
+FEW_ROWS = 16  # for fewer rows, walks are faster than a chunk of 64 rows
+FEW_ROWS_IN_LANES = (32, 56)
+"""For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
+average."""
+MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
+MOST_LEAVES = 1024  # the most leaves of a tree: walking larger trees is faster
 
 
 def scannable(op: TreeEnsemble) -> bool:
-    """Whether `tree_scan` can run an ensemble within the numerical contract."""
+    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §7)."""
     if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
         return False
     if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
@@ -82,9 +94,13 @@ def scannable(op: TreeEnsemble) -> bool:
 
 @dataclass(frozen=True)
 class PackedSteps:
-    """The splits of groups of trees step by step, padded with splits that change nothing. starts i64[G + 1]: the steps of a group; plane,
-    rank, lo, mid i32[steps, TREES]: rows of a greater rank go right, to the leaves from mid on. Ranks are bytes, leaves pairs of bytes,
-    repeated to words as in `PackedPieces`."""
+    """The splits of groups of TREES trees in lockstep: a step has one split of each tree. Shorter trees are padded with splits that change
+    nothing.
+
+    starts i64[G + 1]: group g has the steps starts[g]:starts[g + 1].
+    plane, rank, lo, mid i32[steps, TREES]: the split. Rows of a greater rank go right, to the leaves from mid on. Ranks are bytes and
+    leaves pairs of bytes, repeated to fill words as in `PackedPieces`.
+    """
 
     starts: Array
     plane: Array
@@ -95,9 +111,11 @@ class PackedSteps:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a processor scans trees in pieces of these sizes, where one of k splits takes as long as k + `more` of them.
+    """How a processor scans trees in pieces.
 
-    masks: compares of bytes give masks of bits, otherwise bytes of all or no bits, and compare signed numbers."""
+    sizes: the sizes of pieces to use, in splits. more: a piece of k splits takes as long as k + `more` splits.
+    masks: comparing bytes gives masks of bits. Otherwise it gives bytes of all or no bits, and compares signed numbers.
+    """
 
     sizes: tuple[int, ...]
     more: int
@@ -105,18 +123,25 @@ class Cut:
 
 
 def cut(dialect: Dialect) -> Cut:
-    """The sizes that were fastest for trees of 31 leaves. On Intel's one port that compares, a piece of masks takes k + 2 cycles."""
-    if dialect.byte_masks:  # k compares, k - 1 to join their bits, a look-up, a compare with `lo`, and the change
+    """The sizes of pieces that were fastest for trees of 31 leaves."""
+    # A piece of k splits takes k compares, k - 1 operations to join their bits, a look-up, a compare with `lo`, and the change.
+    if dialect.byte_masks:
         sizes = (5, 3) if dialect.byte_permute else (3, 1) if dialect.byte_lookup else (1,)
         return Cut(sizes, 1, masks=False)
+    # Intel has one port for compares. With masks, a piece of k keeps it busy for k + 2 cycles.
     return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
 
 
 @dataclass(frozen=True)
 class PackedPieces:
-    """`Pieces` tree by tree: starts i64[G · TREES + 1]; records i32[V, words]. A record has the planes of the splits, their ranks (rows of
-    less go left), `lo` of the first split and the table of 2^size bytes by which leaves change. Ranks and `lo` are bytes repeated four
-    times: a byte in memory is not brought into all lanes by the load alone, which takes one of the ports that compare."""
+    """`Pieces` of one size, tree by tree.
+
+    starts i64[G · TREES + 1]: the tree at place t has the records starts[t]:starts[t + 1].
+    records i32[V, words]: the planes of the splits; the bytes to compare with (rows of lesser ranks go left); `lo` of the first split;
+    the table of 2^size bytes. With masks the table has the next leaves, otherwise next leaf ^ lo; for one split it is one byte repeated.
+    Ranks and `lo` are bytes repeated four times, since a load brings a word into all lanes, but not a byte: that takes one of the ports
+    that compare.
+    """
 
     size: int
     starts: Array
@@ -125,12 +150,14 @@ class PackedPieces:
 
 @dataclass(frozen=True)
 class Packed:
-    """Trees in groups of TREES as `Lockstep` says: their splits in lockstep, or tree by tree in pieces of these sizes.
+    """An ensemble as the scan reads it. Trees are in groups of TREES, as `Lockstep` says.
 
-    Ranks are as `held` says.
-    span_starts i64[S + 1]: spans of groups of the same target, targets i64[S], and width of leaves. leaves: digits if the processor
-    permutes bytes and a tree has at most 256 leaves. sets i64: the category sets that each group tests, those of group g at
-    set_starts i64[G + 1]; the planes after the ensemble's are filled with them anew for every group.
+    splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
+    span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, targets[s], and their
+    leaf tables have the same width. targets i64[S].
+    leaves: digits if the processor permutes bytes and no tree has more than 256 leaves, otherwise integers.
+    sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
+    of the numbers and are filled anew for every group.
     """
 
     splits: PackedSteps | tuple[PackedPieces, ...]
@@ -142,7 +169,7 @@ class Packed:
 
 
 def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> Packed:
-    """Vectorized over all splits and leaves. permute: the processor permutes bytes."""
+    """Pack an ensemble for a processor. permute: it permutes bytes. Vectorized over all splits and leaves."""
     steps = lockstep(ranked, op.target, TREES)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
@@ -187,7 +214,7 @@ def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array
     lo = ranked.split_lo[split[:, 0]].astype(np.uint8)[:, None]
     table = leaf.astype(np.uint8) if masks else leaf.astype(np.uint8) ^ lo
     if found.size == 1:
-        table = np.repeat(table[:, :1], 4, axis=1)  # of the right side alone
+        table = np.repeat(table[:, :1], 4, axis=1)  # the entry of the right side alone, as a word
     words = [
         plane[split],
         _repeated((rank[split] + 1).astype(np.uint8)),
@@ -198,12 +225,12 @@ def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array
 
 
 def _repeated(values: Array) -> Array:
-    """Words of four such bytes, or two such pairs of bytes."""
+    """i32 words, each a byte repeated four times or a pair of bytes repeated twice."""
     return (values.astype(np.uint32) * np.uint32(0x01010101 if values.itemsize == 1 else 0x00010001)).view(np.int32)
 
 
 def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
-    """The planes of all splits, where every group of trees has its own planes of sets; `Packed.sets`, `Packed.set_starts`."""
+    """(planes, `Packed.sets`, `Packed.set_starts`): the plane of every split, where each group of trees numbers its own planes of sets."""
     plane = ranked.split_plane.astype(np.int64)
     tested = np.flatnonzero(plane >= ranked.planes)
     group = np.searchsorted(steps.group_starts, steps.at[0][tested], side="right") - 1
@@ -219,7 +246,7 @@ def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Arr
 
 @tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
 def tree_scan(f: Function, node: Node) -> None:
-    """The sums of a `TreeEnsemble`."""
+    """Emit the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
@@ -227,7 +254,7 @@ def tree_scan(f: Function, node: Node) -> None:
     packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
-    # Several chunks of 64 rows at once; then single ones, the last of them partly filled unless only a few rows are left.
+    # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
     chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_PIECES
     several = T.Bind(f.rows // (CHUNK * chunks))
     end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
@@ -259,7 +286,7 @@ def tree_scan(f: Function, node: Node) -> None:
     if in_lanes:
         lanes = f.once(pack_lanes_of, op, ranked, fixed)
         few = Lanes(f, lanes, ranked.planes, ranks, fixed.start, sets.codes if sets is not None else None)
-        # One row alone takes less time than four, two do not. Of the last four, some may not be there.
+        # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
         fours = T.Bind((f.rows - scanned + 2) // ROWS)
         with T.serial(tirx.const(0, "int64"), fours) as four:
             few.run(T.Bind(scanned + four * ROWS), ROWS)
@@ -271,7 +298,7 @@ def tree_scan(f: Function, node: Node) -> None:
         with T.serial(scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
     if again is not None:
-        # One copy of this long code serves near ties and, without lanes, the last few rows.
+        # This code is long, so one copy of it serves both the rows that nearly tie and, without lanes, the last few rows.
         single = RowWalk(Sums(f, node))
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
@@ -279,17 +306,17 @@ def tree_scan(f: Function, node: Node) -> None:
 
 
 def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
-    """The same trees for scan_few_rows.py."""
-    # Lanes read integers with a sign.
+    """The same trees, packed for scan_few_rows.py."""
+    # One bit more than the digits have: there integers are read with a sign.
     size = fixed.digits * DIGIT // 8 + 1
     return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
 
 
 class Scan:
-    """The loops over the groups of trees, for some chunks of rows."""
+    """Emits the loops over the groups of trees, for some chunks of 64 rows."""
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
-        """At most 64 · chunks rows at once."""
+        """chunks: the most chunks of 64 rows that go at once."""
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.targets))
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
@@ -297,7 +324,7 @@ class Scan:
         self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), leaf)
 
     def run(self, first: Expr, chunks: int) -> None:
-        """Add the leaves' values of rows first … first + 64 · chunks of the block."""
+        """Add the leaf values of the rows first … first + 64 · chunks of the block to their sums."""
         f = self.f
         with f.repeat(self.spans) as span:
             target = T.Bind(f.constant(self.targets, "i64", span))
@@ -315,7 +342,7 @@ class Scan:
             self.leaves.end(target, first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        """The leaves that the rows reach in a group's trees, into `reached` from `place` on, [trees, chunks, 64]."""
+        """Store the leaves that the rows reach in a group's trees at reached[place …], as [trees, chunks, 64]."""
         raise NotImplementedError
 
     def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
@@ -324,7 +351,7 @@ class Scan:
         return T.serial(start, end)  # type: ignore[no-any-return]
 
     def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
-        """Where the ranks begin that a split tests."""
+        """Where the ranks that a split tests begin, for the rows from `first` on."""
         return T.Bind(tirx.Cast("int64", self.f.constant(planes, "i32", at)) * self.f.block + first)
 
     def _everywhere(self, words: Array, at: Expr, lanes: int) -> Expr:
@@ -333,7 +360,7 @@ class Scan:
 
 
 class StepsScan(Scan):
-    """The trees of a group in lockstep, for trees of more than 256 leaves."""
+    """Scans the four trees of a group in lockstep, split by split: for trees of more than 256 leaves."""
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
@@ -343,7 +370,7 @@ class StepsScan(Scan):
         self.plane, self.rank, self.lo, self.mid = (f.own(a, "i32") for a in (steps.plane, steps.rank, steps.lo, steps.mid))
 
     def run(self, first: Expr, chunks: int) -> None:
-        self.candidates = self.f.scratch(TREES * chunks * CHUNK, "u16")  # in registers; here, since it takes a call
+        self.candidates = self.f.scratch(TREES * chunks * CHUNK, "u16")  # in registers; here, since allocating takes a call
         super().run(first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
@@ -369,9 +396,9 @@ class StepsScan(Scan):
 
 
 class PiecesScan(Scan):
-    """One tree after the other in pieces."""
+    """Scans one tree after the other, in pieces."""
 
-    lanes: int  # rows to a register
+    lanes: int  # rows in a register
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
@@ -379,13 +406,13 @@ class PiecesScan(Scan):
         self.pieces = [
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, "i32")) for kind in packed.splits
         ]
-        # A buffer for every register: of a longer one, LLVM joins pairs of registers and takes them apart at every split.
+        # One buffer for each register. With a longer buffer, LLVM joins pairs of registers and takes them apart at every split.
         self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * CHUNK // self.lanes)]
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         f, candidates = self.f, self.candidates[: chunks * CHUNK // self.lanes]
         zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
-        # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
+        # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
         with f.repeat(TREES) as tree, f.repeat(1) as origin:
             for candidate in candidates:
                 store(candidate, zero, origin, self.lanes // 4)
@@ -415,24 +442,25 @@ class PiecesScan(Scan):
             store(candidate, self._next(leaf, lo, table, values, ranks), origin, self.lanes // 4)
 
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
-        """The candidate leaves after a piece, given the rows' bytes of its planes. All but those are in words."""
+        """The candidate leaves after a piece. values: the rows' bytes of its planes. All other arguments and the result are words."""
         raise NotImplementedError
 
 
 class MasksScan(PiecesScan):
-    """64 rows to a register: where the leaf is lo, table[…] becomes the leaf."""
+    """Pieces with compares into masks, 64 rows in a register: leaf = where(leaf == lo, table[index], leaf)."""
 
     lanes = CHUNK
 
     def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
-        # Where LLVM knows which bits are 0, it takes `or` for `+`, which adds to the rows of a mask in one instruction.
+        # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
+        # for the rows of a mask.
         self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), CHUNK))
 
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
         left = [tirx.LT(value, _bytes(rank, CHUNK)) for value, rank in zip(values, ranks, strict=True)]
         index = self.zero
-        # The highest bit first, since LLVM knows that nothing is carried beyond it.
+        # The highest bit is added first, since LLVM knows that nothing is carried beyond it.
         for bit in (len(left) - 1, *range(len(left) - 1)):
             index = T.Bind(tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), CHUNK)), index))
         lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
@@ -442,7 +470,7 @@ class MasksScan(PiecesScan):
 
 
 class BytesScan(PiecesScan):
-    """32 rows to a register: leaf ^= table[…] where the leaf is lo."""
+    """Pieces with compares into bytes, 32 rows in a register: leaf ^= (leaf == lo) & table[index]."""
 
     lanes = HALF
 
@@ -452,25 +480,28 @@ class BytesScan(PiecesScan):
         return self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), self._looked_up(table, stays))
 
     def _looked_up(self, table: Expr, stays: list[Expr]) -> Expr:
-        """Each row's byte of a table, where one bit of each of these says at which place; of one split alone, the byte of the right."""
+        """Each row's byte of a table. Bit i of a row's index says whether the row goes left at split i: bytes stays[i] of all or no bits.
+
+        A piece of one split needs no index: the table has its byte for the right, and rows that go left get 0.
+        """
         if len(stays) == 1:
             return self._logic(UNLESS, stays[0], table, table)
-        if self.f.dialect.byte_permute:  # what the bits above are does not matter
+        if self.f.dialect.byte_permute:  # this look-up ignores the higher bits of an index
             index = stays[0]
             for bit, next_ in enumerate(stays[1:], 1):
                 index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
             lookup = "llvm.x86.avx512.permvar.qi.256"
         else:
-            index = tirx.bitwise_and(stays[0], _each(1))  # where the highest bit is set, this would give 0
+            index = tirx.bitwise_and(stays[0], _each(1))  # this look-up gives 0 where the highest bit of an index is set
             for bit, next_ in enumerate(stays[1:], 1):
                 index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
             lookup = "llvm.x86.avx2.pshuf.b"
         return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
 
     def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
-        """A function of the bits of three operands."""
+        """A bitwise function of three operands: UNLESS, CHOOSE or CHANGE_WHERE."""
         if self.f.dialect.wide:
-            # One instruction, which LLVM does not look into: it would compare into masks again.
+            # One instruction. LLVM does not look into it; otherwise it would turn the compares back into masks.
             number = tirx.const(table, "int32")
             return tirx.call_llvm_pure_intrin("int32x8", "llvm.x86.avx512.pternlog.d.256", a, b, c, number)
         if table == UNLESS:
@@ -481,7 +512,8 @@ class BytesScan(PiecesScan):
 
 
 UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
-"""`BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of a table is what becomes of the bits a, b, c."""
+"""Functions for `BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of the number is the result for the
+bits a, b, c."""
 
 
 def _bytes(words: Expr, lanes: int) -> Expr:
@@ -493,23 +525,23 @@ def _each(byte: int) -> Expr:
 
 
 def _words(bytes_: Expr) -> Expr:
-    """Half a register of bytes, as TVM's bitwise functions take them."""
+    """32 bytes as the words that TVM's bitwise functions take."""
     return tirx.reinterpret(many("int32", WORDS), bytes_)
 
 
 def _bits(test: Expr) -> Expr:
-    """All bits of the bytes for which a test is true."""
+    """Bytes of all bits where a test is true, of no bits elsewhere; in words."""
     ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), HALF) for value in (-1, 0))
     return _words(tirx.Select(test, ones, zero))
 
 
 def _equal(a: Expr, b: Expr) -> Expr:
-    """All bits of the bytes that are equal."""
+    """Bytes of all bits where the bytes are equal, of no bits elsewhere; in words."""
     return _bits(tirx.EQ(as_signed(a, HALF), as_signed(b, HALF)))
 
 
 class SetPlanes:
-    """The planes of the category sets that a group of trees tests."""
+    """Emits the planes of the category sets that a group of trees tests: a row's byte is not 0 if the row goes right."""
 
     def __init__(self, f: Function, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
@@ -518,17 +550,17 @@ class SetPlanes:
         self.registers, self.size = -(-own.bytes.shape[1] // CHUNK), f.size(own.bytes.shape[1])
         self.starts = f.own(packed.set_starts, "i64")
         self.columns = f.own(own.set_column[packed.sets], "i64")
-        # In the order of use, and as long as the registers that they are loaded into; rows that are not there may ask for any byte.
+        # The sets in the order of use. The padding lets whole registers be loaded, and lets places without a row look up any byte.
         padding = np.zeros(256, np.uint8)
         self.bytes = f.own(np.concatenate([own.bytes[packed.sets].reshape(-1), padding]), "u8")
 
     def fill(self, rows: Expr) -> None:
-        """The codes of the first rows of the block."""
+        """Compute the category codes of the first `rows` rows of the block."""
         with T.serial(tirx.const(0, "int64"), rows) as row:
             self.codes.fill(row)
 
     def run(self, group: Expr, first: Expr, chunks: int) -> None:
-        """The planes of a group, for rows first … first + 64 · chunks."""
+        """Fill the planes of a group, for the rows first … first + 64 · chunks of the block."""
         f = self.f
         start = T.Bind(f.constant(self.starts, "i64", group))
         count = T.Bind(f.constant(self.starts, "i64", group + 1) - start)

@@ -1,11 +1,18 @@
-"""Tree ensembles for a few rows: one row, or four, at a time; 64 trees in the lanes of a vector.
+"""Tree ensembles for a few rows: one row, or four, at a time, with 64 trees in the lanes of a vector.
 
-The scan of scan.py with the roles exchanged: the ranks of a row stand in one register (two for more than 64 planes, four for more than
-128), and a register permutation gives each tree the rank that its next split asks for. Loads are consecutive, so the model streams
-from the cache, and its bytes are what a row costs: 25 of them a cycle from L2. So leaves have other numbers here, which save one byte of
-four: the split at step j turns leaf lo into lo and, to the right, leaf j + 1, whatever the tree:
+It is the scan of scan.py with the roles of rows and trees exchanged. The code computes:
 
-    leaf = where(leaf == lo, where(rank > split, j + 1, lo), leaf)
+    ranks = the row's ranks, one byte a plane, in registers                 # one register, two (> 64 planes) or four (> 128)
+    for 64 trees:
+        leaf[tree] = 0
+        for step j: plane, split, lo = the trees' next splits               # 3 · 64 consecutive bytes
+            rank = permute(ranks, plane)                                    # each tree gets the rank that its split asks for
+            leaf = where(leaf == lo, where(rank > split, j + 1, lo), leaf)
+        sums += integers[tree, leaf[tree]]
+
+Loads are consecutive, so the model streams from the cache. The time of a row is the time to load the model's bytes: 25 a cycle from L2.
+To save one byte of four, leaves are numbered otherwise than in scan.py. The split at step j turns leaf lo into lo and, to the right,
+j + 1. That is the same number for all 64 trees, so it isn't stored.
 """
 
 from __future__ import annotations
@@ -29,15 +36,15 @@ from hbc.ops.tree_ranks import RankedTrees
 
 LANES = 64  # trees in a vector
 TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
-ROWS = 4  # that share the loads of the model
+ROWS = 4  # rows at a time, which share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
-MOST_MASK_BYTES = 4 << 20  # of what category sets decide: beyond, they would not stay in the cache
-WORD = 8  # bytes loaded to read a leaf's integer, of which the last ones count
+MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
+WORD = 8  # bytes loaded to read a leaf's integer; only the last ones belong to it
 
 
 def fits_lanes(ranked: RankedTrees, sets: PackedSets | None) -> bool:
-    """Whether ranks, planes and leaves are bytes."""
+    """Whether an ensemble can run here: planes and leaves are numbered by bytes, and the masks of category sets stay in the cache."""
     if ranked.planes > MOST_PLANES or int(ranked.leaf_counts.max(initial=1)) > 256:
         return False
     return sets is None or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-LANES].sum()) * 8 <= MOST_MASK_BYTES
@@ -45,15 +52,20 @@ def fits_lanes(ranked: RankedTrees, sets: PackedSets | None) -> bool:
 
 @dataclass(frozen=True)
 class PackedLanes:
-    """Trees by size, 64 to a vector; `together` vectors in a group, which are scanned step by step: first all of them, then those
-    that have steps left. Shorter trees of a vector are padded with splits where no row goes right.
+    """Trees sorted by size, largest first. 64 trees form a vector, `together` vectors a group. Shorter trees of a vector are padded with
+    splits at which no row goes right.
 
-    ends i64[groups, together + 1]: phase i, of together - i vectors, has the steps ends[i] … ends[i + 1]; starts i64[groups, together]:
-    where in `splits` the phase's vectors would stand at step 0; splits u8[vectors and steps, 3, 64]: plane, rank, lo.
-    first i32[64 · vectors]: where in `integers` the leaves of a tree begin (of lanes without a tree: at zeros); integers u8: leaf after
-    leaf its `width` integers of `bytes` bytes, each the last bytes of the WORD that ends with it; target i64[64 · vectors].
-    masks u8[B, M]: for every bit of a column's categories (those of column c begin at mask_starts[c]), the bits of the splits, vector
-    and step one after the other, where a row with that bit goes right; M is a multiple of 64.
+    The vectors of a group are scanned step by step, in `together` phases. Phase 0 takes all its vectors, phase i the together - i longest:
+    the others have no splits left.
+
+    ends i64[groups, together + 1]: phase i has the steps ends[i] … ends[i + 1].
+    starts i64[groups, together]: where in `splits` the vectors of phase i would stand at step 0.
+    splits u8[vectors and steps, 3, 64]: plane, rank, lo.
+    first i32[64 · vectors]: where in `integers` to load the first integer of a tree; lanes without a tree load zeros.
+    integers u8: leaf after leaf, `width` integers of `bytes` bytes each. A WORD is loaded that ends with the integer's last byte.
+    target i64[64 · vectors]: the output that a tree adds to.
+    masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
+    split, in the order of `splits`: whether a row of x with that category goes right there. M is a multiple of 64.
     """
 
     together: int
@@ -74,7 +86,10 @@ class PackedLanes:
 
 
 def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, sets: PackedSets | None) -> PackedLanes:
-    """integers i64[L, width], of `size` bytes, by the ensemble's numbers of leaves; the target of each tree. Vectorized."""
+    """Pack an ensemble. integers i64[L, width]: those of the ensemble's leaves, stored with `size` bytes. target: that of each tree.
+
+    Vectorized over all splits and leaves.
+    """
     counts = np.diff(ranked.starts).astype(np.int64)
     vectors = -(-len(counts) // LANES)
     order = np.argsort(-counts, kind="stable")
@@ -92,7 +107,7 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
 
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts)
-    # A leaf is numbered by the split whose right side begins with it.
+    # A leaf has the number of the split whose right side begins with it: its step + 1. The leftmost leaf is 0.
     number = np.zeros(len(ranked.leaves), np.int64)
     number[ranked.leaf_starts[tree] + ranked.split_mid] = step + 1
     splits = np.zeros((int(blocks.sum()), FIELDS, LANES), np.uint8)
@@ -127,7 +142,7 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
 
 
 def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
-    """`PackedLanes.masks`, `mask_starts`: split i, at a step and in a lane, tests set tested[i]."""
+    """(`PackedLanes.masks`, `mask_starts`). Split i tests category set tested[i]; it stands at step[i] of `splits`, in lane[i]."""
     starts = np.cumsum(sets.counts) - sets.counts
     masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * LANES), np.uint8)
     for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
@@ -139,10 +154,10 @@ def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array
 
 
 class Lanes:
-    """The code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
+    """Emits the code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
 
     def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
-        """start i64[K]: what the sums of the outputs begin with."""
+        """start i64[K]: the number that the sum of each output begins with."""
         self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
         self.start = f.own(start, "i64")
         self.planes, self.groups, self.vectors = f.size(planes), f.size(len(packed.ends)), f.size(packed.vectors * LANES)
@@ -155,7 +170,7 @@ class Lanes:
         self.row_ranks = T.alloc_buffer((ROWS * self.registers * LANES,), "uint8")
         self.reached = T.alloc_buffer((ROWS * packed.together * LANES,), "uint8")
         self.places = T.alloc_buffer((packed.together * LANES,), "int32")
-        # Buffers of one vector each, on the stack: LLVM makes them registers.
+        # Buffers of one vector each are on the stack, and LLVM makes them registers.
         self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
         self.right = T.alloc_buffer((LANES,), "uint8")
         self.total = T.alloc_buffer((1,), "int64")
@@ -168,7 +183,7 @@ class Lanes:
             self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
-        """The sums of an output for all rows, i64, as a vector."""
+        """output → its sums for all rows, as a vector i64."""
         return lambda output: vector(self.sums, output * rows, rows)
 
     def run(self, row: Expr, rows: int) -> None:
@@ -184,7 +199,7 @@ class Lanes:
         if self.codes is not None:
             self._decide(self.codes, row, rows)
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
-        # `origin` is 0. As a loop variable it keeps the accesses of vectors whole, which at a constant place TVM takes apart.
+        # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
         with f.repeat(self.groups) as group, f.repeat(1) as origin:
             for candidate in self.candidates[: rows * together]:
                 store(candidate, zero, origin, LANES)
@@ -203,14 +218,17 @@ class Lanes:
             self._add(group, rows)
 
     def _decide(self, codes: Codes, row: Expr, rows: int) -> None:
-        """What the category sets of all splits decide about some rows: the masks of a row's categories, one of each column, joined."""
+        """Fill `row_masks`: for each row one bit a split, whether its category set sends the row right.
+
+        It is the `or` of the masks of the row's categories, one of each column.
+        """
         f = self.f
         vectors = T.Bind(self.mask_size // LANES)
         for r in range(rows):
             with f.repeat(vectors) as i:
                 store(self.row_masks, tirx.Broadcast(tirx.const(0, "uint8"), LANES), r * self.row_mask_size + i * LANES, LANES)
             with f.repeat(codes.count) as column:
-                # Of the last four rows some are not there, and what stands in their place may be no category's number.
+                # Some of the last four rows may not exist. Memory behind the last row may not hold a category's number, so it is not read.
                 there = tirx.Min(row + r, f.rows - 1) if r else row
                 bit = tirx.Cast("int64", codes.number[column * f.block + there])
                 start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
@@ -220,10 +238,10 @@ class Lanes:
                     store(self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, LANES), mask), at, LANES)
 
     def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
-        """One step of 64 trees for all rows."""
+        """One step of 64 trees, for all rows."""
         f, at = self.f, block * (FIELDS * LANES)
         plane, split, lo = (f.constants(self.splits, "u8", at + field * LANES, LANES) for field in range(FIELDS))
-        right = vector(self.right, origin, LANES)  # counted: LLVM would broadcast a number for every use
+        right = vector(self.right, origin, LANES)  # j + 1 in all lanes, counted up: LLVM would broadcast a scalar at every use
         for r in range(rows):
             first = origin + r * self.registers * LANES
             table = [vector(self.row_ranks, first + i * LANES, LANES) for i in range(self.registers)]
@@ -238,11 +256,11 @@ class Lanes:
             store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, LANES)
 
     def _add(self, group: Expr, rows: int) -> None:
-        """The integers of the leaves that a group's trees reached."""
+        """Add the integers of the leaves that a group's trees reached to the sums."""
         f, packed, together = self.f, self.packed, self.packed.together
         trees = T.Bind(group * (together * LANES))
         size = tirx.Broadcast(tirx.const(packed.bytes * packed.width, "int32"), 16)
-        # The number of vectors is one that LLVM does not know: it would unroll these loops, and gather with vector instructions.
+        # LLVM doesn't know this count. If it did, it would unroll these loops and use gathers.
         left = T.Bind(tirx.Min(tirx.const(together * LANES, "int64"), self.vectors - trees))
         for row in range(rows):
             start = row * together * LANES

@@ -1,4 +1,8 @@
-"""From the integers that a row's leaves add up to (leaves.py) to its sums, and which rows have to be added as the source does."""
+"""Converts the integer sums of leaves.py to the floats of the output, and finds the rows that must be added as the source does.
+
+    y = (integer / 2^exponent) + base
+    again[row] = the two largest y nearly tie, or one y is too small to be precise
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ from hbc.compiler.tvm.trees.scan_few_rows import ROWS
 from hbc.ir.graph import Node
 
 WRITTEN = 8  # rows whose results are written at once
-MOST = 2**63 - 1
+MOST = 2**63 - 1  # the largest int64
 
 
 class Result:
-    """From the integers of a row to its sums."""
+    """Emits the conversion of integer sums to the output."""
 
     def __init__(self, f: Function, node: Node, fixed: FixedPoint, again: Any) -> None:
         self.f, self.node, self.again = f, node, again
@@ -34,8 +38,11 @@ class Result:
         self.integers = {lanes: T.alloc_buffer((2 * lanes,), "int64") for lanes in (1, ROWS, WRITTEN)}
 
     def write(self, row: Expr, lanes: int, integers: Callable[[Expr], Expr]) -> None:
-        """Store the sums of `lanes` rows from `row` on, given the integers of a column. Mark the row in `again` where its leaves have
-        to be added as the source does: where the two largest sums nearly tie, or one is too small to be precise."""
+        """Store the sums of `lanes` rows from `row` on. integers: output column → the rows' integers.
+
+        Sets `again` for rows whose leaves must be added as the source does: those whose two largest sums nearly tie, so that the argmax
+        might differ, or with a sum too small to be precise.
+        """
         f, node, memory, whole = self.f, self.node, self.memory[lanes], self.integers[lanes]
         largest, second, rest, least = 0, lanes, 0, lanes
 
@@ -46,14 +53,14 @@ class Result:
             most = vector(memory, largest, lanes)
             store(memory, tirx.Max(vector(memory, second, lanes), tirx.Min(most, total)), second, lanes)
             store(memory, tirx.Max(most, total), largest, lanes)
-            if self.few is not None:  # of 0, which is precise, the largest number
+            if self.few is not None:  # 0 is precise, so it counts as the largest number
                 above = tirx.Select(tirx.EQ(integer, constant(0)), constant(MOST), integer)
                 store(whole, tirx.Min(vector(whole, least, lanes), above), least, lanes)
 
         def constant(value: int) -> Expr:
             return broadcast(tirx.const(value, "int64"), lanes)
 
-        # The sign of a single output decides a label, as if there were a second one of 0.
+        # The sign of a single output decides a label. So it is compared with 0, as if that were a second output.
         for slot, start in ((largest, 0.0 if self.outputs == 1 else -np.inf), (second, -np.inf)):
             store(memory, broadcast(tirx.const(start, "float64"), lanes), slot, lanes)
         if self.total is not None:

@@ -1,9 +1,19 @@
-"""Tree ensembles by walking: correct for every ensemble, and the way for deep trees and for single rows.
+"""Tree ensembles by walking from node to node. It works for every ensemble, and is the fastest way for deep trees and single rows.
 
-A node is two words: the key of its threshold, and the left child's number with the column to compare; the right child follows the
-left. Keys are unsigned integers in the order of the floats, so that a step is a compare and an addition with carry. Sixteen walks,
-interleaved, hide each other's latency: sixteen rows of one tree, or for the last rows sixteen trees of one row. A leaf points to
-itself, so that a walk that has ended waits for the others.
+The code computes:
+
+    keys[row] = [0, ordered(x[row, feature]) for each compared feature]       # floats as unsigned integers in the same order
+    for 4 trees, for 16 rows, for each of these trees:
+        node[i] = tree                                                        # nodes 0…T - 1 are the roots
+        while any column(node[i]) != 0:                                       # some walk hasn't reached a leaf
+            four times, for i in 0…15:
+                node[i] = left(node[i]) + (threshold(node[i]) < keys[row i, column(node[i])])
+        sums[row i] += values[place(node[i])]
+    for each of the last rows: the same, with 16 trees of one row
+
+A node is two words: the key of its threshold, and `left << shift | column`. The right child follows the left one, so a step is a compare
+and an addition with carry. Sixteen interleaved walks hide each other's latency. A leaf points to itself: its column 0 has keys of 0 for
+all rows. So a walk that has ended waits there for the others.
 """
 
 from __future__ import annotations
@@ -27,19 +37,19 @@ from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
 LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
-TREES = 4  # that sixteen rows walk before the next do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
-FEW_VALUES = 8  # different leaf values up to which parents of two leaves share these
+TREES = 4  # trees of a tile: 16 rows walk them all, then the next 16. Their keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
+FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
 @dataclass(frozen=True)
 class Packed:
     """An ensemble as a walk reads it.
 
-    planes: (feature, whether NaN stands below all numbers) of the columns that nodes compare: plane p is column p + 1 of a row's
-    keys. Column 0, of zeros, is the leaves'.
-    words [M, 2]: of every node the threshold's key (of a leaf, its place in `values`), and `left << shift | column`; first
-    the roots, and as many leaves as make whole rounds of trees.
-    values [D, V]: the different leaves' values; the numbers [L, 1] of the leaves where those are the output.
+    planes: (feature, whether NaN is below all numbers) for each column of keys that nodes compare. Plane p is column p + 1 of a row's
+    keys. Column 0 is zeros, for the leaves.
+    words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
+    first, then leaves in place of the trees that the last round of WALKS lacks.
+    values [D, V]: the different leaf values. If the output is leaf numbers, those: [L, 1].
     """
 
     planes: tuple[tuple[int, bool], ...]
@@ -49,14 +59,14 @@ class Packed:
 
 
 def pack(op: TreeEnsemble) -> Packed:
-    """Vectorized over all nodes."""
+    """Pack an ensemble. Vectorized over all nodes."""
     values, place = distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
     number, count = _numbers(op, place, len(values))
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
     used, plane = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
     planes = tuple((int(key) // 2, bool(key % 2)) for key in used)
-    shift = 8 if len(planes) < 256 else 16  # bytes and halves of words are cheap to take out
+    shift = 8 if len(planes) < 256 else 16  # a byte or half of a word is cheap to extract
     small = op.threshold.dtype == np.float32 and len(planes) < 65536 and count < 2 ** (32 - shift)
     if not small:
         shift = 32
@@ -73,23 +83,26 @@ def pack(op: TreeEnsemble) -> Packed:
 
 
 def whole_rounds(trees: int) -> int:
-    """As many trees as rounds of walks take."""
+    """The number of trees, rounded up to whole rounds of WALKS."""
     return -(-trees // WALKS) * WALKS
 
 
 def key_columns(planes: int) -> int:
-    """The columns of a row's keys: a few sizes, and rows begin at cache lines."""
+    """The number of columns of a row's keys, rounded up to 16: rows begin at cache lines, and models of few different sizes share code."""
     return -(-(planes + 1) // 16) * 16
 
 
 def ordered(x: Array) -> Array:
-    """Floats as unsigned integers in the same order; -0.0 and 0.0 are one."""
+    """Floats as unsigned integers in the same order. -0.0 and 0.0 become the same number."""
     bits = (x + x.dtype.type(0)).view(f"i{x.itemsize}")
     return (bits ^ (bits >> (8 * x.itemsize - 1) | np.iinfo(bits.dtype).min)).view(f"u{x.itemsize}")
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
-    """The different rows of a matrix, bit by bit, in the order of their first places; and which of them every row is."""
+    """(rows, which): the different rows of a matrix in the order in which they first occur, and for each row of the matrix its number there.
+
+    Rows are compared bit by bit.
+    """
     which = np.zeros(len(values), np.int64)
     for column in values.view(f"i{values.itemsize}").T:
         different, code = np.unique(column, return_inverse=True)
@@ -102,11 +115,13 @@ def distinct(values: Array) -> tuple[Array, Array]:
 
 
 def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
-    """The number of every node (-1 if it is in no tree), and how many there are: the roots, then pairs of brothers, tree by tree.
-    A pair is followed by the children of the brother with more nodes below, since a cache line has four pairs.
+    """(number, count): the number of every node (-1 if it is in no tree), and how many numbers there are.
 
-    Where leaves have few different values, as those of pure forests, parents of two leaves share one pair of nodes for each pair of
-    values: a third of the memory of such forests, and the steps to those hit the cache.
+    The roots come first, then pairs of brothers, tree by tree. A pair is followed by the children of the brother with more nodes below
+    it: a cache line holds four pairs, so the likelier next step often hits the same line.
+
+    Leaves of pure forests have few different values. Parents of two leaves then share one pair of nodes for each pair of values. Such
+    forests take a third of the memory, and the steps to these pairs hit the cache.
     """
     levels, nodes = [], op.roots.astype(np.int64)
     while len(nodes):
@@ -118,14 +133,14 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
     if values <= FEW_VALUES:
         inner = np.concatenate(levels)
         shared[inner] = (op.feature[left[inner]] < 0) & (op.feature[right[inner]] < 0)
-    size = np.zeros(len(op.feature), np.int64)  # pairs below a node
+    size = np.zeros(len(op.feature), np.int64)  # the number of pairs below a node
     for inner in reversed(levels):
         size[inner] = np.where(shared[inner], 0, 1 + size[left[inner]] + size[right[inner]])
     first = leaf_pairs = whole_rounds(op.n_trees) // 2
     if shared.any():
         pairs = place[left[left[shared]]] * values + place[left[right[shared]]]
         first += values * values
-    pair = np.zeros(len(op.feature), np.int64)  # of a node's children
+    pair = np.zeros(len(op.feature), np.int64)  # the number of the pair of a node's children
     pair[op.roots] = first + size[op.roots].cumsum() - size[op.roots]
     number = np.full(len(op.feature), -1, np.int64)
     number[op.roots] = np.arange(op.n_trees)
@@ -143,15 +158,15 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
 
 
 class Walk:
-    """The code of walks over one packed ensemble."""
+    """Emits walks over one packed ensemble."""
 
     def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
         self.f, self.op, self.x = f, op, x
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.link = "uint32" if self.word == "i32" else "uint64"
-        self.bits = 32 if x.type.dtype == "f32" else 64  # of a key
-        width = n_features(op)  # planes are in the order of their features: numbers, then category sets
+        self.bits = 32 if x.type.dtype == "f32" else 64  # bits of a key
+        width = n_features(op)  # planes are sorted by feature: first numbers, then category sets
         numbers = [feature for feature, _ in packed.planes if width is None or feature < width]
         self.numbers = f.size(len(numbers))
         self.codes = None
@@ -165,10 +180,10 @@ class Walk:
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope=f.schedule.scope)
         self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
-        self.places = f.scratch(WALKS, "i64")  # of the leaves that the last walks have ended in, in `values`
+        self.places = f.scratch(WALKS, "i64")  # the rows of `values` for the leaves in which the last walks ended
 
     def fill(self, row: Expr) -> None:
-        """The keys of a row, NaN's below or above all others."""
+        """Compute the keys of a row. NaN gets a key below or above all others, as the plane says."""
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(row * self.columns)
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
@@ -184,7 +199,7 @@ class Walk:
             self._fill_sets(self.codes, row, start + self.numbers + 1)
 
     def _fill_sets(self, codes: Codes, row: Expr, start: Expr) -> None:
-        """The keys of what set tests say, 0 or 1."""
+        """Compute the keys of a row's category sets: of 1 if the row goes right, of 0 if it goes left."""
         f, kind = self.f, NUMPY_DTYPES[self.x.type.dtype].type
         packed = f.once(pack_sets, self.op)
         bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
@@ -197,7 +212,7 @@ class Walk:
             T.buffer_store(self.keys, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
 
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
-        """Walk all (tree, row) at once; then `places` are known."""
+        """Walk all (tree, row) at once, and store in `places` where they end."""
         f, dtype = self.f, DTYPES[self.word]
         at, going = f.scratch(len(walks), "i64"), f.scratch(1, self.word)
         for i, (tree, _) in enumerate(walks):
@@ -230,7 +245,7 @@ class Walk:
 
 
 class Sums:
-    """What is done with the leaves that walks end in: their values are added in the order of the trees, or their numbers stored."""
+    """Emits the use of the leaves in which walks end: their values are added in the order of the trees, or their numbers are stored."""
 
     def __init__(self, f: Function, node: Node) -> None:
         op = node.op
@@ -243,7 +258,7 @@ class Sums:
         self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
 
     def start(self, row: Expr) -> None:
-        """Fill in the keys of a row, and begin its sums with base."""
+        """Compute the keys of a row, and set its sums to `base`."""
         f, op = self.f, self.op
         self.walk.fill(row)
         if op.output == "sum":
@@ -251,19 +266,19 @@ class Sums:
                 f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
 
     def add_rows(self, tree: Expr, first: Expr, count: int) -> None:
-        """Use the leaves of one tree that consecutive rows have reached."""
+        """Use the leaves of one tree that `count` rows from `first` on have reached."""
         with self.f.repeat(count) as i:
             self._add(tree, first + i, T.Bind(self.walk.places[i]))
 
     def add_trees(self, first: Expr, row: Expr) -> None:
-        """Use the leaves of consecutive trees that one row has reached."""
+        """Use the leaves that one row has reached in WALKS trees from `first` on, or in as many as there are."""
         f, node, width = self.f, self.node, self.values.shape[1]
         count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
         if self.op.output == "leaf" or self.target is not None:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
-        total = f.scratch(1, node.type.dtype)  # in a register, where the sums in memory would wait for each other
+        total = f.scratch(1, node.type.dtype)  # in a register: additions in memory would wait for each other
         with f.grid([width]) as (column,):
             T.buffer_store(total, f.load(node, column, Row(row)), [0])
             with f.repeat(count) as i:
@@ -283,28 +298,28 @@ class Sums:
 
 
 class RowWalk:
-    """One row after the other, several trees in flight."""
+    """Emits walks of one row at a time, with WALKS trees in flight."""
 
     def __init__(self, sums: Sums) -> None:
         self.sums = sums
         self.rounds = sums.f.size(-(-sums.op.n_trees // WALKS))
 
     def run(self, row: Expr) -> None:
-        """Walk for one row, whose keys are filled in and whose sums have begun."""
+        """Walk all trees for one row, after `Sums.start`."""
         with self.sums.f.repeat(self.rounds) as step:
             first = T.Bind(step * WALKS)
             self.sums.walk.run([(first + i, row) for i in range(WALKS)])
             self.sums.add_trees(first, row)
 
     def run_alone(self, row: Expr) -> None:
-        """Everything for one row."""
+        """Compute keys, walks and sums for one row."""
         self.sums.start(row)
         self.run(row)
 
 
 @tree_kernel("walk", nanoseconds=lambda op: 0.7 * float(op.depths.sum()))
 def tree_walk(f: Function, node: Node) -> None:
-    """The sums of the leaves' values, or the leaves' numbers, of a `TreeEnsemble`."""
+    """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows."""
     sums = Sums(f, node)
     with T.serial(tirx.const(0, "int64"), f.rows) as row:
         sums.start(row)
