@@ -1,4 +1,4 @@
-"""The strategy "scan" for tree ensembles: every split of every tree is tested for many rows at once, in bytes (docs/tree-kernels.md §1, §2).
+"""The strategy "scan" for tree ensembles: every split of every tree is tested for many rows at once (docs/tree-kernels.md §1, §2).
 
 For each row and tree it keeps one leaf: the leftmost leaf that the row can still reach. It starts at leaf 0. Splits are tested parents
 first. If the leaves below a split are [lo, …) and those of its right child [mid, …), the leaf becomes `mid` if it is `lo` and the row

@@ -99,7 +99,7 @@ def ordered(x: Array) -> Array:
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
-    """(rows, which): the different rows of a matrix in the order in which they first occur, and for each row of the matrix its number there.
+    """(rows, which): the different rows of a matrix, in the order of their first places; for each row of the matrix, its number there.
 
     Rows are compared bit by bit.
     """
