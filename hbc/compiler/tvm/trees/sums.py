@@ -2,6 +2,8 @@
 
     y = (integer / 2^exponent) + base
     again[row] = the two largest y nearly tie, or one y is too small to be precise
+
+scan.py walks the rows of `again` once more (walk.py), which adds in the source's order and number format.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
 LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
-TREES = 4  # trees of a tile: 16 rows walk them all, then the next 16. Their keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
+TREES = 4  # trees that 16 rows walk before the next 16 do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
