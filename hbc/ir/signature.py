@@ -113,6 +113,8 @@ class Arrays(Joined):
     """A result in the input's own dtype is in the machine's byte order, whatever the order of the input."""
     fixed_width: bool = joins(both, True)
     """Strings of a fixed width are taken, numpy's dtype of a list of strings."""
+    tuples: bool = joins(both, True)
+    """Tuples of rows are taken, as lists are."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,12 @@ class Frames(Joined):
     """The only libraries whose frames are taken; () for any."""
     no_numbers: tuple[str, ...] = joins(union, ())
     """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejects)."""
+    text_names: bool = joins(either, False)
+    """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
+    named_methods: tuple[str, ...] = joins(union, ())
+    """The methods that reject what has no names of columns (arrays, lists, sparse matrices), where the others take it."""
+    rows_required: bool = joins(either, False)
+    """A frame of pandas must have rows."""
     dates: tuple[tuple[int, ...], ...] = joins(union, ())
     """Groups of columns that are read together, as float64: dates and time spans too, if all columns of a group have one dtype."""
     stacked: tuple[tuple[int, ...], ...] = joins(union, ())

@@ -43,6 +43,8 @@ class Notes:
     """See `sparse_values_round_otherwise`."""
     dense_only: set[Node] = field(default_factory=set)
     """Results that the source does not compute of a sparse matrix."""
+    named_only: set[Node] = field(default_factory=set)
+    """Results that the source does not compute of what has no names of columns."""
     narrow: list[Node | Frame] = field(default_factory=list)
     """See `narrow_integers_give_f32`."""
     widened: list[Node] = field(default_factory=list)
@@ -149,6 +151,12 @@ def stacked_as_given(x: Frame) -> None:
 def computed_of_dense_only(y: Node) -> Node:
     """y, after noting that the source does not compute it if the model's input is a sparse matrix, though it computes other methods."""
     _notes.get().dense_only.add(y)
+    return y
+
+
+def computed_of_names_only(y: Node) -> Node:
+    """y, after noting that the source does not compute it if the model's input has no names of columns. Other methods may do without."""
+    _notes.get().named_only.add(y)
     return y
 
 

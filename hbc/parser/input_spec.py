@@ -56,6 +56,7 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
         sparse |= Sparse(accepted=False)
     dense = [method for method, nodes in graph.outputs.items() if set(nodes) & notes.dense_only]
     sparse |= Sparse(dense_methods=tuple(dense))
+    frames |= Frames(named_methods=tuple(m for m, nodes in graph.outputs.items() if set(nodes) & notes.named_only))
     givers = [source for node in result if node.type.dtype in kinds for source in _given_dtype(node, notes.kept)]
     return InputSpec(tuple(columns), own_dtype=tuple(_sources(givers, origin)), arrays=arrays, frames=frames, sparse=sparse)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Frames, Sparse
+from hbc.ir.signature import Arrays, Frames, Sparse
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -37,7 +37,9 @@ CATEGORICAL, DEFAULT_LEFT = 1, 2
 MISSING_ZERO, MISSING_NAN = 1, 2
 
 NO_NUMBERS = (
-    *("pandas.ObjectDType", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
+    *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
+    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null"),
+    *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
     *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
 )
 """The dtypes of frames from which LightGBM reads no numbers."""
@@ -402,6 +404,8 @@ def _model_columns(m: Any) -> Described:
 
 @converts("lightgbm.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
+    note_input(Arrays(tuples=False), x)
+    note_input(Frames(rows_required=True), x)
     result = scores(m, x, public_name(type(m)), min_rows=0)
     return {"predict": flat(result.output), **result.options}
 

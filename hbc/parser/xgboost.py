@@ -27,7 +27,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import is_alone, note_input
+from hbc.parser.front_door import computed_of_names_only, given_columns, is_alone, note_input
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 from hbc.parser.sparsity import is_sparse
@@ -48,7 +48,12 @@ IDENTITY = (
 )
 MULTICLASS = ("multi:softmax", "multi:softprob")
 
-NO_NUMBERS = ("pandas.ObjectDType", "pandas.CategoricalDtype", "polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary")
+NO_NUMBERS = (
+    *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
+    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null"),
+    *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
+    *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
+)
 """The dtypes of frame columns that XGBoost does not read as numbers. (From columns of categories it takes the codes.)"""
 
 
@@ -284,7 +289,7 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     categories = learner.categories
     note_input(Sparse(absent_is_missing=True) if is_alone() else Sparse(accepted=False))
     note_input(Sparse(csr_if_named=True), x)
-    note_input(Frames(no_numbers=NO_NUMBERS), x)
+    note_input(Frames(no_numbers=NO_NUMBERS, text_names=True), x)
     note_input(Arrays(plain_floats=True))
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
     if is_sparse(x):
@@ -292,6 +297,15 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
     limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else FLOAT32_LIMIT
     return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
+
+
+def leaf_numbers(outputs: BoosterOutputs, names: Any, x: Node, given: Node | Frame) -> dict[str, Node]:
+    """`apply`: flat leaf numbers of x; nothing without trees. XGBoost makes a DMatrix for it. If the booster knows names of features, a
+    DMatrix must have them too; `given` says whether that is made of the model's own input."""
+    if not outputs.has_trees:
+        return {}
+    leaves = flat(outputs.leaves(x))
+    return {"apply": computed_of_names_only(leaves) if names and given_columns(given) else leaves}
 
 
 def as_read(x: Node) -> Node:
@@ -336,8 +350,10 @@ class Estimator:
 
     def others(self) -> dict[str, Node]:
         """Two more methods: `raw_score` (`predict` with output_margin=True) and, if there are trees, `apply`."""
-        leaves = {"apply": flat(self.booster.leaves(self.read(in_place=False)))} if self.booster.has_trees else {}
-        return {"raw_score": flat(self.margin()), **leaves}
+        names = self.model.get_booster().feature_names
+        if names and not self.booster.has_trees:
+            note_input(Frames(required=True), self.x)  # gblinear makes a DMatrix for every method
+        return {"raw_score": flat(self.margin()), **leaf_numbers(self.booster, names, self.read(in_place=False), self.x)}
 
 
 @describes("xgboost.Booster")
@@ -349,9 +365,9 @@ def _booster_columns(m: Any) -> Described:
 def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made from X, with all rounds: also with output_margin=True (`raw_score`) and pred_leaf=True (`apply`)."""
     outputs = BoosterOutputs(read_once(read_model, m))
-    x = _checked(m, outputs.learner, x, allow_inf=False)
-    margin = outputs.margin(x)
-    leaves = {"apply": flat(outputs.leaves(x))} if outputs.has_trees else {}
+    read = _checked(m, outputs.learner, x, allow_inf=False)
+    margin = outputs.margin(read)
+    leaves = leaf_numbers(outputs, m.feature_names, read, x)
     return {"predict": flat(link(outputs.learner.objective, margin)), "raw_score": flat(margin), **leaves}
 
 

@@ -21,8 +21,10 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime import sparse
 from hbc.runtime.frame_output import make_frame
 from hbc.runtime.host import Labels
+from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
 from hbc.runtime.input.sparse_reader import reject_sparse
+from hbc.runtime.input.table import Table
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
@@ -245,6 +247,25 @@ class GivenBack(SparseCall):
         return _itself if gate.simple and gate.fast is None else None
 
 
+class NamedCall(ArrayCall):
+    """A method that takes frames only, for the names of their columns, though other methods of the model take arrays too. `short` stays
+    empty: it is for arrays."""
+
+    def __init__(self, method: str, shared: Shared) -> None:
+        super().__init__(method, shared)
+        self.returns = "a result for named columns only"
+
+    def _answer(self, X: Any) -> Any:
+        if not isinstance(read_frame(X), Table):
+            advice = "Pass pandas.DataFrame(X, columns=model.feature_names_in_)."
+            expected = f"a frame, since the source's {self.method} compares the names of columns"
+            raise InvalidInputError(found=f"a {type(X).__name__}", expected=expected, advice=advice)
+        return super()._answer(X)
+
+    def _remember(self, variant: Variant) -> None:
+        pass
+
+
 class FrameCall(SparseCall):
     """A method that returns a frame (scikit-learn's `set_output`). `short` stays empty: it is for arrays."""
 
@@ -278,6 +299,8 @@ def call_of(method: str, shared: Shared) -> ArrayCall:
         return FrameCall(method, shared)
     if method in info.given_back:
         return GivenBack(method, shared)
+    if method in shared.spec.frames.named_methods:
+        return NamedCall(method, shared)
     return SparseCall(method, shared) if method in info.sparse else ArrayCall(method, shared)
 
 

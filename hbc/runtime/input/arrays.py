@@ -25,6 +25,8 @@ class ArrayReader:
     def from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
         """The variant for an array, and its inputs. X is what the caller passed, for messages; None for a column of a frame."""
         known = self.columns
+        if isinstance(X, tuple) and not self.spec.arrays.tuples:
+            raise InvalidInputError(found="a tuple", expected="an array or a list of rows", advice="Pass numpy.array(X).")
         array = self._shaped(array, X)
         if self.spec.frames.required:
             raise InvalidInputError(

@@ -46,6 +46,8 @@ class FrameReader:
             advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
             expected = f"a frame of {' or '.join(frames.libraries)}"
             raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
+        if frames.rows_required and table.pandas and not table.rows:
+            raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
         place = self.positions(table)
         for i in numbers if frames.no_numbers else ():
             if rejected := table.rejected_by(frames.no_numbers, place[i]):
@@ -199,7 +201,9 @@ class FrameReader:
         fitted, n = self.spec.feature_names, self.spec.n_features
         if fitted is not None and tuple(table.names) == fitted:
             return self.columns.in_order
-        names = table.string_names()
+        names = table.names_as_text() if self._frames.text_names else table.string_names()
+        if fitted is not None and names == fitted:
+            return self.columns.in_order
         if fitted is None or (names is None and not self._by_name):
             if len(table.names) != n:
                 raise InvalidInputError(

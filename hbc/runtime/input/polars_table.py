@@ -46,7 +46,7 @@ class PolarsTable(Table):
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         kind = str(self._frame.dtypes[index])
-        return kind if f"polars.{kind}" in no_numbers else ""
+        return kind if f"polars.{kind.partition('(')[0]}" in no_numbers else ""
 
     def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw

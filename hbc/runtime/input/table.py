@@ -56,6 +56,10 @@ class Table:
             )
         return tuple(self.names) if text and all(text) else None
 
+    def names_as_text(self) -> tuple[str, ...]:
+        """The names as XGBoost writes them: those of several levels with spaces."""
+        return tuple([" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in self.names])
+
     def block(self) -> Array | None:
         """All columns as one matrix, where they are numbers of one plain dtype."""
         kinds = set(self._frame.schema.values())
