@@ -210,37 +210,44 @@ FRAME_LIBRARIES = ("pandas", "polars")
 
 @dataclass(frozen=True)
 class FrameOutput:
-    """A result that is a frame (scikit-learn's `set_output`): its library and its column names. `origins`: for every column the
-    column of the input that it is, as the caller gave it, or -1 for one that the graph computes; those come in blocks, in order.
-    `index`: it has the index of a pandas frame that is given. `native`: the source computes with the caller's frame itself, which
-    must then be of this library. `arrays`: whether arrays may be given, of which the source would check columns that are kept."""
+    """A result that is a frame (scikit-learn's `set_output`)."""
 
     library: str
+    """One of FRAME_LIBRARIES."""
     names: tuple[str, ...]
+    """The names of its columns."""
     origins: tuple[int, ...]
+    """For each column the column of the input that it is, just as the caller gave it, or -1 if the graph computes it. The graph gives the
+    computed columns in blocks, in order."""
     index: bool = False
+    """A frame of pandas gets the index of the frame that is given."""
     native: bool = False
+    """The source computes with the caller's frame itself, which must then be of this library."""
     arrays: bool = True
+    """Arrays may be given. Otherwise the source would check the values of columns that come out as they are."""
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The estimator: its public dotted name, what it exposes besides methods, the numpy dtypes of outputs that the graph's
-    types cannot say (labels as `<U3`, `object`, …), by method, and the dtype and shape of what a method returns for zero rows
-    where that is not what it returns otherwise. `sparse`: the classes of scipy.sparse in which a method returns what it
-    computes of an array, of a CSR matrix, and of a CSC matrix ("" for an array; " i64" behind it stands for indices of int64, " *"
-    for an array or a matrix of scipy's as the input is one). `frames`: the methods that return a frame. `given_back`: those that return
-    an array as it is given, itself."""
+    """The estimator that a compiled model stands for."""
 
     source: str
+    """Its public dotted name."""
     attributes: dict[str, object]
+    """What it exposes besides methods: `classes_`, `n_features_in_`, …"""
     output_dtypes: dict[str, str]
+    """By method: the numpy dtype of a result whose dtype the graph's types cannot say, such as labels of `<U3` or `object`."""
     without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """By method: dtype and shape of the result for zero rows, if they are not those of any other result."""
     sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By method: the class of scipy.sparse of the result for an array, for a CSR matrix and for a CSC matrix; "" for an array. " i64"
+    behind it stands for indices of int64, " *" for scipy's array or matrix, whichever the input is."""
     frames: dict[str, FrameOutput] = field(default_factory=dict)
+    """The methods that return a frame."""
     given_back: tuple[str, ...] = ()
+    """The methods that return the very array that they are given."""
     failing: dict[str, str] = field(default_factory=dict)
-    """method → why the source's own method fails for every input, so that the compiled one does."""
+    """By method: why the source's own method fails for every input, so that the compiled one does."""
 
 
 Kind = DType | Literal["unread"]
@@ -250,26 +257,32 @@ Kinds = tuple[Kind, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample of the input says: column names, where it has them, and dtypes."""
+    """What a sample of the input says of its columns."""
 
     names: tuple[str, ...] | None
+    """Their names, if it has any."""
     kinds: tuple[DType, ...]
+    """Their dtypes."""
 
 
 NA = "\0pandas.NA"
-"""What a pandas.NA among strings becomes: to scikit-learn's encoders it is neither None nor NaN nor any category."""
+"""Stands for pandas.NA among strings. To scikit-learn's encoders it is neither None nor NaN nor any category."""
 
 
 @dataclass(frozen=True)
 class InputLimits:
-    """Requirements on one graph input, by column: whether NaN and ±inf may come, and how large |x| may be."""
+    """What the columns of one graph input may hold; every array has a value for each column."""
 
     allow_nan: Array
+    """Whether NaN may come."""
     allow_inf: Array
+    """Whether ±inf may come."""
     limit: Array
+    """The largest |x|."""
     owners: tuple[str, ...]
+    """The estimators that reject the rest, for messages."""
     allow_na: Array = field(default_factory=lambda: np.array(True))
-    """Of strings: whether pandas.NA (in the form of `NA`) may come."""
+    """Whether pandas.NA may come among strings, as `NA`."""
 
     @property
     def unrestricted(self) -> bool:
@@ -277,21 +290,24 @@ class InputLimits:
 
 
 GUARDED_ROWS = 4096
-"""Rows that a guard computes at a time: what it computes can be much wider than the input (distances to all training points)."""
+"""The rows that a guard computes at a time. Its value can be much wider than the input (distances to all training points)."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A requirement on a value inside the graph: `graph` computes it from the same inputs in numpy, as its one output "value",
-    and `require` raises InvalidInputError for what the source library would reject. Inputs up to the magnitude `safe` need no test.
-    `whole`: it is a requirement on all rows together. `accepted` computes bool from the same inputs, as its one output "accepted": where
-    all are true, `require` raises nothing. None: no backend's operators say so."""
+    """A requirement on a value inside the graph."""
 
     graph: Graph
+    """Computes the value in numpy from the inputs of the model's graph. Its one output is called "value"."""
     require: Callable[[Array], None]
+    """Raises InvalidInputError for a value that the source library would reject."""
     safe: float = 0.0
+    """Inputs up to this magnitude need no test."""
     whole: bool = False
+    """It is a requirement on all rows together."""
     accepted: Graph | None = None
+    """Computes bool from the same inputs with operators that backends run. If all are true, `require` would raise nothing. Its one output
+    is called "accepted". None: there is no such graph."""
 
     def test(self, arrays: Sequence[Array]) -> None:
         if self.harmless(arrays):
@@ -329,12 +345,14 @@ def _passes(require: Callable[[Array], None], x: Array) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """The requirements on all inputs of a graph, in their order, and the least number of rows; `guards` are what no limit on a
-    column can say, and are tested after the limits (on copies in host memory, whatever the device)."""
+    """What a graph requires of its inputs."""
 
     inputs: tuple[InputLimits, ...]
+    """For each input, in their order."""
     min_rows: int
+    """The fewest rows of a call."""
     guards: tuple[Guard, ...] = ()
+    """What no limit on a column can say. They are tested after the limits, on copies in host memory, whatever the device."""
 
 
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:

@@ -14,7 +14,7 @@ _read: ContextVar[dict[Any, Any]] = ContextVar("hbc_parser_read")
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Around all walks through one model, one for every dtype: what `read_once` reads is read for the first of them."""
+    """Around all walks through one model, one for each dtype: `read_once` reads in the first walk, and the others get the same."""
     token = _read.set({})
     try:
         yield
@@ -23,7 +23,8 @@ def reading() -> Iterator[None]:
 
 
 def read_once(read: Callable[[Any], Made], model: Any) -> Made:
-    """read(model): what a library dumps of a model, which must not be changed (500 trees of LightGBM's text take 0.4 s)."""
+    """read(model), where `read` parses what the library dumps of a model. The result is shared, so do not change it. (500 trees of
+    LightGBM take 0.4 s to read.)"""
     known = _read.get({})
     if (read, id(model)) not in known:
         known[read, id(model)] = read(model), model  # which keeps its id

@@ -25,23 +25,25 @@ ADVICE = 'Call set_output(transform="default") before convert, and name the colu
 
 @dataclass(frozen=True)
 class Value:
-    """What flows between estimators, as far as containers go.
-
-    library: "input" stands for whatever the caller gives, "" for an array. origins: the input column that each column is, untouched
-    and in its own dtype, or -1 for a computed one (empty for an array, whose columns are all computed). index: the rows have the
-    index of the caller's frame. mixed: computed columns may be of several dtypes. native: the caller's own frame was computed with,
-    so that it must be of the result's library. checked: estimators that keep columns look at the values of arrays, not of frames.
-    asked: a frame was asked for.
-    """
+    """The container in which a value flows from one estimator to the next: an array, or a frame of some library."""
 
     library: str
+    """The frame's library; "input" for whatever the caller gives, "" for an array."""
     origins: tuple[int, ...] = ()
+    """For each column the input column that it is, untouched and in its own dtype, or -1 if it is computed. Empty for an array, whose
+    columns are all computed."""
     names: tuple[str, ...] | None = None
+    """The names of its columns, if they are known."""
     index: bool = False
+    """The rows have the index of the caller's frame."""
     mixed: bool = False
+    """Computed columns may be of several dtypes."""
     native: bool = False
+    """The source has computed with the caller's own frame, which must then be of the result's library."""
     checked: bool = False
+    """An estimator that keeps columns has looked at their values, if they came in an array; it does not look into frames."""
     asked: bool = False
+    """A frame was asked for."""
 
     def select(self, indices: Sequence[int]) -> Value:
         origins = tuple(self.origins[i] if self.origins else -1 for i in indices)
@@ -50,21 +52,22 @@ class Value:
 
 
 def configured(m: Any) -> str:
-    """ "default", "pandas" or "polars"."""
+    """What an estimator's `transform` is set to return: "default", "pandas" or "polars"."""
     sklearn = sys.modules.get("sklearn")
     everywhere = "default" if sklearn is None else sklearn.get_config()["transform_output"]
     return str(getattr(m, "_sklearn_output_config", {}).get("transform", everywhere))
 
 
 def library_of(m: Any) -> str:
-    """The library of the frames that an estimator itself makes; "" where it makes none (`_auto_wrap_is_configured`)."""
+    """The library of the frames that an estimator itself makes; "" if it makes none (scikit-learn's `_auto_wrap_is_configured`)."""
     kind = configured(m)
     wraps = "transform" in getattr(m, "_sklearn_auto_wrap_output_keys", ()) and hasattr(m, "get_feature_names_out")
     return kind if wraps and kind != "default" else ""
 
 
 def frame_output(model: Any, n_features: int) -> FrameOutput | None:
-    """Of a model's `transform`; None where it gives arrays. Raises UnsupportedOperatorError where what it gives cannot be said."""
+    """The frame that the model's `transform` returns: library, names, origins. None if it returns an array. Raises
+    UnsupportedOperatorError if its columns cannot be known."""
     try:
         value = _transformed(model, Value("input", tuple(range(n_features)), None, index=True))
         if value.library == "input" and value.asked:
@@ -86,7 +89,7 @@ def frame_output(model: Any, n_features: int) -> FrameOutput | None:
 
 
 def computed(model: Any, nodes: tuple[Node, ...], output: FrameOutput) -> tuple[Node, ...]:
-    """The columns that the graph has to compute, in blocks of one dtype; all where there are none (arrays are checked by them)."""
+    """The columns that the graph has to compute, in blocks of one dtype. If there are none, all columns: arrays are checked with them."""
     widths = [node.type.columns if len(node.type.shape) == 2 else 1 for node in nodes]
     if sum(widths) != len(output.origins) or any(len(node.type.shape) > 2 for node in nodes):
         reason = f"set_output: it computes {sum(widths)} columns, but names {len(output.origins)}."
@@ -101,7 +104,7 @@ def computed(model: Any, nodes: tuple[Node, ...], output: FrameOutput) -> tuple[
 
 
 def _transformed(m: Any, x: Value) -> Value:
-    """What `m.transform` makes of a value."""
+    """The container of `m.transform`'s result for a value."""
     if m is None or (isinstance(m, str) and m == "passthrough"):
         return x
     name = public_name(type(m))
@@ -141,7 +144,7 @@ def _names(m: Any) -> tuple[str, ...]:
 
 
 def _function(m: Any, x: Value) -> Value:
-    """A FunctionTransformer gives its function the frame itself."""
+    """The container of a FunctionTransformer's result. It gives its function the frame itself."""
     library = library_of(m)
     if m.func is not None and x.library and (library or x.asked or x.library != "input"):
         if not (isinstance(m.func, np.ufunc) and not m.kw_args and m.func(np.int64(1)).dtype.kind == "f"):
@@ -164,7 +167,7 @@ def _function(m: Any, x: Value) -> Value:
 
 
 def _selected(m: Any, x: Value, library: str) -> Value:
-    """A selector keeps the columns of a pandas frame as they are, and makes an array of any other."""
+    """The container of a selector's result. It keeps the columns of a frame of pandas as they are, and reads any other as an array."""
     computed_alone = x.library != "input" and max(x.origins, default=-1) < 0
     if (library != "pandas" or x.library == "polars") and not computed_alone:
         raise Refusal(f"{public_name(type(m))} gives columns in dtypes that hbc does not follow there.")
@@ -176,7 +179,7 @@ def _selected(m: Any, x: Value, library: str) -> Value:
 
 
 def _stacked(m: Any, jobs: Sequence[tuple[Any, Value]]) -> Value:
-    """Frames side by side, if all parts are frames of the library that is asked for."""
+    """The container of results side by side: a frame, if all parts are frames of the library that is asked for."""
     library = library_of(m)
     if not library:
         return Value("")

@@ -23,7 +23,7 @@ ON_NEW_DATA = (
 
 
 def reason_against(cls: type, name: str) -> str:
-    """Why no model of a class (by its public name) converts, as far as that is known; "" if nothing is."""
+    """Why no model of a class (by its public name) converts; "" if no reason is known."""
     if name in UNSUPPORTED:
         return UNSUPPORTED[name]
     if hasattr(cls, "fit") and not any(hasattr(cls, method) for method in ON_NEW_DATA):
