@@ -19,7 +19,7 @@ import hbc
 from hbc.parser import registry
 
 X = np.random.default_rng(0).normal(size=(40, 3)) * 5
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 
 SCALER = """
 import numpy as np
