@@ -1,4 +1,7 @@
-"""What the time of a tree ensemble consists of on a CPU, strategy by strategy (see hbc/compiler/costs.py)."""
+"""The terms of the time of a tree ensemble on a CPU, for each strategy: how often each kind of work is done.
+
+hbc/compiler/costs.py multiplies them by fitted times to choose a strategy.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ L1, L2 = 32 << 10, 512 << 10
 
 
 def walk(s: Shape, rows: int) -> Mapping[str, float]:
-    """Sixteen rows of one tree in flight; of the last ones, sixteen trees of one row. All wait for the deepest."""
+    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. For the last rows, 16 trees of one row."""
     single = rows % WALKS
     together = rows - single
     node, steps = 2 * s.bytes, s.steps
@@ -39,7 +42,8 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """64 rows at a time; a few rows by vectors of trees, or, where bytes do not suffice for these, by walks."""
+    """The work of scan.py: chunks of 64 rows. The last few rows go by scan_few_rows.py, or, if bytes cannot number planes or leaves, by
+    walks."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
     few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
@@ -61,7 +65,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         "64 rows": chunks,
     }
     if in_lanes:
-        splits = -(-s.trees // LANES) * LANES * (s.leaves - 1)  # lanes without a tree, or with a smaller one, wait
+        splits = -(-s.trees // LANES) * LANES * (s.leaves - 1)  # lanes with no tree or a smaller one take as long as the others
         fours = min((rest + 2) // ROWS, rest)
         alone = max(rest - fours * ROWS, 0)
         return terms | {
@@ -75,7 +79,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
-    """Vectors of 16 rows."""
+    """The work of the strategy "select": every choice of every tree, for vectors of 16 rows."""
     vectors = -(-rows // 16)
     return {
         "call": 1,
@@ -86,4 +90,5 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 STRATEGIES: dict[str, Terms] = {"walk": walk, "scan": scan, "select": select}
-"""The paper's three are never faster here: 1,000 rows of 100 trees of depth 6 take 0.84 ms by perf_tree_trav, 0.5 walked, 0.1 scanned."""
+"""The strategies that are chosen among. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of depth 6 take
+0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""

@@ -1,7 +1,10 @@
-"""Category sets of trees: every (row, column) becomes the number of a bit once, and a set test looks at that bit of the set.
+"""Category sets of trees. A set is a string of bits. The category of every (row, column) becomes the number of a bit, once.
 
-The bit of a row is kept as two bytes, its byte's place and the byte with that bit alone, so that a register permutation of the set's
-bytes and an `and` test 64 rows at once.
+    number[row]  = bits[category of x[row, column]]                     # one table a column
+    place, bit   = number >> 3, 1 << (number & 7)                       # kept as two bytes
+    goes right   = permute(bytes of the set, place) & bit               # for 64 rows at once; not 0: the row goes right
+
+Processors that cannot permute bytes look the byte up for one row after the other.
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ from hbc.ir.types import Array, TensorType
 from hbc.ops import tensor
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
-MOST_BITS = 1024  # of a set: its bytes fill two registers at most
-LARGEST_CATEGORY = 1 << 20  # that a table of all categories up to it can have
-ROWS = 64  # of a register of bytes
+MOST_BITS = 1024  # the most bits of a set: its bytes fill two registers at most
+LARGEST_CATEGORY = 1 << 20  # the largest category number, since a table has an entry for every number up to it
+ROWS = 64  # rows in a register of bytes
 
 
 @operator
 class CategoricalTrees(TreeEnsemble):
-    """TreeEnsemble([x, sets(x)]): the trees' features from x's width on are the planes of `sets`, which are 0 (left) or 1 (right)."""
+    """TreeEnsemble([x, sets(x)]). The features from x's width on are the columns of sets(x): 0 if a row goes left, 1 if right."""
 
     width: int = 0
     sets: CategoryPlanes | None = None
@@ -48,13 +51,15 @@ def sets_of(op: TreeEnsemble) -> CategoryPlanes:
 
 
 def n_features(op: TreeEnsemble) -> int | None:
-    """The number of features that are numbers, or None where all are."""
+    """The number of features that are numbers (the later ones are category sets). None if all features are numbers."""
     return op.width if isinstance(op, CategoricalTrees) else None
 
 
 def join_sets(graph: Graph) -> Graph:
-    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, where the trees are scanned, also where only some columns of x
-    stand before the planes; other set tests are lowered."""
+    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, if the trees are scanned. Other `CategoryPlanes` are lowered.
+
+    It also matches if only some columns of x stand before the planes.
+    """
     graph = rewrite(graph, _joined)
     return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
 
@@ -80,7 +85,7 @@ def _joined(node: Node) -> Node | None:
 
 
 def _columns_of(x: Node, part: Node) -> Array | None:
-    """Which columns of x a value has; None if it is no selection of them."""
+    """The columns of x that `part` consists of. None if it is not a selection of columns of x."""
     if part is x:
         return np.arange(x.type.columns)
     if (
@@ -100,7 +105,7 @@ def _fits(sets: CategoryPlanes) -> bool:
 
 
 def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:
-    """The columns that sets test, and for each the ascending categories that some set has."""
+    """(columns, known): the columns that sets test, and for each column the categories that occur in its sets, ascending."""
     columns, place = np.unique(sets.columns, return_inverse=True)
     of_category = np.repeat(place, np.diff(sets.offsets))
     return columns, [np.unique(sets.categories[of_category == c]) for c in range(len(columns))]
@@ -108,9 +113,14 @@ def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:
 
 @dataclass(frozen=True)
 class PackedSets:
-    """columns i64[C]: the features with categories; starts, sizes i64[C]: their parts of `bits` u16: the number of the bit
-    of every category 0…size − 1 (the last: all others), then of an invalid one, then of NaN; counts i64[C]: how many bits there are.
-    set_column i64[S]; bytes u8[S, B]: the bits of the rows that go right."""
+    """The category sets of an ensemble as bit strings, and for each column a table from categories to bits.
+
+    columns i64[C]: the features with categories.
+    bits u16: the tables, one after the other. That of column c begins at starts[c] and has sizes[c] + 2 entries: the bit of each category
+    0…size − 1, where the last entry stands for all larger ones too; then the bit of an invalid category; then that of NaN.
+    counts i64[C]: the number of different bits of a column.
+    set_column i64[S]: the column (0…C - 1) that a set tests. bytes u8[S, B]: its bits; 1 means that the row goes right.
+    """
 
     columns: Array
     starts: Array
@@ -121,7 +131,7 @@ class PackedSets:
     bytes: Array
 
     def goes_right(self, sets: Array) -> Array:
-        """bool[sets, bits]."""
+        """bool[sets, bits]: whether a row with that bit goes right."""
         return np.unpackbits(self.bytes[sets], axis=1, bitorder="little").astype(bool)
 
 
@@ -151,7 +161,7 @@ def pack_sets(op: TreeEnsemble) -> PackedSets:
 
 
 class Codes:
-    """The code to test sets with: `fill(row)` finds the bits of a row of x, `test` and `test_many` look at those of a set."""
+    """Emits tests of category sets. `fill(row)` computes the bits of a row of x; `test` and `test_many` look them up in a set."""
 
     def __init__(self, f: Function, op: TreeEnsemble, x: Node) -> None:
         self.f, self.x, self.sets = f, x, sets_of(op)
@@ -182,13 +192,13 @@ class Codes:
             T.buffer_store(self.bit, tirx.Cast("uint8", tirx.shift_left(tirx.const(1, "uint16"), bit_in_byte)), [at])
 
     def test(self, bytes_: Array, start: Expr, column: Expr, row: Expr) -> Expr:
-        """Not 0 if a row goes right, u8; the set's bytes are bytes_[start …]."""
+        """u8, not 0 if the row goes right. The set's bytes begin at bytes_[start]."""
         at = column * self.f.block + row
         byte = self.f.constant(bytes_, "u8", start + tirx.Cast("int64", self.place[at]))
         return tirx.bitwise_and(byte, self.bit[at])
 
     def test_many(self, bytes_: Array, start: Expr, registers: int, column: Expr, first: Expr) -> Expr:
-        """The same for 64 rows from `first` on, of a set whose bytes fill one or two registers."""
+        """The same for the 64 rows from `first` on. registers: 1 or 2, as many as the set's bytes fill."""
         at = T.Bind(column * self.f.block + first)
         table = [self.f.constants(bytes_, "u8", start + offset, ROWS) for offset in range(0, registers * ROWS, ROWS)]
         return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS)), vector(self.bit, at, ROWS))

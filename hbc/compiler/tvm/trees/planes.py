@@ -1,4 +1,12 @@
-"""The code that turns rows into the bytes that splits compare."""
+"""Ranks of a block of rows: for each plane and row one byte, which splits compare (docs/tree-kernels.md §1).
+
+    rank[row]    = number of the column's thresholds that are < x[row, feature]; NaN gets missing_rank
+    plane[row]   = rank[row]                                                 # at most 255 thresholds
+                 = min(max(rank[row] - first, 0), 255)                       # more: several planes, first = 0, 255, 510, …
+    plane'[row]  = 0 if plane[row] == 255 else plane[row]                    # a feature whose NaN go both ways: NaN below all
+
+64 rows of a plane are consecutive, so that splits load them as one vector.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +25,27 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import PLANE, RankedTrees
 
-CHUNK = 64  # rows of a vector of bytes
+CHUNK = 64  # rows in a vector of bytes
 
 
 def held(f: Function, byte: Expr, lanes: int = 1) -> Expr:
-    """A byte 0…255 of a plane as it is kept, or the other way round: less 128 where compares give bytes, since those compare signed
-    numbers."""
+    """A byte 0…255 in the form in which planes hold it, or such a byte as 0…255 again (the same operation).
+
+    Planes hold byte - 128 where compares give bytes (`Dialect.byte_masks`), since those instructions compare signed numbers.
+    """
     return tirx.bitwise_xor(byte, broadcast(tirx.const(128, "uint8"), lanes)) if f.dialect.byte_masks else byte
 
 
 def comparable(f: Function, bytes_: Expr, lanes: int) -> Expr:
-    """Bytes that are kept so, for `<`."""
+    """Bytes of a plane, in the form in which planes hold them, with the dtype for which `<` is right."""
     return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
 
 
 def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
-    """The bytes that splits compare, plane after plane: a buffer u8[(planes + more) · block], for the first rows of the block. The
-    bytes are as `held` says."""
+    """Emit the planes of the first `rows` rows of the block. Returns their buffer u8[(planes + more) · block], plane after plane.
+
+    The bytes are as `held` says. more: planes left free for category sets.
+    """
     planes = ranked.planes
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
     if not planes:
@@ -70,10 +82,11 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr
 
 
 def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, first: Expr, end: Expr, levels: int) -> None:
-    """The number of thresholds below each value, of each column, of the rows from `first` to `end`.
+    """Emit the ranks of all columns of the rows from `first` to `end`: for each value, how many thresholds are below it.
 
-    A search tree: the number of pivots below x says in which line of 16 thresholds to count. Two compares of 16 lanes and two
-    population counts a value; one more of 32 for more than 255 thresholds, and another of 16 for more than 8,191.
+    It is a search tree. The number of pivots below x says in which line of 16 thresholds to count. A value takes two compares of 16
+    lanes and two population counts. More than 255 thresholds take a compare of 32 lanes more (levels 2), more than 8,191 another of 16
+    (levels 3).
     """
     dtype, columns = x.type.dtype, len(ranked.column_feature)
     widths = {1: [16], 2: [32, 16], 3: [16, 32, 16]}[levels]
@@ -85,7 +98,7 @@ def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, first: Expr, e
     pivots = []
     size = capacity
     for count in widths:
-        # A pivot is the last threshold of its part; the last part needs none, and +inf is never below x.
+        # A pivot is the last threshold of its part. The last part needs none: its pivot is +inf, which is never below x.
         size //= count
         last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
         last[:, :, -1] = np.inf
@@ -100,20 +113,23 @@ def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, first: Expr, e
             at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
         rank = at * 16 + below(f, lines, dtype, (column * (capacity // 16) + at) * 16, 16, value)
         if missing is not None:
-            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)  # so far, NaN's is 0
+            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)  # until here, the rank of NaN is 0
         if result.dtype == "uint8" and f.dialect.byte_masks:
             rank = rank - 128
         T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
 
 
-LINE = 8  # thresholds
-FEW_ROWS = 16  # below, 64 rows at once take longer than one by one: 28 columns 1.6 µs more for one row
-LESS = 17  # of AVX's compares: <, false for NaN
+LINE = 8  # thresholds in a line
+FEW_ROWS = 16  # for fewer rows, 64 at once take longer than one by one: for one row of 28 columns 1.6 µs more
+LESS = 17  # the number of AVX's compare `<` that is false for NaN
 
 
 def _rank_many(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
-    """The same for at most 255 thresholds of float32, where compares into masks are slow (Zen 4): column by column for 64 rows. A
-    binary search among 32 pivots, for 16 values at once, says in which line of 8 thresholds to count."""
+    """The same as `_rank`, column by column for 64 rows at once: for processors with slow compares into masks (Zen 4).
+
+    For float32 with at most 255 thresholds. A binary search among 32 pivots, for 16 values at once, says in which line of 8 thresholds to
+    count.
+    """
     columns = len(ranked.column_feature)
     thresholds = np.full((columns, 32 * LINE), np.inf, np.float32)
     for column, values in enumerate(ranked.thresholds):
@@ -147,7 +163,7 @@ def _rank_many(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Exp
                     place = T.Bind(tirx.Select(tirx.LT(pivot, value), onward, place))
                 place = T.Bind(tirx.Mul(place, broadcast(tirx.const(LINE, "int32"), 16)))
                 store(places, place, part * 16, 16)
-                if missing is not None:  # so far, NaN's is 0
+                if missing is not None:  # until here, the rank of NaN is 0
                     place = tirx.Select(tirx.EQ(value, value), place, broadcast(f.constant(missing, "i32", column), 16))
                 store(before, tirx.Cast("uint8x16", place), part * 16, 16)
             with f.repeat(CHUNK) as row:
@@ -163,7 +179,7 @@ def _rank_many(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Exp
 
 
 def below(f: Function, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
-    """How many of `count` consecutive elements are < value."""
+    """The number of elements of table[start : start + count] that are < value, i64."""
     less = tirx.LT(f.constants(table, dtype, start, count), tirx.Broadcast(value, count))
     counted = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{count}i32", tirx.Cast(f"int32x{count}", less))
     return tirx.Cast("int64", counted)

@@ -1,4 +1,4 @@
-"""Ranked trees (hbc/ops/tree_ranks.py) in the order in which the scan visits them."""
+"""The order in which the scan visits the splits of ranked trees (hbc/ops/tree_ranks.py): trees in lockstep, or in pieces of splits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from hbc.ops.tree_ranks import RankedTrees, rank_encode
 
 
 def ranked_trees(op: TreeEnsemble) -> RankedTrees:
-    """The ensemble in ranks, with its category sets, if it has any."""
+    """The ensemble in ranks. If it tests category sets, they are the features from `n_features(op)` on."""
     return rank_encode(op, n_features(op))
 
 
 @dataclass(frozen=True)
 class Lockstep:
-    """Trees in groups of `width` that are scanned together, at each step of a group one split of each. The trees of a group have the
-    same target; the largest trees of a target come first, and some places of its last group may be empty.
+    """Trees in groups of `width` that are scanned together: each step of a group has one split of each tree.
 
-    place i64[T]: where tree t stands; group_starts i64[groups + 1]: the steps of a group; at: the step and the column of every split;
-    targets i64[groups].
+    The trees of a group add to the same target. The largest trees of a target come first. Some places of its last group may be empty.
+
+    place i64[T]: the place of tree t, which is in group place // width.
+    group_starts i64[groups + 1]: group g has the steps group_starts[g]:group_starts[g + 1].
+    at: the step and the column of every split.
+    targets i64[groups]: the target of each group.
     """
 
     width: int
@@ -38,21 +41,26 @@ class Lockstep:
         return len(self.targets)
 
     def one_by_one(self, tree: Array) -> tuple[Array, Array]:
-        """The same trees one after the other: where the things of each begin, i64[groups · width + 1], and the order of things that
-        belong to these trees."""
+        """Things of trees (such as pieces), sorted by the places of their trees. tree: the tree of each thing.
+
+        Returns where the things of each place begin, i64[groups · width + 1], and the order that sorts the things.
+        """
         place = self.place[tree]
         counts = np.bincount(place, minlength=self.groups * self.width)
         return np.concatenate([[0], np.cumsum(counts)]), np.argsort(place, kind="stable")
 
     def table(self, values: Array) -> Array:
-        """values of all splits, [steps, width]. Shorter trees are padded with zeros: a split of [0, …) at 0 changes nothing."""
+        """[steps, width]: one value for each split, in the order of the scan. Shorter trees are padded with zeros.
+
+        As a split these zeros have lo = mid = 0, which changes nothing.
+        """
         table = np.zeros((int(self.group_starts[-1]), self.width), values.dtype)
         table[self.at] = values
         return table
 
 
 def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
-    """Vectorized over all splits."""
+    """Sort the trees into groups. Vectorized over all splits."""
     counts = np.diff(ranked.starts)
     order = np.lexsort((-counts, targets))
     outputs, first, size = np.unique(targets[order], return_index=True, return_counts=True)
@@ -70,11 +78,11 @@ def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Connected splits of trees that are tested together, tree by tree, parents before children.
+    """Pieces: connected splits of a tree that are tested together. They come tree by tree, parents before children.
 
-    split i64[V, size]: a piece's splits, parents before children; -1 in the last columns of smaller pieces. leaf [V, 2^size]: where
-    bit i of a number says whether a row goes to the left at the piece's split i, what becomes of its candidate leaf, which was lo of the
-    first split.
+    split i64[V, size]: the splits of a piece, parents before children. Pieces with fewer splits have -1 in the last columns.
+    leaf [V, 2^size]: the next candidate leaf of a row whose candidate is `lo` of the piece's first split. Bit i of the column number says
+    whether the row goes left at the piece's split i.
     """
 
     split: Array
@@ -86,11 +94,13 @@ class Pieces:
 
 
 def pieces(ranked: RankedTrees, sizes: Sequence[int], more: int) -> list[Pieces]:
-    """All splits in pieces of at most sizes[0] splits, at most sizes[1] …: no piece is above one of a size before its own.
+    """Cut all trees into pieces of the least total cost: a list with the pieces of at most sizes[0] splits, then of sizes[1], and so on.
 
-    A piece of k takes as long as k + `more` splits, whatever its shape and number of splits. The least of that is found from the leaves
-    up: costs[i, s, m] is what the splits from s down take in pieces of sizes[i:] if m of them, s among them, belong to a piece from
-    above (costs[i, s, 0]: none).
+    The code scans all pieces of one size before the next. So a piece may only have pieces of its own size or of later sizes below it.
+
+    A piece of size k costs k + `more`, whatever its shape and however many splits it has. The least sum is found by dynamic programming
+    from the leaves up. costs[i, s, m] is the least cost of the splits from s down in pieces of sizes[i:], if m of them, s among them,
+    belong to a piece that begins above. costs[i, s, 0]: none does.
     """
     splits, most, never = len(ranked.split_lo), max(sizes), 1 << 28
     left, right = ranked.split_left.astype(np.int64), ranked.split_right.astype(np.int64)
@@ -106,7 +116,8 @@ def pieces(ranked: RankedTrees, sizes: Sequence[int], more: int) -> list[Pieces]
                     costs[i, level, a + b + 1] = np.minimum(costs[i, level, a + b + 1], both)
             alone = costs[i, level, 1 : sizes[i] + 1].min(axis=1) + sizes[i] + more
             costs[i, level, 0] = alone if i == len(sizes) - 1 else np.minimum(alone, costs[i + 1, level, 0])
-    # From the roots down: the piece of each split, known by its first, its place in `sizes`, and how many splits it takes from here on.
+    # Then from the roots down. For each split: the first split of its piece (`head`), the index of the piece's size (`kind`), and how
+    # many splits from here down belong to the piece (`share`).
     head, kind, share = np.arange(splits + 1), np.zeros(splits + 1, np.int64), np.zeros(splits + 1, np.int64)
     for level in levels:
         first = level[share[level] == 0]
