@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from hbc.compiler.base import Direct, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, Limits
-from hbc.process import renew_after_fork
+from hbc.process import building
 from hbc.runtime.input.gate import Gate
 
 
@@ -83,31 +82,29 @@ class Variant:
         self._builder = builder
         self._plan: Plan | None = None
         self._ready: Ready | None = None
-        self.after_fork()
-        renew_after_fork(self)
-
-    def after_fork(self) -> None:
-        # Another thread of the parent may have been compiling: its lock would stay locked in the child for ever.
-        self._lock = threading.RLock()
 
     @property
     def plan(self) -> Plan:
+        return self._plan or self._optimize()
+
+    @building
+    def _optimize(self) -> Plan:
         if self._plan is None:
-            with self._lock:
-                if self._plan is None:
-                    self._plan = self._builder.plan(self.graph)
+            self._plan = self._builder.plan(self.graph)
         return self._plan
 
     @property
     def ready(self) -> Ready:
+        return self._ready or self._compile()
+
+    @building
+    def _compile(self) -> Ready:
         if self._ready is None:
-            with self._lock:
-                if self._ready is None:
-                    plan, start = self.plan, time.perf_counter()
-                    executable = self._builder.compile(plan)
-                    self.seconds = time.perf_counter() - start
-                    gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in plan.looser.items()}
-                    self._ready = Ready(executable, Gate(plan.limits, self.kinds, self._spec), gates)
+            plan, start = self.plan, time.perf_counter()
+            executable = self._builder.compile(plan)
+            self.seconds = time.perf_counter() - start
+            gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in plan.looser.items()}
+            self._ready = Ready(executable, Gate(plan.limits, self.kinds, self._spec), gates)
         return self._ready
 
     @property

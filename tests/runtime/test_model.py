@@ -27,7 +27,6 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import Column, InputSpec, ModelInfo
 from hbc.ir.types import N
 from hbc.ops import tensor as t
-from hbc.process import _after_fork
 from hbc.runtime.model import CompiledModel
 
 RNG = np.random.default_rng(0)
@@ -254,16 +253,6 @@ def test_worker_processes(model: Any, compiled: Any, method: str) -> None:
 def test_joblib_workers(model: Any, compiled: Any) -> None:
     blocks = joblib.Parallel(n_jobs=2)(joblib.delayed(predict_in_worker)(compiled, part) for part in np.array_split(X, 2))
     np.testing.assert_array_equal(np.concatenate(blocks), model.predict(X))
-
-
-def test_a_lock_held_at_fork_does_not_stay(model: Any) -> None:
-    compiled = hbc.convert(model, "numpy")
-    variant = compiled.variants[("f64",) * 3]
-    holder = threading.Thread(target=variant._lock.acquire)
-    holder.start()
-    holder.join()
-    _after_fork()  # what runs in the child
-    np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
 
 
 def test_the_usual_matrix_takes_the_short_way(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

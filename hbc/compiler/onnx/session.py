@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
-from hbc.process import SOURCE, cpus, renew_after_fork, show
+from hbc.process import SOURCE, building, cpus, renew_after_fork, show
 
 # The opsets with which these emitters were tested, and the IR version that came with each, newest first.
 VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
@@ -126,7 +125,6 @@ class OnnxExecutable(Executable):
 
     def _begin(self) -> None:
         self._sessions: dict[str, _Session] = {}
-        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
@@ -139,28 +137,28 @@ class OnnxExecutable(Executable):
             count = -(-count // self._threads) * self._threads  # the same number for each thread
         block = -(-rows // count)
         parts = [[array[i : i + block] for array in arrays] for i in range(0, rows, block)]
-        results = list(self._workers().map(session.run, parts) if self._threads > 1 else map(session.run, parts))
+        results = self._on_threads(session, parts) if self._threads > 1 else [session.run(part) for part in parts]
         return [np.concatenate(blocks) for blocks in zip(*results, strict=True)]
 
+    @building
     def _open(self, method: str) -> _Session:
-        with self._lock:
-            if method not in self._sessions:
-                part = Graph((), {method: self.graph.outputs[method]})
-                nodes = set(part.nodes)
-                needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
-                model = build(part, [node for _, node in needed], versions(), one_thread=True)
-                show(SOURCE, lambda: printed(model))
-                runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
-                self._check_provider(runtime)
-                widest, work = _row_bytes(part)
-                block = (CUDA_BLOCK_BYTES if self.options.device != "cpu" else BLOCK_BYTES) // widest
-                self._sessions[method] = _Session(
-                    runtime,
-                    tuple((i, _input_name(node)) for i, node in needed),
-                    output_names(part.outputs)[method],
-                    max(block, LEAST_BLOCK),
-                    max(PARALLEL_BYTES // work, 2 * self._threads) if self.options.device == "cpu" else sys.maxsize,
-                )
+        if method not in self._sessions:
+            part = Graph((), {method: self.graph.outputs[method]})
+            nodes = set(part.nodes)
+            needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
+            model = build(part, [node for _, node in needed], versions(), one_thread=True)
+            show(SOURCE, lambda: printed(model))
+            runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
+            self._check_provider(runtime)
+            widest, work = _row_bytes(part)
+            block = (CUDA_BLOCK_BYTES if self.options.device != "cpu" else BLOCK_BYTES) // widest
+            self._sessions[method] = _Session(
+                runtime,
+                tuple((i, _input_name(node)) for i, node in needed),
+                output_names(part.outputs)[method],
+                max(block, LEAST_BLOCK),
+                max(PARALLEL_BYTES // work, 2 * self._threads) if self.options.device == "cpu" else sys.maxsize,
+            )
         return self._sessions[method]
 
     def _check_provider(self, runtime: Any) -> None:
@@ -169,11 +167,15 @@ class OnnxExecutable(Executable):
         if wanted not in runtime.get_providers():
             raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime could not load its {wanted}")
 
-    def _workers(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="hbc-onnx")
-            return self._pool
+    def _on_threads(self, session: _Session, parts: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        pool = self._pool
+        if pool is None:
+            self._pool = pool = ThreadPoolExecutor(self._threads, thread_name_prefix="hbc-onnx")
+        try:
+            futures = [pool.submit(session.run, part) for part in parts]
+        except RuntimeError:  # the interpreter ends, or there are as many threads as may be
+            return [session.run(part) for part in parts]
+        return [future.result() for future in futures]
 
     def after_fork(self) -> None:
         """Forgets the sessions in a forked child, which does not inherit their threads. The child makes its own, and keeps a reference

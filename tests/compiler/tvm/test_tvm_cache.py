@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
 from typing import Any
 
@@ -35,7 +37,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real(functions, machine)
 
     monkeypatch.setattr(cache, "compile_module", count)
-    monkeypatch.setattr(cache, "_entries", type(cache._entries)())
+    monkeypatch.setattr(cache, "_alive", type(cache._alive)())
+    monkeypatch.setattr(cache, "_recent", type(cache._recent)())
     return done
 
 
@@ -104,13 +107,69 @@ def test_numbers_of_the_code_are_told_apart_to_the_last_bit(compilations: list[s
     assert stores(0.0) != stores(-0.0)
 
 
+def negation(columns: int) -> Any:
+    """An executable with code of its own, which was called."""
+    x = Input("X", "f32", ("N", columns))()
+    made = COMPILER.compile(Graph((x,), {"p": (t.neg(x),)}), SINGLE)
+    np.testing.assert_array_equal(made.run("p", [rows(2, columns)])[0], -rows(2, columns))
+    return made
+
+
 def test_the_one_used_longest_ago_is_forgotten(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CAPACITY", 2)
-    for columns in (1, 2, 1, 3, 1, 2):
-        x = Input("X", "f32", ("N", columns))()
-        (found,) = COMPILER.compile(Graph((x,), {"p": (t.neg(x),)}), SINGLE).run("p", [rows(2, columns)])
-        np.testing.assert_array_equal(found, -rows(2, columns))
+    size = negation(1)._methods["p"].code.bytes
+    monkeypatch.setattr(cache, "CAPACITY", int(2.5 * size))
+    for columns in (2, 1, 3, 1, 2):
+        negation(columns)
     assert len(compilations) == 4  # 1, 2, 3, and 2 again
+
+
+def test_code_in_use_is_shared_although_forgotten(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "CAPACITY", 0)
+    used = negation(1)
+    negation(2)
+    assert negation(1)._methods["p"].code is used._methods["p"].code
+    assert len(compilations) == 2
+    negation(2)
+    assert len(compilations) == 3
+    del used
+    negation(3)
+    assert len(cache._alive) == len(cache._recent) == 1
+
+
+class Heap(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+    )
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc 2.33")
+def test_code_takes_the_bytes_that_it_says_and_gives_them_back(
+    compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Heap
+
+    def allocated() -> int:
+        gc.collect()
+        heap = libc.mallinfo2()
+        return int(heap.uordblks + heap.hblkhd)
+
+    monkeypatch.setattr(cache, "CAPACITY", 0)
+    negation(1)  # what LLVM allocates once
+    cache._recent.clear()
+    before = allocated()
+    kept = [negation(columns) for columns in range(2, 6)]
+    said = sum(made._methods["p"].code.bytes for made in kept)
+    assert 0.7 * said < allocated() - before < 1.3 * said
+    kept.clear()
+    for columns in range(6, 9):
+        negation(columns)
+    cache._recent.clear()
+    assert len(compilations) == 8
+    assert allocated() - before < 0.1 * said
 
 
 def test_threads_compile_once(compilations: list[str]) -> None:

@@ -53,7 +53,7 @@ class CompiledDescent(CoordinateDescent):
 
     @cached_property
     def _sweep(self) -> Any:
-        return compiled(sweep(dtype_name(self.gram.dtype), self.machine.dialect), self.machine)[1]
+        return compiled(sweep(dtype_name(self.gram.dtype), self.machine.dialect), self.machine)
 
 
 class _Sweeps:

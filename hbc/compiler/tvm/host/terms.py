@@ -116,7 +116,7 @@ class CompiledTerms(Maker):
 
     @cached_property
     def _function(self) -> Any:
-        return compiled(term_counts(self.analyze.analyzer, isinstance(self.count, HashTerms)), self.machine)[1]
+        return compiled(term_counts(self.analyze.analyzer, isinstance(self.count, HashTerms)), self.machine)
 
     @cached_property
     def _table(self) -> tuple[Any, ...]:
@@ -135,7 +135,7 @@ class CompiledTerms(Maker):
             np.array([term in left_out for term in terms] + [False], np.uint8),
         )
         arguments = tuple(map(as_tensor, arrays))
-        compiled(term_table(self.analyze.analyzer), self.machine)[1](*arguments[:3], len(terms))
+        compiled(term_table(self.analyze.analyzer), self.machine)(*arguments[:3], len(terms))
         return arguments
 
 
@@ -188,7 +188,7 @@ class CompiledItems(HashItems):
 
     @cached_property
     def _function(self) -> Any:
-        return compiled(item_sums(), self.machine)[1]
+        return compiled(item_sums(), self.machine)
 
 
 def _is_text(term: str) -> bool:

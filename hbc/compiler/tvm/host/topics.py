@@ -84,7 +84,7 @@ class CompiledTopics(Topics):
 
     @cached_property
     def _iteration(self) -> Any:
-        return compiled(iteration(self.machine.dialect), self.machine)[1]
+        return compiled(iteration(self.machine.dialect), self.machine)
 
 
 def iteration(dialect: Dialect) -> tirx.PrimFunc:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from hbc.compiler.memory import writable
 from hbc.compiler.tvm.build import Kernel, build
 from hbc.compiler.tvm.plan.plan import make_plan
 from hbc.compiler.tvm.plan.sizes import elements
-from hbc.compiler.tvm.run.cache import compiled
+from hbc.compiler.tvm.run.cache import Code, compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Node, topological
@@ -31,8 +32,11 @@ from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tree import TreeEnsemble
-from hbc.process import SOURCE, cpus, show
+from hbc.process import SOURCE, building, cpus, run_free, shielded, show
 
+WORTH_THE_LOCK = 4_000.0
+"""Nanoseconds of work from which on Python's lock is freed for other threads (by the estimate; few rows take up to five times as long).
+Below it they gain little: two threads that take row after row are no faster than one."""
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
 PIECES = 4
@@ -43,14 +47,16 @@ UNBOUNDED = (math.nan,)  # the bound of calls whose input was tested before
 @dataclass(frozen=True)
 class Method:
     """A method ready to be called: which of the graph's inputs it reads, its tables on the device, the shapes and dtypes of
-    its results and which of them the function fills, and the number of rows from which on threads share the work."""
+    its results and which of them the function fills, and two numbers of rows: up to the first one a call holds Python's lock, from the
+    second one on threads share the work."""
 
     kernel: Kernel
-    call: Any
+    code: Code
     places: tuple[int, ...]
     tables: tuple[Any, ...]
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     filled: tuple[int, ...]
+    few: float
     many: float
 
 
@@ -65,7 +71,6 @@ class TvmExecutable(Executable):
     _packed: dict[Any, Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
     _kernels: dict[tuple[str, bool, int], Kernel] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: tuple[int, ThreadPoolExecutor] | None = None
     _module: Any = None
     binary: bytes | None = None
@@ -87,7 +92,7 @@ class TvmExecutable(Executable):
                 inputs[place] = writable(array)
         filled = outputs if len(ready.filled) == len(outputs) else [outputs[i] for i in ready.filled]
         if self.machine.cuda:
-            self._on_gpu(ready, inputs, filled, n)
+            run_free(self._on_gpu, self._on_gpu, (ready, inputs, filled, n))
         else:
             last = UNBOUNDED if ready.kernel.tests else ()
             self._on_cpu(ready, (*inputs, *ready.tables, *filled), last, n)
@@ -106,12 +111,18 @@ class TvmExecutable(Executable):
             return None
         width = int(shape[0]) if shape else None
         last = (float(bound),) if bound is not None else (math.inf,) if accepted else UNBOUNDED if ready.kernel.tests else ()
-        call, tables, many, dtype, empty = ready.call, ready.tables, ready.many, ready.results[0][1], np.empty
+        held, free, few, many = ready.code.held, ready.code.free, ready.few, ready.many
+        tables, dtype, empty = ready.tables, ready.results[0][1], np.empty
 
         # Every line counts here: this is the path of single rows.
         def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
             result = empty(n if width is None else (n, width), dtype) if out is None else out
-            good = call(X, *tables, result, 0, n, *last) if n < many else self._on_cpu(ready, (X, *tables, result), last, n)
+            if n < few:
+                good = held(X, *tables, result, 0, n, *last)
+            elif n < many:
+                good = run_free(free, held, (X, *tables, result, 0, n, *last))
+            else:
+                good = self._on_cpu(ready, (X, *tables, result), last, n)
             return None if good == 0 else result
 
         return direct
@@ -124,7 +135,7 @@ class TvmExecutable(Executable):
         """Call the function for all rows; 0 if it tests its input and some of it did not pass. Threads take ranges of rows as
         they get done with others, since none can know what else the processor is busy with."""
         if n < ready.many:
-            return ready.call(*arguments, 0, n, *last)
+            return ready.code(*arguments, 0, n, *last)
         rows = ready.kernel.rows
         blocks = -(-n // rows)
         work = n * ready.kernel.cost
@@ -133,32 +144,48 @@ class TvmExecutable(Executable):
         pieces = min(blocks, max(threads, min(threads * PIECES, int(work / WORTH_A_PIECE), n // ready.kernel.block)))
         ends = [n if i == pieces else blocks * i // pieces * rows for i in range(pieces + 1)]
         ranges = iter(list(pairwise(ends)))  # a list's iterator: threads may share it
+        found: SimpleQueue[Any] = SimpleQueue()  # one result for each range
 
-        def work_off() -> bool:
-            return all(ready.call(*arguments, start, end, *last) != 0 for start, end in ranges)
+        def work_off() -> None:
+            for start, end in ranges:
+                try:
+                    result = ready.code(*arguments, start, end, *last)
+                except BaseException as error:
+                    found.put(error)
+                    raise
+                found.put(result)
+                if result == 0:
+                    for _ in ranges:  # nobody needs them now
+                        found.put(0)
 
-        pool = self._workers()
-        futures = [pool.submit(work_off) for _ in range(threads - 1)]
-        good = work_off()
-        # A thread that has not begun, because others' calls keep it busy, has nothing left to do.
-        return min([good, *(future.cancel() or future.result() for future in futures)])
+        # When the interpreter ends, or there are as many threads as may be, it raises RuntimeError: this thread and those that began do it.
+        with suppress(RuntimeError):
+            pool = self._workers()
+            for _ in range(threads - 1):
+                pool.submit(work_off)
+        work_off()
+        results = [found.get() for _ in range(pieces)]  # a thread that began late has nothing to do, and nobody waits for it
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return 0 if 0 in results else None
 
     def _workers(self) -> ThreadPoolExecutor:
         """This process's threads: those of the parent do not survive a fork."""
-        if self._pool is None or self._pool[0] != os.getpid():
-            with self._lock:
-                if self._pool is None or self._pool[0] != os.getpid():
-                    self._pool = os.getpid(), ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hbc")
-        return self._pool[1]
+        pool = self._pool
+        if pool is None or pool[0] != os.getpid():
+            self._pool = pool = os.getpid(), ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hbc")
+        return pool[1]
 
     def _on_gpu(self, ready: Method, inputs: list[Array], outputs: list[Array], n: int) -> None:
         device = tvm.runtime.cuda(gpu_number(self.options.device))
         sent = [tvm.runtime.tensor(array, device) for array in inputs]
         received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in outputs]
-        ready.call(*sent, *ready.tables, *received, 0, n)
+        ready.code(*sent, *ready.tables, *received, 0, n)
         for array, result in zip(outputs, received, strict=True):
             array[...] = result.numpy()
 
+    @building
     def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded, len(accepted)) not in self._kernels:
@@ -179,6 +206,7 @@ class TvmExecutable(Executable):
         inputs = {node: own[node.op.name] for node in graph.inputs}  # type: ignore[attr-defined]
         return substitute(graph.outputs["accepted"], inputs)[0]
 
+    @building
     def _prepare(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Method:
         if self.machine.missing is not None:
             raise BackendUnavailableError(
@@ -186,22 +214,22 @@ class TvmExecutable(Executable):
                 reason=self.machine.missing,
                 advice="Use export() to write the compiled code for another computer.",
             )
-        with self._lock:
-            if method not in self._methods:
-                kernel = self.kernel(method, bounded, missing, accepted)
-                module, call = compiled(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
-                self._show(kernel, module)
-                self._methods[method] = self._bind(kernel, call)
+        if method not in self._methods:
+            kernel = self.kernel(method, bounded, missing, accepted)
+            code = compiled(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
+            self._show(kernel, code.module)
+            self._methods[method] = self._bind(kernel, code)
         return self._methods[method]
 
-    def _bind(self, kernel: Kernel, call: Any) -> Method:
+    def _bind(self, kernel: Kernel, code: Code) -> Method:
         tables = tuple(self._on_device(table) for table in kernel.tables)
         names = [node.op.name for node in self.graph.inputs]  # type: ignore[attr-defined]
         places = tuple(names.index(name) for name in kernel.inputs)
         results = tuple((tuple(int(d) for d in kind.shape[1:]), NUMPY_DTYPES[kind.dtype]) for kind in kernel.outputs)
         filled = tuple(i for i, kind in enumerate(kernel.outputs) if elements(kind))
         many = 0.0 if self.machine.cuda else math.inf if self.threads == 1 else 2 * WORTH_A_THREAD / kernel.cost
-        return Method(kernel, call, places, tables, results, filled, many)
+        few = 0.0 if self.machine.cuda else WORTH_THE_LOCK / kernel.cost
+        return Method(kernel, code, places, tables, results, filled, few, many)
 
     def _on_device(self, table: Array) -> Any:
         """A table as a tensor, the same for all methods that read it."""
@@ -215,10 +243,12 @@ class TvmExecutable(Executable):
                 self._tensors[place] = tvm.runtime.from_dlpack(writable(table))
         return self._tensors[place]
 
+    @building
     def compile_all(self) -> Any:
         """One module of all methods, for export and for looking at; CUDA's code is compiled even where nothing can run it."""
         if self._module is None:
-            self._module = compile_module({method: self.kernel(method).function for method in self.graph.outputs}, self.machine)
+            functions = {method: self.kernel(method).function for method in self.graph.outputs}
+            self._module = shielded(lambda: compile_module(functions, self.machine))
             if self.machine.cuda and self.machine.missing is not None:
                 self.binary = nvcc(self.source("cuda"), self.machine.arch)
         return self._module
@@ -235,6 +265,7 @@ class TvmExecutable(Executable):
         if self.machine.cuda:
             show(SOURCE, lambda: cuda_source(module))
 
+    @building
     def export(self, path: str) -> None:
         """A shared library with one function a method, `method(inputs…, tables…, outputs…, first row, end row)`."""
         if not str(path).endswith(".so"):

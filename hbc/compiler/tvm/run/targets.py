@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -169,13 +168,11 @@ def _frozen(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
 
-_lock = threading.Lock()
-
-
 def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
-    """Machine code of TIR functions: a TVM module with one entry a function."""
+    """Machine code of TIR functions: a TVM module with one entry a function. One thread at a time may call it, by `process.shielded`, for
+    LLVM's options are global while TVM compiles."""
     module = tvm.IRModule(dict(functions))
-    with _lock, _exact_cuda() if where.cuda else nullcontext():  # LLVM's options are global while TVM compiles
+    with _exact_cuda() if where.cuda else nullcontext():
         return tvm.tirx.build(module, target=where.target, pipeline=PIPELINE)
 
 

@@ -1,0 +1,97 @@
+"""Forks, threads, exits and signals: a process ends, in good time and well, whatever its threads are doing in hbc. The cases of the tvm
+backend are in process_cases.py."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+import process_cases
+import pytest
+
+from hbc import process
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+NAMES = list(process_cases.CASES)
+
+
+@process.building
+def build(seconds: float = 0.0) -> int:
+    time.sleep(seconds)
+    return threading.get_ident()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_what_another_thread_builds() -> None:
+    other = threading.Thread(target=build, args=(0.5,))
+    start = time.monotonic()
+    other.start()
+    while process._building.acquire(blocking=False):
+        process._building.release()
+    child = os.fork()
+    if child == 0:
+        build()
+        os._exit(0)
+    assert time.monotonic() - start >= 0.5
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    other.join()
+
+
+def test_shielded_work_runs_in_another_thread_than_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = threading.get_ident()
+    assert process.shielded(threading.get_ident) != own
+
+    def fail() -> NoReturn:
+        raise KeyError("here")
+
+    with pytest.raises(KeyError, match="here"):
+        process.shielded(fail)
+
+    def no_thread(*_: Any) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", no_thread)
+    assert process.shielded(threading.get_ident) == own
+
+
+def test_compiled_code_holds_the_lock_when_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process.run_free(lambda n: ("free", n), lambda n: ("held", n), (1,)) == ("free", 1)
+    monkeypatch.setattr(process, "_closed", True)
+    assert process.run_free(lambda n: ("free", n), lambda n: ("held", n), (1,)) == ("held", 1)
+    assert build() == threading.get_ident()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(SystemExit):
+        pool.submit(build).result()
+    assert not process._in_flight
+
+
+def ends(times: int, *names: str) -> list[str]:
+    """How the cases ended that did not end well."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", process_cases.__file__, str(times), *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    results = done.stdout.splitlines()
+    assert len(results) == times * len(names), done.stderr
+    return [result for result in results if not result.endswith(": good")] and [*results, done.stderr]
+
+
+@forks
+def test_cases_end_well() -> None:
+    """All in one test, for one process imports and fits what they need."""
+    pytest.importorskip("tvm")
+    assert not ends(1, *NAMES)
+
+
+@forks
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_cases_end_well_every_time(name: str) -> None:
+    pytest.importorskip("tvm")
+    assert not ends(20, name)
