@@ -1,4 +1,4 @@
-"""Columns of strings as codes: what is computed with strings is computed once a different string, and looked up for every row."""
+"""Columns of strings as codes. An operator computes once for each different string, and looks the result up for each row."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True, eq=False)
 class CodedStrings:
-    """x[N, F], strings (str, None or NaN): x[n, f] = values[f][codes[f][n]]; codes are integers [N], values objects [K], of which some
-    may come in no row."""
+    """A matrix x[N, F] of strings (str, None or NaN): x[n, f] = values[f][codes[f][n]]. The codes of a column are integers [N],
+    its values objects [K]. Some values may come in no row."""
 
     codes: tuple[Array, ...]
     values: tuple[Array, ...]
@@ -37,11 +37,11 @@ class CodedStrings:
         return CodedStrings(tuple(self.codes[i] for i in columns), tuple(self.values[i] for i in columns))
 
     def looked_up(self, table: Array, column: int = 0) -> Array:
-        """table[k] for values[column][k], for every row."""
+        """For each row: table[k], where values[column][k] is the row's string."""
         return np.asarray(table[self.codes[column]])
 
     def distinct(self) -> Array:
-        """Rows that together hold every value of every column, and no others."""
+        """A matrix of objects whose rows together hold every value of every column, and no other values."""
         rows = max(map(len, self.values))
         y = np.empty((rows, len(self.values)), object)
         for column, values in zip(y.T, self.values, strict=True):
@@ -57,5 +57,5 @@ class CodedStrings:
 
 
 def dense(value: Any) -> Any:
-    """An array for CodedStrings; anything else as it is."""
+    """The array of strings for CodedStrings; any other value is returned as it is."""
     return value.dense() if isinstance(value, CodedStrings) else value

@@ -25,19 +25,25 @@ OpType = TypeVar("OpType", bound="type[Operator]")
 class Operator:
     """One operation with its parameters. Subclasses are frozen dataclasses made by `@operator`; the docstring is the equation.
 
-    `level` says whether every compiler must run it ("tensor"), or may have it lowered to tensor operators ("model").
-    `columnwise` says that output column j depends on input column j alone (per-column maps such as scalers); the first axis of its
-    arrays is the column. `elementwise` says so of several operands, each of which has that column or one for all.
-    `removes_missing` says that no NaN of the input reaches the output (imputers, encoders); nor can its ±inf and large numbers be
-    seen there, unless `keeps_values`, which says that every number of the output is one of the input's or of the operator's own
-    (selections, imputers). `creates_missing` says that ordinary numbers can give NaN (logarithms, parameters that are NaN).
-    `jumps` says that the last bit of the input can decide (a branch, a bin, a category). `in_numpy` says that the host computes it
-    whatever the backend, and all that it is computed from; `mixes_rows` that a row's result depends on the others of its call, which is
-    then never cut into blocks (such an operator is `in_numpy`).
-    `rows` is for matrices that are mostly zeros (hbc.ir.rows), which stay on the host: an operator that "makes" them has `rows_of`,
-    one that "keeps" its operands' form has `of_rows`, and so has one that "takes" such a first operand and gives an array.
-    `of_coded_strings` is what `evaluate` gives where operands are CodedStrings (hbc.ir.coded_strings), if it is not to be computed for
-    every row.
+    The facts below describe the operator to passes and compilers:
+
+    - `level`: "tensor" if every compiler must run it; "model" if it may be lowered to tensor operators instead.
+    - `columnwise`: output column j depends on input column j alone (scalers). The first axis of its array parameters is the
+      column.
+    - `elementwise`: the same of several operands. Each has that column, or one column for all.
+    - `removes_missing`: no NaN of the input reaches the output (imputers, encoders). Infinities and large numbers of the input
+      do not reach it either, unless `keeps_values`.
+    - `keeps_values`: every number of the output is one of the input's or of the operator's own parameters (selections,
+      imputers).
+    - `creates_missing`: ordinary numbers can give NaN (logarithms, parameters that are NaN).
+    - `jumps`: the last bit of the input can decide the result (a branch, a bin, a category).
+    - `mixes_rows`: the result of a row depends on the other rows of the call. The call is then never cut into blocks.
+    - `in_numpy`: the host computes it, and everything it is computed from, whatever the backend. True where `mixes_rows`.
+    - `rows`: how it treats matrices that are mostly zeros (hbc.ir.rows), which stay on the host. It "makes" them and has
+      `rows_of`, "keeps" the form of its operands and has `of_rows`, or "takes" such a matrix as first operand, gives an array,
+      and has `of_rows`.
+    - `of_coded_strings`: computes the result from CodedStrings (hbc.ir.coded_strings), once for each different string instead
+      of once for each row. None: the strings are decoded and `evaluate` is called.
     """
 
     level: ClassVar[Literal["tensor", "model"]] = "model"
@@ -133,46 +139,52 @@ class Operator:
     # The signatures below are open so that each operator can name its own operands (mypy takes (*Any, **Any) for any override).
 
     def infer(self, *types: Any, **_: Any) -> TensorType:
-        """The type of the result, given a TensorType an input; TypeError when they are wrong."""
+        """The type of the result, given the TensorType of each input. Raises TypeError when they are wrong."""
         raise NotImplementedError
 
     def evaluate(self, *arrays: Any, **_: Any) -> Array:
-        """The reference meaning, in numpy."""
+        """The result for these arrays, computed by numpy. This is the meaning of the operator: backends are tested against it."""
         raise NotImplementedError
 
     def monotone(self, *constants: Array | None) -> bool | Array:
-        """Whether each column keeps the order of numbers, ±inf among them, or reverses it, and makes no NaN of them (what it makes of
-        NaN does not matter): for all columns, or bool[F]. One operand varies, None in `constants`; the others are given there.
+        """Whether each column of the result keeps or reverses the order of the varying operand's numbers: for all columns, or
+        bool[F]. Infinities count as numbers, and no number becomes NaN; NaN may become anything. `constants`: the values of the
+        constant operands, None for the one that varies.
 
-        True only where that is a theorem of floating point: a sum, difference, product or quotient with a finite constant (≠ 0) keeps
-        the order before it is rounded, and rounding to nearest keeps it; so do casts between floats, comparisons, and any sequence
-        of these. Logarithms, powers and interpolations, whose implementations promise nothing, are not.
+        True only where it is a theorem of floating point. A sum, difference, product or quotient with a finite constant (≠ 0)
+        keeps the order before it is rounded, and rounding to nearest keeps it. The same holds for casts between floats, for
+        comparisons, and for any sequence of these. Logarithms, powers and interpolations do not count: their implementations
+        promise nothing.
         """
         return False
 
     @property
     def rises_from(self) -> float | None:
-        """The number from which on it is a strictly rising function of real numbers, the same for every element; NaN of those below.
-        What is computed lies within a few ulps of it, and may fall from one float to the next. None: it is no such function."""
+        """The number from which on the operator is a strictly rising function of real numbers, the same for every element; it
+        gives NaN for smaller numbers. None: it is no such function.
+
+        The computed result lies within a few ulps of the exact one, and may fall from one float to the next.
+        """
         return None
 
     def rows_of(self, *arrays: Any, **_: Any) -> Rows:
-        """What `evaluate` gives, without the zeros."""
+        """The result of `evaluate` as Rows, without the zeros."""
         raise NotImplementedError
 
     def of_rows(self, *operands: Any, **_: Any) -> Rows | Array:
-        """What `evaluate` gives, where operands are Rows."""
+        """The result of `evaluate` for operands that are Rows."""
         raise NotImplementedError
 
     def lower(self, *inputs: Any, **_: Any) -> Node:
-        """The same value in terms of tensor operators; only model operators have it."""
+        """The same value in terms of tensor operators. Only model operators have it."""
         raise NotImplementedError(f"{type(self).__name__} has no lowering")
 
     def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...] | None:
-        """Of each input the columns that the columns `kept` of the result are computed from; both ascend. None: it consumes rows whole,
-        or cannot compute these columns alone. `finite`: no input holds NaN or ±inf, so that a weight of 0 is as good as none.
+        """For each input: which of its columns are needed for the result columns `kept`. Both are ascending. None: all columns are
+        needed, or the operator cannot compute some columns alone.
 
-        An input of which it names no column is left out; whoever needs its rows names one.
+        `finite`: no input holds NaN or ±inf, so that a weight of 0 needs no column. An input without a named column is left
+        out; an operator that needs its rows names one column.
         """
         size = max((x.type.width for x in inputs), default=0)
         if not (self.columnwise or self.elementwise) or any(len(x.type.shape) > 2 for x in inputs):
@@ -182,8 +194,9 @@ class Operator:
         return tuple(kept if x.type.width == size else np.arange(x.type.width) for x in inputs)
 
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array] | None:
-        """The operator for inputs of which only `columns` are left (those that `reads` named for `kept`, and perhaps more), and the
-        columns of the result that it gives: `kept`, and perhaps more. None: it takes no others than `reads` named."""
+        """(the operator for narrower inputs, the columns of the old result that it gives). `columns`: for each input the columns
+        that are left, which are those that `reads` named for `kept`, and perhaps more. The result has the columns `kept`, and
+        perhaps more. None: the operator works only with exactly the columns that `reads` named."""
         size = max((x.type.width for x in inputs), default=0)
         first, *others = (found for found, x in zip(columns, inputs, strict=True) if x.type.width == size)
         if any(not np.array_equal(first, other) for other in others):
@@ -209,7 +222,8 @@ class Operator:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal keys mean equal operators: arrays are compared by dtype, shape and bits (so NaN equals NaN, and 0.0 is not -0.0)."""
+        """A tuple that is equal for equal operators. Arrays are compared by dtype, shape and bits: NaN equals NaN, and 0.0 is not
+        -0.0."""
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return (type(self).__name__, *map(_parameter_key, values))
 
@@ -222,7 +236,8 @@ class Operator:
 
 @dataclass_transform(frozen_default=True)
 def operator(cls: OpType) -> OpType:
-    """Class decorator: a frozen dataclass, registered by its name so that printed graphs can be read back."""
+    """Class decorator: makes a frozen dataclass and registers it by its name, so that printed graphs can be read back. Raises
+    ValueError if two classes have one name."""
     dataclass(frozen=True, eq=False, repr=False)(cls)  # changes the class in place
     if OPERATORS.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"two operators are named {cls.__name__}")
@@ -230,7 +245,7 @@ def operator(cls: OpType) -> OpType:
 
 
 def frozen(array: Array) -> Array:
-    """A contiguous, native-endian, read-only array that nobody else can write to."""
+    """The array itself, or a copy of it, that is contiguous, native-endian and read-only, and that nobody else can write to."""
     if array.flags.c_contiguous and not array.flags.writeable and array.flags.owndata and array.dtype.isnative:
         return array
     array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
@@ -245,7 +260,7 @@ def _parameter_key(value: Any) -> Any:
 
 
 def array_key(array: Array) -> tuple[Any, ...]:
-    """dtype, shape and a digest of the bits."""
+    """(dtype, shape, digest of the bits) of an array."""
     # The digest covers dtype and shape too: alone it names the array in texts and files, where zeros of every dtype occur.
     head = f"{array.dtype} {array.shape} ".encode()
     return str(array.dtype), array.shape, hashlib.sha256(head + array.tobytes()).hexdigest()[:16]
@@ -290,7 +305,7 @@ def never_negative(node: Node) -> bool:
 
 
 def at_least_one(columns: Array) -> Array:
-    """The columns, or the first one: rows need a column to be counted by."""
+    """The given columns, or column 0 if there are none: rows need a column to be counted by."""
     return columns if len(columns) else np.zeros(1, np.int64)
 
 
@@ -299,17 +314,17 @@ def has_nan(*parameters: Array | None) -> bool:
 
 
 def always(self: Operator, *constants: Array | None) -> bool:
-    """For `monotone`."""
+    """True: for operators that are always `monotone`."""
     return True
 
 
 def to_floats(self: Any, *constants: Array | None) -> bool:
-    """For `monotone`, of a cast: what has no place among integers becomes any of them."""
+    """Whether a cast is `monotone`: only casts to floats are. A number without a place among integers becomes any of them."""
     return self.dtype in ("f32", "f64")
 
 
 def all_finite(*parameters: Array | None, nonzero: bool = False) -> Array:
-    """Of every column whether its parameters are finite (and not 0); a parameter of None says nothing."""
+    """For each column: whether its parameters are finite (and not 0, if `nonzero`). Parameters that are None are skipped."""
     fine = [np.isfinite(p) & ((p != 0) | (not nonzero)) for p in parameters if p is not None]
     return np.logical_and.reduce(fine) if fine else np.array(True)
 
@@ -373,11 +388,12 @@ class Graph:
 
     @cached_property
     def mixes_rows(self) -> bool:
-        """Whether the rows of a call must be computed together."""
+        """Whether the rows of a call must be computed together, because an operator `mixes_rows`."""
         return any(node.op.mixes_rows for node in self.nodes)
 
     def verify(self) -> Graph:
-        """Check what construction cannot: declared inputs, types that still agree, outputs with a value for every row."""
+        """The graph itself, after checks that construction cannot make. Raises TypeError for undeclared inputs, for types that no
+        longer agree, and for outputs without a value for every row."""
         declared = set(self.inputs)
         names = [node.op.name for node in self.inputs if isinstance(node.op, Input)]
         if len(names) != len(self.inputs) or len(set(names)) != len(names):
@@ -395,16 +411,16 @@ class Graph:
         return self
 
     def select(self, *methods: str) -> Graph:
-        """The same inputs, fewer outputs."""
+        """The graph with the same inputs and only these outputs."""
         return Graph(self.inputs, {method: self.outputs[method] for method in methods})
 
     def evaluate(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array]]:
-        """Run the reference implementation; arrays in the order of `inputs`."""
+        """The outputs of the methods (all by default), computed by numpy. Arrays come in the order of `inputs`."""
         found = self.evaluate_rows(*arrays, methods=methods)
         return {method: [_dense(value) for value in values] for method, values in found.items()}
 
     def evaluate_rows(self, *arrays: Array, methods: Iterable[str] | None = None) -> dict[str, list[Array | Rows]]:
-        """`evaluate`, with what is mostly zeros left as Rows."""
+        """The same as `evaluate`, but matrices that are mostly zeros stay Rows."""
         wanted = tuple(self.outputs if methods is None else methods)
         order = self._orders.get(wanted)
         if order is None:
@@ -419,11 +435,11 @@ class Graph:
 
     @cached_property
     def _orders(self) -> dict[tuple[str, ...], tuple[Node, ...]]:
-        """The order of evaluation by methods, found once: for a row it takes as long as the evaluation."""
+        """The order of evaluation for each set of methods. It is kept, because to find it takes as long as to evaluate one row."""
         return {}
 
     def __eq__(self, other: object) -> bool:
-        """Same structure: the same operators applied in the same way, whatever the node objects are."""
+        """Whether two graphs apply the same operators in the same way. The node objects may differ."""
         if not isinstance(other, Graph) or list(self.outputs) != list(other.outputs):
             return False
         return self._numbered == other._numbered
@@ -461,7 +477,7 @@ def _evaluated(node: Node, operands: list[Array | Rows]) -> Array | Rows:
 
 
 def gives_rows(node: Node) -> bool:
-    """Whether the host holds the value as Rows."""
+    """Whether the host holds the value as Rows (hbc.ir.rows)."""
     while node.op.rows == "keeps":
         varying = [source for source in node.inputs if not isinstance(source.op, Constant)]
         if len(varying) != 1 or varying[0] is not node.inputs[0]:
@@ -471,7 +487,7 @@ def gives_rows(node: Node) -> bool:
 
 
 def takes_rows(node: Node) -> bool:
-    """Whether an array is computed from Rows without making an array of them."""
+    """Whether an operator computes an array from Rows without expanding them."""
     others = all(isinstance(source.op, Constant) for source in node.inputs[1:])
     return node.op.rows == "takes" and others and gives_rows(node.inputs[0])
 

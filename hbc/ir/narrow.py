@@ -1,4 +1,4 @@
-"""Which columns they read, of operators that have no parameters to say it: `Operator.reads` and `Operator.narrowed`."""
+"""`Operator.reads` and `Operator.narrowed` for operators that have no parameters from which to tell their columns."""
 
 from __future__ import annotations
 

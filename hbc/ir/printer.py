@@ -25,7 +25,7 @@ INLINE_LIMIT = 8
 
 
 def print_graph(graph: Graph) -> tuple[str, dict[str, Array]]:
-    """The text, and the arrays it refers to by key."""
+    """(the text of the graph, the arrays that it refers to by key)."""
     arrays: dict[str, Array] = {}
     names = {node: node.op.name for node in graph.inputs}  # type: ignore[attr-defined]
     lines = [f"def graph({', '.join(f'{name}: {node.type}' for node, name in names.items())}):"]
@@ -43,7 +43,7 @@ def print_graph(graph: Graph) -> tuple[str, dict[str, Array]]:
 
 
 def read_graph(text: str, arrays: Mapping[str, Array]) -> Graph:
-    """The graph of `print_graph`'s text. Raises ArtifactError when the text is not a valid graph."""
+    """The graph that `print_graph` printed. Raises ArtifactError when the text is not a valid graph."""
     try:
         return _Reader(arrays).graph(ast.parse(text)).verify()
     except (SyntaxError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Matrices that are mostly zeros, as the host computes them: the entries of every row (the three arrays of scipy's CSR)."""
+"""Matrices that are mostly zeros, as the host computes with them: the entries of each row (the three arrays of scipy's CSR)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """x[N, width]: row i has data[k] in column indices[k] for indptr[i] <= k < indptr[i + 1], and 0 elsewhere.
+    """A matrix x[N, width]. Row i has data[k] in column indices[k] for indptr[i] <= k < indptr[i + 1], and 0 elsewhere.
 
-    Columns of a row ascend. `unique`: none comes twice in a row (else its numbers add up); an entry may be 0.
+    The columns of a row ascend. `unique`: no column comes twice in a row; otherwise the numbers of one column are added. An
+    entry may be 0.
     """
 
     indptr: Array
@@ -50,7 +51,7 @@ class Rows:
         return y
 
     def values(self) -> Array:
-        """Every number that stands somewhere in the matrix."""
+        """Every number of the matrix: its entries, and one 0 if there are fewer entries than places."""
         return np.append(self.data, np.zeros(1, self.dtype)) if len(self.data) < len(self) * self.width else self.data
 
     def with_data(self, data: Array) -> Rows:
@@ -80,9 +81,11 @@ class Rows:
 
     @staticmethod
     def chosen(where: Array, data: Array, width: int, column: Array | None = None) -> Rows:
-        """Of `data` the numbers where the matrix `where` is true, each in its own column, or in the one that `column` (i32) has there.
+        """The Rows whose entries are data[n, j] wherever where[n, j] is true. Entry (n, j) goes to column j, or to column[n, j]
+        (i32) if `column` is given.
 
-        (np.nonzero of a matrix takes 14 ns an element, a mask 2, and nothing where all is true.)"""
+        np.nonzero of a matrix takes 14 ns an element, a mask 2 ns, and nothing is needed where all elements are true.
+        """
         count = where.shape[1]
         if column is None:  # in pieces of some size: four columns alone at a time took 2 ms for 100,000 rows, not 0.1
             together = min(len(where), 256)
@@ -121,13 +124,14 @@ class Rows:
 
 
 def sorted_rows(row: Array, column: Array, data: Array, rows: int, width: int, unique: bool) -> Rows:
-    """From entries in any order."""
+    """The Rows of entries that come in any order."""
     order = np.argsort(row * np.int64(width) + column, kind="stable")
     return Rows(_pointers(row, rows), column[order].astype(np.int32), data[order], width, unique)
 
 
 def summed_rows(row: Array, column: Array, data: Array | None, rows: int, width: int, dtype: np.dtype[Any]) -> Rows:
-    """From entries in any order, those of one place added up (to 0 perhaps); data of None is 1 for all."""
+    """The Rows of entries that come in any order. Entries of one place are added up, perhaps to 0. Data of None is 1 for each
+    entry."""
     if data is None:
         key, totals = np.unique(row * np.int64(width) + column, return_counts=True)
     else:

@@ -26,7 +26,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal models are equal files
 
 EXPANSION = 200
 SMALL = 1 << 28
-"""A file may unpack to 256 MiB, or to 200 times its own size: arrays of a large forest reach about 10 times, a bomb 1000 times."""
+"""The most that a file may unpack to: 256 MiB, or 200 times its own size. Arrays of a large forest reach about 10 times, a zip
+bomb 1000 times."""
 
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -44,7 +45,7 @@ _UNREADABLE = (
 
 
 def dump(document: Mapping[str, Any], arrays: Mapping[str, Array], file: IO[bytes]) -> None:
-    """Write a document and the arrays that it refers to."""
+    """Write a zip file that holds a JSON document and the arrays that it refers to."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         header = {"format": FORMAT, "version": VERSION, **document}
         archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), json.dumps(header, indent=1), zipfile.ZIP_DEFLATED)
@@ -110,7 +111,8 @@ def _array(data: bytes) -> Array:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it: the old file stays whole until the new one is."""
+    """Let `write` fill a temporary file beside `path`, then rename it. The old file stays whole until the new one is complete.
+    Raises ArtifactError if `path` is a folder or its folder does not exist."""
     target = Path(path)
     if target.is_dir():
         raise ArtifactError(path=str(path), found="a folder", expected="the name of a file to write")

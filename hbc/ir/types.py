@@ -33,7 +33,7 @@ _NAMES: dict[np.dtype[Any], DType] = {dtype: name for name, dtype in NUMPY_DTYPE
 
 
 class DTypeError(TypeError):
-    """A dtype of numpy that no tensor has."""
+    """Raised for a numpy dtype that no tensor can have."""
 
 
 def require(condition: bool, message: str) -> None:

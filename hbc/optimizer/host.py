@@ -1,4 +1,5 @@
-"""What stays on the host so that the branches behind it are the source's."""
+"""Which operators the host computes in numpy: functions before branches, whose last bit decides, and values that no device can
+hold."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from hbc.ops.hashed_categories import HashedValues
 
 @dataclass(frozen=True)
 class PlaceFunctions:
-    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, unless the backend is numpy itself and so is
-    the source: an ulp before an operator that `jumps` can be a different leaf, bin or category behind it. So does `HashedValues`, where
-    the backend does not run it."""
+    """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, so that decisions are the source's.
+
+    An ulp before an operator that `jumps` can lead to another leaf, bin or category. numpy is also what the source computes
+    with, so nothing moves on the numpy backend itself. `HashedValues` moves to the host too where the backend cannot run it.
+    """
 
     compiler: Compiler
 
@@ -43,7 +46,7 @@ class PlaceFunctions:
 
 
 def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:
-    """The nodes, and all they are computed from."""
+    """The nodes, and all nodes that they are computed from."""
     found = set(nodes)
     for node in reversed(graph.nodes):
         if node in found:
@@ -52,8 +55,8 @@ def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:
 
 
 def on_host(node: Node) -> bool:
-    """Whether the host has to compute this value: a string, what is made of strings, what must have numpy's own bits or is iterated
-    there, and what is mostly zeros."""
+    """Whether the host has to compute this value: strings and their results, functions with numpy's own bits, iterations, and
+    matrices that are mostly zeros."""
     if node.op.in_numpy or "str" in (node.type.dtype, *(source.type.dtype for source in node.inputs)):
         return True
     return gives_rows(node) or takes_rows(node)

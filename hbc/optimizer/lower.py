@@ -14,9 +14,11 @@ from hbc.optimizer.host import on_host
 
 @dataclass(frozen=True)
 class Lower:
-    """`Standardize(x)` → `Div(Sub(x, offset), scale)` unless the compiler supports the operator; what the host computes (strings) is left.
-    But what a compiler sorts, the host need not: `PresentEntries(x)` → `PresentEntries(x, Ascending(x))`, but not on a GPU, each of
-    whose threads would need memory for a whole row.
+    """`Standardize(x)` → `Div(Sub(x, offset), scale)`, unless the compiler supports Standardize. Operators that the host computes
+    stay (strings).
+
+    `PresentEntries(x)` → `PresentEntries(x, Ascending(x))` where the compiler can sort, so that the host need not. Not on a
+    GPU: each thread would need memory for a whole row.
 
     Raises UnsupportedOperatorError for an operator that is neither supported nor lowered.
     """

@@ -1,5 +1,5 @@
-"""What stays on the host (strings, functions that need numpy's own bits, iterations): a graph is cut into what comes before the
-device, what runs on it, and what comes after."""
+"""Cuts a graph into three parts: before the device, on it, and after it. Strings, functions that need numpy's own bits and
+iterations stay on the host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BEFORE = "inputs"
 class Partition:
     """The three parts of a graph.
 
-    before: from the graph's inputs to the device's, as its one output `BEFORE`; None where they are the same.
-    device: the graph's methods, as far as numbers go; a method that is computed from strings alone is not among them.
-    after: for a method that the host finishes, from the device's results (if it has any), followed by the graph's inputs.
-    labels: of those methods in which it only looks the device's one result up in a table, the table.
+    - before: from the graph's inputs to the device's inputs, as one output named `BEFORE`; None where they are the same.
+    - device: the methods of the graph, up to their last numbers. A method that is computed from strings alone is absent.
+    - after: for each method that the host finishes, a graph from the device's results (if any) and the graph's inputs.
+    - labels: for the methods that only look up the device's single result in a table, that table.
     """
 
     before: Graph | None
@@ -40,14 +40,14 @@ class Partition:
         return found
 
     def with_host(self, rule: Callable[[Graph], Graph]) -> Partition:
-        """The same device, between the host's graphs as the rule has them."""
+        """The same partition, with the rule applied to the graphs of the host."""
         before = None if self.before is None else rule(self.before)
         return Partition(before, self.device, {method: rule(graph) for method, graph in self.after.items()})
 
 
 def partition(graph: Graph) -> Partition:
-    """Cut where strings end (category codes go in) and begin (class labels come out). Raises UnsupportedOperatorError for a
-    graph that computes with strings that it has computed from predictions."""
+    """The partition of a graph. It is cut where strings end (category codes go in) and where they begin (class labels come out).
+    Raises UnsupportedOperatorError for a graph that computes with strings which it has computed from predictions."""
     if not any(on_host(node) for node in graph.nodes):
         return Partition(None, graph, {})
     side = _sides(graph)
@@ -97,7 +97,7 @@ def _sides(graph: Graph) -> dict[Node, str]:
 
 
 def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:
-    """The device's values from which the host makes a method's output, together with the graph's inputs."""
+    """The device's values from which the host computes the outputs of a method, together with the graph's inputs."""
     leaving: dict[Node, None] = {}
     stack = list(reversed(group))
     seen: set[Node] = set()

@@ -100,7 +100,7 @@ NEEDED = tuple(position.name for position in ORDER if position.needed)
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass that ran: its name, whether the graph changed, its time in seconds, and what it has to say."""
+    """One pass that ran: its name, whether the graph changed, its time in seconds, and its notes."""
 
     name: str
     changed: bool
@@ -115,9 +115,12 @@ class Optimized:
 
 
 def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto", tuned: str = "") -> Optimized:
-    """Every pass on a parsed graph, down to what the compiler runs. The graph is verified before and after each pass; an error
-    names the pass. `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes,
-    with commas between them, that are left out: to find a culprit, or to measure what a pass gains."""
+    """The graph after all passes, as the compiler runs it, and a record of each pass. The graph is verified before the first and
+    after each pass; an error names the pass.
+
+    `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes, separated
+    by commas, that are left out: to find a culprit, or to measure what a pass gains.
+    """
     settings = Settings(compiler, options, strategy, tuned)
     debug, without = debug_level(), _without()
     records = []

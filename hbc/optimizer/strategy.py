@@ -1,4 +1,4 @@
-"""Which way every tree ensemble is run."""
+"""Chooses the strategy by which each tree ensemble runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 @dataclass(frozen=True)
 class ChooseStrategy:
-    """`TreeEnsemble(strategy="auto")` → the caller's strategy, or the one that the compiler recommends; `notes` says which and why.
-    tuned: what `hbc tune` found, if the strategy is its choice."""
+    """`TreeEnsemble(strategy="auto")` → the caller's strategy, or the one that the compiler recommends. The note says which and
+    why. tuned: the sentence about the choice of `hbc tune`, if the strategy comes from it."""
 
     compiler: Compiler
     options: CompileOptions
@@ -43,8 +43,9 @@ class ChooseStrategy:
 
 
 def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:
-    """The ensemble with set tests as tests of one column, if the compiler makes them itself: planes cost it nothing then. (With a
-    column for each, 500 trees that test sets were walked: 31 instead of 0.4 µs a row.)"""
+    """The ensemble as its kernel sees it: where the compiler makes the category planes itself, all set tests read one column,
+    since planes cost the kernel nothing. (Counted with a column for each plane, 500 trees that test sets were walked: 31
+    instead of 0.4 µs a row.)"""
     (x,) = node.inputs
     last = x.inputs[-1] if isinstance(x.op, Concat) else x
     if not isinstance(last.op, CategoryPlanes) or not compiler.supports(last.op):
@@ -54,14 +55,14 @@ def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:
 
 
 HOPELESS = 6.0
-"""Times the least estimate, for all numbers of rows: not worth a measurement."""
+"""A strategy is not worth a measurement if its estimate is more than this many times the best one, for all numbers of rows."""
 
 
 def worth_measuring(
     compiler: Compiler, nodes: Sequence[Node], options: CompileOptions, rows: Sequence[int], known: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """ "auto" and the strategies that `hbc tune` measures for the tree ensembles among the nodes; those that it leaves out, with the
-    reason."""
+    """("auto" and the strategies that `hbc tune` measures for the tree ensembles among the nodes, the left-out strategies with the
+    reason for each)."""
     ensembles = [seen(node, node.op, compiler) for node in nodes if isinstance(node.op, TreeEnsemble)]
     if not ensembles:
         return ["auto"], {}

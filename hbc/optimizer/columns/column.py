@@ -1,4 +1,4 @@
-"""Single columns of values, wherever operators only choose them or put them side by side."""
+"""Single columns of values, followed back through operators that only choose columns or put them side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Column = tuple[Node, int]
 
 
 def placed(column: Column) -> Column:
-    """The same numbers, before operators that only choose columns."""
+    """The earliest column that holds the same numbers: the given one, followed back through SelectColumns and Concat."""
     node, index = column
     while True:
         match node.op:
@@ -33,8 +33,11 @@ def placed(column: Column) -> Column:
 
 
 def side_by_side(columns: Iterable[Column], dtype: DType) -> tuple[Node, dict[Column, int]]:
-    """A matrix [N, F] of a dtype with these columns among others, and where each is. Columns of one value are that value, whole: to copy
-    a row for a tree ensemble that reads it in place takes longer than to leave some of it out saves."""
+    """(a matrix [N, F] of the dtype that holds these columns, the place of each column in it). It may hold other columns too.
+
+    If all columns come from one value, the matrix is the whole value: to copy a row for a tree ensemble that could read it in
+    place takes longer than leaving some columns out saves.
+    """
     read: dict[Node, set[int]] = defaultdict(set)
     for node, index in columns:
         read[node].add(index)

@@ -1,4 +1,4 @@
-"""Feature-selection push-down and injection: columns that nobody reads are not computed."""
+"""Feature-selection push-down and injection: columns that nothing reads are not computed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast
 
 WORTH_IT = 4
-"""Columns are gathered for an operator if for every so many of them it need not compute another one: to gather a column costs about
-as much as to scale it, but most often several operators follow."""
+"""Columns are gathered before an operator if each gathered column saves at least 1/4 of a column that the operator need not
+compute. To gather a column costs about as much as to scale it, but most often several operators follow."""
 
 
 @dataclass(frozen=True)
 class PushSelection:
-    """What trees do not read, selections leave out, and models weigh with 0 is not computed:
+    """Columns that trees do not read, selections leave out or models weigh with 0 are not computed:
 
     `TreeEnsemble(Concat(Standardize(x), OneHot(c)))` → `TreeEnsemble'(Concat(Standardize'(SelectColumns(x)), OneHot'(c)))`;
-    `SelectColumns(Standardize(x))` → `Standardize'(SelectColumns(x))`; `Linear(Check(OneHot(c)))` → `Linear'(Check'(OneHot'(c)))`.
+    `SelectColumns(Standardize(x))` → `Standardize'(SelectColumns(x))`; `Linear(Check(OneHot(c)))` →
+    `Linear'(Check'(OneHot'(c)))`.
 
-    Operators say themselves which columns of their inputs they need for some columns of their result, and how they compute those
-    alone (`Operator.reads`, `Operator.narrowed`). Backwards from the results every value learns which of its columns anybody reads;
-    then each is computed from what is left of its inputs. It stops where a row is consumed whole. A weight of 0 is as good as none
-    where a Check has seen to it that there is no NaN and no infinity, which it would make NaN.
+    Each operator says which columns of its inputs it needs for some columns of its result (`Operator.reads`), and how it
+    computes those alone (`Operator.narrowed`). The pass first goes backwards from the results and finds the columns of each
+    value that something reads. Then it goes forwards and computes each value from the remaining columns of its inputs. It stops
+    at operators that need whole rows. A weight of 0 counts as "not read" only where a Check has excluded NaN and infinity,
+    since 0 times these is NaN.
     """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -44,7 +46,8 @@ class PushSelection:
 
 
 def _kept(graph: Graph, finite: set[Node]) -> dict[Node, tuple[Array, Sequence[Array]]]:
-    """Of every value that is read: the columns that are, ascending, and those of its inputs that they need."""
+    """node → (its columns that something reads, for each input the columns needed to compute those). All are ascending. Nodes that
+    nothing reads are absent."""
     read = {node: np.zeros(node.type.width, bool) for node in graph.nodes}
     for group in graph.outputs.values():
         for node in group:
@@ -75,7 +78,7 @@ def _reads(node: Node, columns: Array, finite: set[Node]) -> Sequence[Array] | N
 
 
 def _finite(graph: Graph) -> set[Node]:
-    """The values without NaN and infinities: what was checked to have none, and what has no numbers but those."""
+    """The nodes whose values cannot be NaN or infinite: a Check has excluded these, or no number can be one."""
     finite: set[Node] = set()
     for node in graph.nodes:
         op, dtype = node.op, node.type.dtype
@@ -95,13 +98,15 @@ def _finite(graph: Graph) -> set[Node]:
 
 @dataclass
 class _Narrowing:
-    """What has become of every value, with the columns that it has; and what has been gathered."""
+    """The rewritten values. `made`: node → (its replacement, the columns of the node that the replacement holds). `gathered`:
+    selections that were made, so that equal ones are shared."""
 
     made: dict[Node, tuple[Node, Array]]
     gathered: dict[tuple[Node, bytes], Node] = field(default_factory=dict)
 
     def narrowed(self, node: Node, kept: Array, needed: Sequence[Array]) -> tuple[Node, Array]:
-        """The value with the columns `kept`, and perhaps more, and the columns that it has; `needed` are those of its inputs."""
+        """(the replacement of a node with at least the columns `kept`, the columns that it holds). `needed`: for each input the
+        columns from which `kept` are computed."""
         left = [self.made.get(x, (x, np.zeros(0, np.int64))) for x in node.inputs]
         if len(kept) == node.type.width and _are_whole(node, left):
             return _applied(node, node.op, left), kept
@@ -128,8 +133,8 @@ class _Narrowing:
 
 
 def _pays(x: Node, columns: Array, some: Array) -> bool:
-    """Whether to gather these columns of x costs less than to compute with all that it has. Among the entries of a matrix that is
-    mostly zeros they would have to be looked for."""
+    """Whether gathering the columns `some` costs less than computing with all columns of x. Never for matrices that are mostly
+    zeros: there, the entries of some columns would have to be searched for."""
     return (len(columns) - len(some)) * WORTH_IT >= len(some) and not gives_rows(x)
 
 
@@ -138,7 +143,7 @@ def _are_whole(node: Node, left: Sequence[tuple[Node, Array]]) -> bool:
 
 
 def _is_one_part(node: Node, needed: Sequence[Array]) -> bool:
-    """Whether nothing is left to be joined."""
+    """Whether a side-by-side operator has only one part with needed columns, so that nothing is left to be joined."""
     return isinstance(node.op, SideBySide) and sum(len(columns) > 0 for columns in needed) == 1
 
 

@@ -1,4 +1,5 @@
-"""Passes that need no knowledge of models: constants folded, columns chosen once, operators that nobody needs left out."""
+"""Passes that need no knowledge of models: they fold constants, merge selections of columns, and remove operators that have done
+their work."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from hbc.ops.tensor import Concat
 
 @dataclass(frozen=True)
 class RemoveChecks:
-    """`Check(x)` → `x`: the runtime has tested the input (optimizer/limits/checks.py)."""
+    """`Check(x)` → `x`: the runtime has already tested the input (optimizer/limits/checks.py)."""
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, Check) else None)
@@ -24,7 +25,7 @@ class RemoveChecks:
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """`Exp(Constant)` → `Constant`: what depends on no row is computed once, by the operators' own `evaluate`."""
+    """`Exp(Constant)` → `Constant`: a value that depends on no row is computed once, by the operators' own `evaluate`."""
 
     def __call__(self, graph: Graph) -> Graph:
         return rewrite(graph, self._fold)
@@ -39,11 +40,11 @@ class FoldConstants:
 
 @dataclass(frozen=True)
 class MergeColumns:
-    """Chosen columns are chosen once:
+    """Selections of columns that follow one another, or stand side by side, become one:
 
     `SelectColumns(SelectColumns(x, a), b)` → `SelectColumns(x, a[b])`; a selection of all columns in order → `x`;
     `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`; parts without columns are left out;
-    `Linear(SelectColumns(x, p))` → `Linear'(x)` where p is all columns in another order, in which its weights then are.
+    `Linear(SelectColumns(x, p))`, where p holds all columns in another order, → `Linear'(x)` with its weights in that order.
     """
 
     def __call__(self, graph: Graph) -> Graph:
