@@ -1,4 +1,5 @@
-"""What the model rejects, carried back to its input: NaN in column 3 is an error exactly where it would reach a `Check` that forbids it."""
+"""Carries the checks inside a model back to its input: NaN in column 3 is an error exactly where it would reach a `Check` that
+forbids it."""
 
 from __future__ import annotations
 
@@ -21,8 +22,13 @@ Origin = frozenset[tuple[Node, int]]
 
 @dataclass(frozen=True)
 class _Trace:
-    """For every column of a value, the input columns whose NaN can be seen in it, and those whose numbers are in it as they are;
-    whether an operator on the way makes NaN of numbers; and how large what is computed from the input can be (0.0: nothing is)."""
+    """Where the columns of a value come from.
+
+    - missing: for each column, the input columns whose NaN can show in it.
+    - values: for each column, the input columns whose numbers are in it unchanged.
+    - creates: whether an operator on the way makes NaN from numbers.
+    - reach: how large the numbers computed from the input can be (0.0: no number is computed).
+    """
 
     missing: list[Origin]
     values: list[Origin]
@@ -31,10 +37,11 @@ class _Trace:
 
 
 def input_limits(graph: Graph) -> Limits:
-    """Follow every column's missing values through the graph. Per-column operators keep them apart; anything else mixes all columns.
+    """What each input column must satisfy so that no Check inside the model rejects the call. Missing values of each column are
+    followed through the graph. Per-column operators keep columns apart; other operators mix all of them.
 
-    What cannot be said of an input column becomes a Guard: sets of known categories, and checks of computed numbers, which may be
-    infinite or too large where the input is not, and the other way round.
+    A requirement that is not about single input columns becomes a Guard. Examples are sets of known categories, and checks of
+    computed numbers: these may be infinite or too large where the input is not, and the other way round.
     """
     width = {node: node.type.columns if len(node.type.shape) == 2 else 1 for node in graph.inputs}
     state = {node: ([True] * w, [True] * w, [np.inf] * w, [""] * w) for node, w in width.items()}
@@ -82,8 +89,8 @@ def input_limits(graph: Graph) -> Limits:
 
 
 def _taking_pandas_na(graph: Graph, traces: dict[Node, _Trace]) -> Origin:
-    """The string columns that only encoders read. To them a pandas.NA is an unknown category; whatever else scikit-learn computes
-    with strings (imputers) stops at it."""
+    """The string columns that only encoders read. An encoder treats pandas.NA as an unknown category; anything else that
+    scikit-learn computes with strings (imputers) fails on it."""
     columns = {(node, i) for node in graph.inputs if node.type.dtype == "str" for i in range(len(traces[node].missing))}
     readers = [(node.op, source) for node in graph.nodes for source in node.inputs]
     returned = [(None, node) for group in graph.outputs.values() for node in group]
@@ -95,7 +102,7 @@ def _taking_pandas_na(graph: Graph, traces: dict[Node, _Trace]) -> Origin:
 
 
 def looser_limits(graph: Graph) -> dict[str, Limits]:
-    """The limits of each method that passes fewer checks than all methods together."""
+    """method → its limits, for the methods that pass fewer checks than all methods together."""
 
     def checks(part: Graph) -> set[Node]:
         return {node for node in part.nodes if isinstance(node.op, Check)}
@@ -106,20 +113,22 @@ def looser_limits(graph: Graph) -> dict[str, Limits]:
 
 
 def _is_met(check: Check, x: Node) -> bool:
-    """Whether x is never negative, which is all that is asked for: to count the words twice for it took as long as all the rest."""
+    """Whether a check asks only for numbers ≥ 0, and x can have no others. Without this, the words of a text were counted twice,
+    which took as long as all the rest."""
     if not isinstance(check, CheckLeast) or check.exclusive or check.least > 0:
         return False
     return never_negative(x)
 
 
 def _creates(node: Node) -> bool:
-    """Whether ordinary numbers can give NaN."""
+    """Whether ordinary numbers can give NaN in this value."""
     op = node.op
     return op.creates_missing and not (op.of_negative_only and never_negative(node.inputs[0]))
 
 
 def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
-    """See Guard: of what the caller's numbers are taken for, not of what is computed from them, which no two backends do alike."""
+    """The graph that says whether the check accepts a number (see Guard), or None. Only where the checked value consists of the
+    caller's own numbers: no two backends compute the same bits of computed ones."""
     between = [node.op for node in topological([x]) if not _keeps_values(node)]
     if not all(isinstance(op, (Input, Constant, Cast)) for op in between):
         return None
@@ -128,7 +137,8 @@ def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
 
 
 def lower_accepted(limits: Limits, compiler: Compiler) -> Limits:
-    """With guards that compute what they accept by operators of the compiler, if it puts that into the function of a method."""
+    """The limits, with `accepted` of each guard lowered to operators of the compiler, if the compiler can put it into the function
+    of a method."""
     if not compiler.one_launch:
         return limits
     lower = Lower(compiler)
@@ -141,7 +151,7 @@ def lower_accepted(limits: Limits, compiler: Compiler) -> Limits:
 
 
 def _largest_passed(check: Check, node: Node) -> float:
-    """How large the numbers can be that a check lets pass."""
+    """The largest magnitude that a check lets pass."""
     if not node.type.is_float:
         return np.inf
     return min(check.limit, np.inf if check.allow_inf else float(np.finfo(NUMPY_DTYPES[node.type.dtype]).max))
@@ -149,8 +159,8 @@ def _largest_passed(check: Check, node: Node) -> float:
 
 def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     op = node.op
-    numbers = node.type.is_float or node.type.dtype == "str"  # what is missing in strings is followed too
-    passes = numbers and not op.removes_missing and not _creates(node)  # the guard behind `creates_missing` sees NaN too
+    numbers = node.type.is_float or node.type.dtype == "str"  # missing strings are followed too
+    passes = numbers and not op.removes_missing and not _creates(node)  # the guard after `creates_missing` sees NaN too
     missing = _origins(node, [source.missing for source in sources], passes)
     keeps, numeric = _keeps_values(node), node.type.dtype not in ("bool", "str")
     values = _origins(node, [source.values for source in sources], numeric and keeps)
@@ -164,7 +174,7 @@ def _trace(node: Node, sources: list[_Trace]) -> _Trace:
 
 
 def _keeps_values(node: Node) -> bool:
-    """Whether every number of the value stands in the operator's input, too (or is one of its parameters)."""
+    """Whether every number of the value is one of the operator's inputs or parameters."""
     op = node.op
     if isinstance(op, Cast):
         return bool(np.can_cast(NUMPY_DTYPES[node.inputs[0].type.dtype], NUMPY_DTYPES[op.dtype]))

@@ -1,17 +1,17 @@
 """Linear algebra done once instead of for every row: maps of columns and products that follow one another become one product, and
 products with one-hot codes become look-ups in tables.
 
-What a rewrite may change are the last bits of sums, whose order is the compilers' own anyway (`MatMul`). With u = 2⁻⁵³ (2⁻²⁴ in float32):
+A rewrite may change only the last bits of sums, whose order the compilers choose anyway (`MatMul`). With u = 2⁻⁵³ (2⁻²⁴ in float32):
 
 * A product of products, (x·A + a)·B + b as x·(A·B) + (a·B + b): the source's own error bound is about (F + K)·u·(|x|·|A| + |a|)·|B|,
   and the new sum's is F·u·|x|·|A·B| + K·u·(|x|·|A| + |a|)·|B|, which is no more.
-* A map of columns before a product, y = x·A + B: x·A and B may be much larger than y and cancel, where the source, which subtracts first,
-  loses nothing. |x·A| ≤ |y| + |B|, so the error is about u·(|y| + 2·S)·|W| where S is the sum of the magnitudes that make up B; y, which a
-  scaler has made, is about 1. `LARGEST_SHIFT` bounds S: in float64 the error stays below 100·2·2⁻⁵³ ≈ 2e-14 of |W|, in float32 below 5e-7.
-  What is only centred has no known scale, and is left: x - m may be far smaller than m.
-* What the source rounds to float32 before a product in float64 is left as it is.
+* A map of columns before a product, y = x·A + B: x·A and B may be much larger than y and cancel, where the source subtracts first and loses
+  nothing. |x·A| ≤ |y| + |B|, so the error is about u·(|y| + 2·S)·|W|, where S is the sum of the magnitudes that make up B. After a scaler,
+  y is about 1. `LARGEST_SHIFT` bounds S: in float64 the error stays below 100·2·2⁻⁵³ ≈ 2e-14 of |W|, in float32 below 5e-7.
+  A map that only centres is left alone. Its scale is unknown: x - m may be far smaller than m.
+* Where the source rounds to float32 before a product in float64, nothing is changed.
 
-Before what jumps (trees, bins, categories) nothing is rewritten: the last bit can decide there.
+Nothing is rewritten before an operator that jumps (trees, bins, categories): the last bit can decide there.
 """
 
 from __future__ import annotations
@@ -34,29 +34,31 @@ from hbc.ops.scaling import Affine, Standardize
 from hbc.optimizer.linear.tables import table_sum
 
 LARGEST_SHIFT = {"f64": 100.0, "f32": 4.0}
-"""How many times its own scale a column may be shifted before a product that takes the shift over (see above)."""
+"""How many times its own scale a column may be shifted, if the following product takes over the shift (see above)."""
 MOST_CANCELLED = 100.0
-"""Times its own magnitude that the terms of a product of weights may have: a projection onto noise has 1e16 there."""
+"""How many times larger than a product of weights its terms may be. A projection onto noise has 1e16 there."""
 LARGEST_NOISE = 1e-4
-"""Of a product of products: what roundings of the source itself may come to where x is about 1. Beyond it, numbers that nearly cancel (a
-Nystroem of a singular kernel has weights of 1e6) make the order of the sums show: in float32 a decision of 1.104 instead of 1.087."""
+"""How large the source's own rounding errors may become in a product of products, where x is about 1. Beyond it, the order of the
+sums shows in numbers that nearly cancel. A Nystroem of a singular kernel has weights of 1e6: in float32 a decision value was
+1.104 instead of 1.087."""
 SAFE = {"f64": (1e-200, 1e200), "f32": (1e-25, 1e25)}
-"""Magnitudes that parameters may have: neither they nor their products with ordinary numbers leave the range of the dtype."""
+"""(least, most) magnitude that parameters may have: neither they nor their products with ordinary numbers leave the range of the
+dtype."""
 
 WORTH_A_TABLE = 6
-"""One-hot columns for each column of codes from which on a look-up is faster than to multiply them: on tvm 100,000 rows of 10 columns take
-1.2 ms both ways with 4, and 1.3 instead of 14.0 ms with 50."""
+"""From this many one-hot columns for each column of codes, a look-up is faster than a product. On tvm, 100,000 rows of 10 columns
+take 1.2 ms both ways with 4 categories each, and 1.3 instead of 14.0 ms with 50."""
 
 Readers = Mapping[Node, list[Node | None]]
 
 
 @dataclass(frozen=True)
 class FoldLinear:
-    """Products take over what stands before and behind them:
+    """Products absorb the maps of columns before and after them:
 
-    `Linear(Standardize(x))` → `Linear'(x)`; `Linear(Linear(x))` → `Linear'(x)` where that is fewer multiplications; `Div(Linear(x), c)` →
-    `Linear'(x)`; the same through SelectColumns and parts of a Concat;
-    `Linear(Concat(x, OneHot(codes)))` → `Add(Linear'(x), Sum(Take(rows of weights, codes)))`.
+    `Linear(Standardize(x))` → `Linear'(x)`; `Linear(Linear(x))` → `Linear'(x)` where that is fewer multiplications;
+    `Div(Linear(x), c)` → `Linear'(x)`; the same through SelectColumns and parts of a Concat; `Linear(Concat(x, OneHot(codes)))`
+    → `Add(Linear'(x), Sum(Take(rows of weights, codes)))`.
     """
 
     def __call__(self, graph: Graph) -> Noted:
@@ -72,8 +74,8 @@ class FoldLinear:
 
 @dataclass(frozen=True)
 class Map:
-    """y = x · slope + shift by columns [F], in float64. `size`: the sum of the magnitudes that `shift` was made of; `scales`: whether it is
-    more than a shift, so that y has been brought to a scale of its own."""
+    """y = x · slope + shift, by columns [F], in float64. `size`: the sum of the magnitudes of which `shift` was made. `scales`:
+    whether the map is more than a shift, so that y has a known scale."""
 
     slope: Array
     shift: Array
@@ -81,20 +83,21 @@ class Map:
     scales: bool
 
     def then(self, after: Map) -> Map:
-        """Both, one after the other."""
+        """This map and then `after`, as one map."""
         shift = self.shift * after.slope + after.shift
         size = self.size * np.abs(after.slope) + after.size
         return Map(self.slope * after.slope, shift, size, self.scales or after.scales)
 
     def fits(self, dtype: str) -> bool:
-        """Whether a product can take it over."""
+        """Whether a product can absorb the map."""
         small = bool((self.size <= LARGEST_SHIFT[dtype]).all()) and self.scales
         return _is_safe(self.slope, dtype) and (small or not self.size.any())
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some columns of a product's operand: `value`, or `columns` of it, times `weights`; `finite`: whether it was tested to be."""
+    """Some columns of a product's operand: all of `value`, or `columns` of it, and the `weights` they are multiplied with.
+    `finite`: whether they were checked to be finite."""
 
     value: Node
     columns: Array | None
@@ -106,13 +109,14 @@ class _Part:
         return self.value if self.columns is None else SelectColumns(self.columns)(self.value)
 
     def chosen(self, parameters: Array) -> Array:
-        """Of parameters by columns of the value, those of the part."""
+        """The parameters of the part's columns, from parameters of all columns of the value."""
         return parameters if self.columns is None else parameters[self.columns]
 
 
 @dataclass
 class _Step:
-    """The rule for one look at the graph: operands that change are looked at in the next one, since their readers are not known."""
+    """The rewrite rule for one walk over the graph. Operands that change are looked at again in the next walk, since their readers
+    are not known in this one."""
 
     readers: Readers
     jumping: set[Node]
@@ -127,7 +131,7 @@ class _Step:
         self.fired = self.fired or after is not None
         return after
 
-    # --- what a product takes over
+    # --- maps before a product
 
     def product(self, node: Node) -> Node | None:
         product = _as_product(node)
@@ -161,7 +165,8 @@ class _Step:
         return y if looked_up is None else t.add(y, looked_up)
 
     def _before_product(self, part: _Part, has_intercept: bool) -> tuple[_Part, Array] | None:
-        """The part with what its value is computed from, and what that adds to the intercept."""
+        """(the part with its value replaced by the operand of the absorbed map or product, the addition to the intercept); None if
+        nothing can be absorbed."""
         value, dtype = part.value, part.value.type.dtype
         if not self._is_absorbed(value):
             return None
@@ -200,7 +205,7 @@ class _Step:
         return _Part(x, part.columns, scaled, False), shift @ weights
 
     def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:
-        """(operator, codes, weights) of a part that is one-hot codes."""
+        """(operator, codes, weights) of a part that consists of one-hot codes; None for other parts."""
         value = part.value
         while isinstance(value.op, (Check, t.Cast)):
             value = value.inputs[0]
@@ -221,7 +226,7 @@ class _Step:
         """Whether it costs nothing to shift the results of products instead of their operand."""
         return has_intercept or sum(reader.type.columns for reader in self._products(value)) <= value.type.columns
 
-    # --- what stands behind a product
+    # --- maps after a product
 
     def behind_product(self, node: Node) -> Node | None:
         mapped = _as_map(node)
@@ -259,7 +264,7 @@ class _Step:
     # --- who reads a value
 
     def _is_absorbed(self, value: Node) -> bool:
-        """Whether only products read the value, which may take it over."""
+        """Whether only products read the value, so that they can absorb it."""
         readers = self.readers.get(value)
         return bool(readers) and all(
             reader is not None and (self._is_absorbed(reader) if _passes_columns(reader) else _as_product(reader) is not None)
@@ -275,14 +280,14 @@ class _Step:
 
 
 _TURNS = (_Step.behind_product, _Step.product, _Step.maps)
-"""The first: a product that has an intercept takes over shifts at no cost."""
+"""The rules in their order. Maps after a product come first: a product that then has an intercept absorbs shifts at no cost."""
 
 
 # --- reading the graph
 
 
 def _readers(graph: Graph) -> Readers:
-    """Who reads a value, checks left out; None is the caller."""
+    """node → the nodes that read it (through checks). None stands for the caller."""
     readers: dict[Node, list[Node | None]] = defaultdict(list)
     for node in graph.nodes:
         readers[node] += []
@@ -296,7 +301,7 @@ def _readers(graph: Graph) -> Readers:
 
 
 def _before_jumps(graph: Graph) -> set[Node]:
-    """The values of which an operator that jumps is computed."""
+    """The nodes from which an operator that jumps is computed."""
     found: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.op.jumps or node in found:
@@ -305,7 +310,7 @@ def _before_jumps(graph: Graph) -> set[Node]:
 
 
 def _past(node: Node) -> tuple[Node, bool]:
-    """The value that was checked, and whether it was for NaN and infinity."""
+    """(the value before all checks, whether one of them excludes NaN and infinity)."""
     finite = False
     while isinstance(node.op, Check):
         finite = finite or not (node.op.allow_nan or node.op.allow_inf)
@@ -318,7 +323,7 @@ def _passes_columns(node: Node) -> bool:
 
 
 def _is_finite(node: Node) -> bool:
-    """Whether a value is finite for all that the model accepts, as far as its own numbers do not overflow."""
+    """Whether a value is finite for every input that the model accepts, unless its own numbers overflow."""
     value, finite = _past(node)
     if finite or not value.type.is_float:
         return True
@@ -330,7 +335,7 @@ def _is_finite(node: Node) -> bool:
 
 
 def _as_product(node: Node) -> tuple[Node, Array, Array | None] | None:
-    """(x, weights, intercept) of a product with weights that are known."""
+    """(x, weights, intercept) if the node is a product with known weights; else None."""
     if isinstance(node.op, Linear):
         return node.inputs[0], node.op.coef, node.op.intercept
     if isinstance(node.op, t.MatMul) and isinstance(node.inputs[1].op, Constant):
@@ -355,7 +360,7 @@ def _parts(x: Node, weights: Array, finite: bool = False) -> list[_Part]:
 
 
 def _as_map(node: Node) -> tuple[Node, Map] | None:
-    """(x, map) of what changes a matrix of floats by columns: its operand without checks, of the same type."""
+    """(x, map) if the node maps the columns of a float matrix x, which has no checks and the type of the node; else None."""
     found = _read_map(node) if node.type.is_float and len(node.type.shape) == 2 and node.inputs else None
     return found if found is not None and found[0].type == node.type else None
 
@@ -387,7 +392,7 @@ def _read_map(node: Node) -> tuple[Node, Map] | None:
 
 
 def _of_arithmetic(op: object, c: Array) -> Map:
-    """x op c"""
+    """The map x op c, where c is a constant for each column."""
     zero, one = np.zeros(1), np.ones(1)
     if isinstance(op, (t.Add, t.Sub)):
         return Map(one, c if isinstance(op, t.Add) else -c, np.abs(c), False)
@@ -395,7 +400,7 @@ def _of_arithmetic(op: object, c: Array) -> Map:
 
 
 def _row(node: Node, result: Node) -> Array | None:
-    """A constant that is a number for every column of the result, or one for all."""
+    """The numbers of a constant, one for each column of the result or one for all; None if the node is no such constant."""
     if not isinstance(node.op, Constant) or node.type.shape not in (
         (),
         (1,),
@@ -408,7 +413,7 @@ def _row(node: Node, result: Node) -> Array | None:
 
 
 def _centred(value: Node) -> Node | None:
-    """x - offset of a Standardize, whose scale alone a product can take over whatever the offset is."""
+    """x - offset of a Standardize with a scale; else None. A product can absorb the scale alone, whatever the offset is."""
     op = value.op
     if not isinstance(op, Standardize) or op.offset is None or op.scale is None:
         return None
@@ -429,15 +434,16 @@ def _is_safe(values: Array, dtype: str) -> bool:
 
 
 def _scaled(weights: Array, slope: Array, dtype: str) -> Array | None:
-    """slope[F] · weights[F, K]; None where a product is not as good as its factors: what was not zero must not become it."""
+    """slope[F] · weights[F, K]; None where the result leaves the safe range of the dtype. A weight that was not 0 must not become
+    0."""
     with np.errstate(all="ignore"):
         result = np.asarray(weights * slope.reshape(-1, 1))
     return result if _is_safe(slope, dtype) and _is_safe(result[weights != 0], dtype) else None
 
 
 def _product_of(before: Array, after: Array, dtype: str) -> Array | None:
-    """before[F, K] · after[K, L] where all magnitudes that it is made of are safe, and neither its columns nor what they give are what is
-    left of much larger numbers: of such a product only the source's own roundings would show."""
+    """before[F, K] · after[K, L], or None if it leaves the safe range or cancels (|sum| much smaller than the sum of magnitudes):
+    there the fused product would not round as the source does."""
     with np.errstate(all="ignore"):
         result, size = before @ after, np.abs(before) @ np.abs(after)
     safe = np.isfinite(size).all() and _is_safe(size[size != 0], dtype)

@@ -1,4 +1,4 @@
-"""Products with one-hot codes as look-ups: of the rows of weights that a code chooses, the sum."""
+"""Products with one-hot codes as look-ups: each code chooses a row of weights, and the rows are added."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
 
 LARGEST_CODE = 1 << 20
-"""Exact in float32."""
+"""The largest code: exact in float32."""
 SPARSEST = 4
-"""Rows of a table for each code that leads to one, up to which no code is searched for."""
+"""Up to so many rows of a table for each known code, codes are places in the table; in sparser tables they are searched for."""
 
 Coded = tuple[OneHot, Node, Array]
 """A OneHot, the codes that it is applied to, and the weights of its columns."""
 
 
 def table_sum(coded: Sequence[Coded], bias: Array | None, dtype: DType) -> Node:
-    """Σ OneHot(codes) · weights + bias, as the sum of a row of a table for every column of codes."""
+    """Σ OneHot(codes) · weights + bias, computed as a sum of table rows, one row for each column of codes."""
     tables: list[Array] = []
     blocks = [_places(part, tables) for one in coded for part in _by_parts(*one)]
     table = np.concatenate(tables)
@@ -33,7 +33,7 @@ def table_sum(coded: Sequence[Coded], bias: Array | None, dtype: DType) -> Node:
 
 
 def _by_parts(op: OneHot, codes: Node, weights: Array) -> Iterator[Coded]:
-    """The same for every part of the codes that are a Concat."""
+    """The given (operator, codes, weights), split by the parts of the codes if these are a Concat."""
     while isinstance(codes.op, Check):
         (codes,) = codes.inputs
     if not isinstance(codes.op, t.Concat):
@@ -49,7 +49,8 @@ def _by_parts(op: OneHot, codes: Node, weights: Array) -> Iterator[Coded]:
 
 
 def _places(coded: Coded, tables: list[Array]) -> Node:
-    """i32[N, C]: the place of each column's code in all `tables`, one after the other, to which these columns' are added."""
+    """i32[N, C]: the place of each column's code in the concatenated `tables`. The tables of these columns are appended to
+    `tables`."""
     op, codes, weights = coded
     used = np.unique(op.source)
     start = sum(map(len, tables))
@@ -74,15 +75,15 @@ def _places(coded: Coded, tables: list[Array]) -> Node:
 
 
 def _is_dense(values: Array) -> bool:
-    """Whether codes are integers so near to one another that they can be places themselves."""
+    """Whether the codes are integers so close together that they can be places themselves."""
     if not len(values) or (values.dtype.kind == "f" and (values != np.floor(values)).any()):
         return False
     return bool(np.abs(values).max() < LARGEST_CODE and values[-1] - values[0] < SPARSEST * len(values))
 
 
 def _counted(op: OneHot, codes: Node, weights: Array, tables: list[Array], values: list[Array], start: int) -> Node:
-    """Of integers near to one another: row 0 of a column's table is that of all smaller numbers, the last one that of all larger ones,
-    and the one before that NaN's."""
+    """The places of codes that are integers close together. In a column's table, row 0 is for all smaller numbers, the last row
+    for all larger ones, and the row before that for NaN."""
     dtype, is_float = op.value.dtype, codes.type.is_float
     least, most, starts = (np.zeros(len(values), dtype) for _ in range(3))
     for i, (j, known) in enumerate(zip(np.unique(op.source), values, strict=True)):
@@ -105,7 +106,8 @@ def _counted(op: OneHot, codes: Node, weights: Array, tables: list[Array], value
 
 
 def _looked_up(op: OneHot, codes: Node, weights: Array, tables: list[Array], values: list[Array], start: int) -> Node:
-    """Of codes that may be any numbers: row 0 of a column's table is the unknown's, row 1 NaN's, the others' those of the values."""
+    """The places of codes that may be any numbers. In a column's table, row 0 is for unknown codes, row 1 for NaN, and the others
+    for the known values."""
     width = max(1, *map(len, values))
     last = np.inf if op.value.dtype.kind == "f" else np.iinfo(op.value.dtype).max
     categories = np.full((len(values), width), last, op.value.dtype)

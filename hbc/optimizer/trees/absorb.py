@@ -1,4 +1,4 @@
-"""What stands before a tree ensemble and keeps the order of numbers, moved into its thresholds."""
+"""Moves operators that keep the order of numbers from before a tree ensemble into its thresholds."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from hbc.optimizer.trees.column_tracer import ColumnTracer, Guard, pieces_of
 from hbc.optimizer.trees.cuts import MOST_ODD, Cuts, find_curve_cuts, find_cuts
 
 MOST_TESTS = 1 << 19
-"""Different ones of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
+"""The most different tests of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
 
 
 @dataclass(frozen=True)
 class NumbersIntoTrees:
-    """`TreeEnsemble(Concat(Standardize(Impute(x)), OneHot(c)))` → `TreeEnsemble'(Concat(x, OneHot(c)))`;
-    `TreeEnsemble(Cast("f64", x))` → `TreeEnsemble'(x)`, with thresholds in x's dtype.
+    """`TreeEnsemble(Concat(Standardize(Impute(x)), OneHot(c)))` → `TreeEnsemble'(Concat(x, OneHot(c)))`; `TreeEnsemble(Cast("f64",
+    x))` → `TreeEnsemble'(x)`, with thresholds in x's dtype.
 
-    Each column is followed upwards through operators that are `monotone` there; a test `f(x) <= threshold` becomes `x <= cut` (the
-    children swapped, where f falls), and NaN goes where f sends it. The cut is found by bisection over the floats, with the operators'
-    own `evaluate`, so that every number is decided as before. There are as many different tests as before, or fewer.
+    Each column is followed towards the input through operators that are `monotone` there. A test `f(x) <= threshold` becomes `x
+    <= cut` (with the children swapped where f falls), and NaN goes where f sends it. The cut is found by bisection over the
+    floats, with the operators' own `evaluate`, so that every number is decided as before. The number of different tests does
+    not grow.
 
-    Other curves of one column are followed too, where each test has one proven cut (`find_curve_cuts`): logarithms, exponentials and
-    roots, and whatever several operators make of a column, which meets itself in them (PowerTransformer, QuantileTransformer, functions
-    of the user's own). Where numbers of which the curve is NaN go another way than the smallest others, they are made NaN before
-    the trees: `TreeEnsemble(Function("log", x))` → `TreeEnsemble'(Where(x < 0, NaN, x))`; and single floats that go another way
-    than those around are moved beside the cut: `Where(x == 0.139…1, 0.139…0, x)`. The cuts are those of the numpy
-    that the plan is made with, where the model is loaded: vector units differ in last bits. (So do strides below 0 of numpy's
-    arrays: hbc computes of them, with this pass or without, what the source does of a copy.)
+    Other curves of one column are followed too if each test has one proven cut (`find_curve_cuts`): logarithms, exponentials,
+    roots, and curves of several operators that read a column more than once (PowerTransformer, QuantileTransformer, functions
+    of the user's own). A curve may give NaN for some numbers that must go another way than the smallest other numbers. These
+    are made NaN before the trees: `TreeEnsemble(Function("log", x))` → `TreeEnsemble'(Where(x < 0, NaN, x))`. Single floats
+    that go another way than their neighbours are moved beside the cut: `Where(x == 0.139…1, 0.139…0, x)`. The cuts are those of
+    the numpy with which the plan is made, where the model is loaded, because vector units differ in the last bits. (So do
+    numpy's arrays with negative strides: with this pass or without, hbc computes what the source computes from a contiguous
+    copy.)
 
-    What stays: x to a power given by the user, of whose errors nothing is known; curves that rise and fall, as splines do; encoders
-    that give unknown numbers a code (then a test is a set of single floats).
+    Not absorbed: x to a power given by the user, of whose errors nothing is known; curves that rise and fall, such as splines;
+    encoders that give unknown numbers a code, where a test would be a set of single floats.
 
-    Not where that makes the trees slower: thresholds of float32 stay such (of float64, 100 trees of depth 8 take 0.73 µs a row
-    with their scaler absorbed and 0.46 without); and where trees become tensor operators, which look for NaN by three more of them a step,
-    imputation stays outside of trees that need not look for NaN.
+    Nothing is absorbed where the trees would become slower. Thresholds in float32 stay in float32 (100 trees of depth 8 take
+    0.73 µs a row in float64 with their scaler absorbed, and 0.46 without). Where trees become tensor operators, a look for NaN
+    costs three more operators a step. There, imputation stays outside of trees that need not look for NaN.
     """
 
     compiler: Compiler
@@ -81,11 +83,11 @@ class _Absorbed:
 
 
 def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | None:
-    """The trees over the columns that those of x are made of; None where nothing is gained."""
+    """The trees over the earlier columns from which the columns of x are computed; None if nothing is gained."""
     features = np.unique(op.feature[op.feature >= 0]).tolist()
     up = ColumnTracer(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
     x = _narrow_codes(x, features, up)
-    kept: set[int] = set()  # features read as they are
+    kept: set[int] = set()  # features whose columns are not followed
     tests = None
     while True:
         chains = {feature: up.chain((x, feature))[: 1 if feature in kept else None] for feature in features}
@@ -103,12 +105,12 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
             return _rebuilt(op, tests, cuts, chains, up)
         for feature in refused:
             curves = {column[0] for column in chains[feature][:-1] if column in up.curves}
-            up.stays |= curves  # with all their columns: to call numpy takes about as long for one
+            up.stays |= curves  # with all their columns: a call of numpy takes about as long for one column
             kept |= set() if curves else {feature}
 
 
 def _narrow_codes(x: Node, features: Iterable[int], up: ColumnTracer) -> Node:
-    """x with the zeros and ones of encoders in float32, where all other columns are: they have no digits to lose."""
+    """x with the zeros and ones of encoders in float32, if all other columns are float32. Zeros and ones lose no digits there."""
     bases = {up.chain((x, feature))[-1][0] for feature in features}
     codes = {node for node in bases if type(node.op) is OneHot and node.type.dtype == "f64"}
     if not codes or any(node.type.dtype != "f32" for node in bases - codes):
@@ -131,8 +133,8 @@ def _is_worth_it(op: TreeEnsemble, chains: Iterable[Sequence[Column]]) -> bool:
 
 @dataclass(frozen=True)
 class _Tests:
-    """The different tests of an ensemble: `x[feature] <= threshold`, NaN to the left where missing_left; and which of them each split
-    (node of feature ≥ 0, in order) makes."""
+    """The different tests of an ensemble, `x[feature] <= threshold` with NaN to the left where missing_left. of_split: the number
+    of the test that each split makes (nodes of feature ≥ 0, in order)."""
 
     feature: Array
     threshold: Array
@@ -153,8 +155,9 @@ class _Tests:
 
 
 def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: ColumnTracer) -> tuple[Cuts, dict[tuple[Node, Node], Node]]:
-    """The tests as tests of the columns that chains end with; and guards that are still needed: where what a curve is NaN of goes
-    another way than the smallest other numbers, and where single floats go another way than those around."""
+    """(the tests as tests of the columns at the ends of the chains, guards that are still needed). A guard is needed where the
+    numbers for which a curve gives NaN go another way than the smallest other numbers, and where single floats go another way
+    than their neighbours."""
     count = len(tests.feature)
     cuts = Cuts(tests.threshold.astype(np.float64), np.zeros(count, bool), tests.missing_left.copy(), np.ones(count, bool))
     pieces = {feature: pieces_of(chain, up) for feature, chain in chains.items()}
@@ -200,7 +203,8 @@ def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: ColumnTracer) -
 
 
 def _can_move(moves: Mapping[float, float], odd: Mapping[int, Mapping[float, float]], cuts: Cuts) -> bool:
-    """Whether floats that some tests of a column find on the wrong side of their cut can be taken for others in all of them."""
+    """Whether the floats on the wrong side of a cut can be replaced by their neighbours without changing any other test of the
+    column."""
     if len(moves) > MOST_ODD or 0.0 in moves or not moves.keys().isdisjoint(moves.values()):
         return False
     return all(
@@ -214,7 +218,7 @@ def _goes_left(flow: ColumnFunctions, features: Array, threshold: Array, missing
 
 
 def _compose(cuts: Cuts, here: Array, above: Cuts) -> None:
-    """Tests of one column become those of the column that it is computed from."""
+    """Replace tests of one column by the tests of the column that it is computed from."""
     cuts.cut[here] = above.cut
     cuts.swapped[here] ^= above.swapped
     cuts.missing[here] = above.missing
@@ -224,7 +228,7 @@ def _compose(cuts: Cuts, here: Array, above: Cuts) -> None:
 def _rebuilt(
     op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], up: ColumnTracer
 ) -> _Absorbed:
-    """The trees with the cuts for thresholds, over the columns that the chains end with."""
+    """The trees with the cuts as thresholds, over the columns at the ends of the chains."""
     bases = [chain[-1] for chain in chains.values()]
     dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in bases) else "f64"
     y, place = side_by_side(bases, dtype)

@@ -1,4 +1,4 @@
-"""Encoders of categories before a tree ensemble, moved into its trees as tests of sets."""
+"""Moves encoders of categories from before a tree ensemble into its trees, as tests of sets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns.column import Column, placed, side_by_side
 
 LARGEST_CODE = 1 << 20
-"""Exact in float32, and a table of the codes up to it is small enough to be looked into."""
+"""The largest code: it is exact in float32, and a table of all codes up to it is small enough for look-ups."""
 
 
 @dataclass(frozen=True)
 class CategoriesIntoTrees:
-    """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`, or the
-    value itself of which both are columns; where the compiler tests sets itself: of 10 columns of 1,000 categories a row holds 10
-    codes instead of 10,000 numbers."""
+    """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`,
+    or with y = the value from which both come. Only where the compiler tests sets itself. With 10 columns of 1,000 categories,
+    a row then holds 10 codes instead of 10,000 numbers."""
 
     compiler: Compiler
 
@@ -64,7 +64,8 @@ class CategoriesIntoTrees:
 
 
 def _code(column: Column, dtype: str) -> tuple[Column, float] | None:
-    """Of a column that is 1 where a category is met: the column of the categories, which is exact in `dtype`, and that category."""
+    """(the column of the categories, the category for which this column is 1), if the column is of a OneHot and its categories are
+    exact in `dtype`; else None."""
     node, index = column
     op = node.op
     if type(op) is not OneHot:

@@ -1,4 +1,5 @@
-"""What operators compute of single columns, for many numbers of each at once: values, or ranges that hold all values of an interval."""
+"""Evaluates the operators between single columns, for many numbers of each column at once. The results are values, or ranges that
+hold all values of an interval."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ Values = Array | Range
 
 
 class ColumnFunctions:
-    """What pieces of chains compute, by feature: of numbers in their last columns, those in their first ones.
+    """Evaluates, per feature, the operators of a piece of a chain: from a number in its last column to the number in its first
+    column.
 
-    Operators compute all their columns side by side, as in any call, with the source's own logarithms; a row has a number for each of the
-    last columns, and what no piece passes is NaN.
+    The operators compute all their columns side by side, as in any call, with the source's own logarithms. One row holds one
+    test number for each of the last columns. Places that no piece reads are NaN.
     """
 
     def __init__(self, pieces: Mapping[int, Sequence[Column]], operands: Operands) -> None:
@@ -37,18 +39,18 @@ class ColumnFunctions:
             passed[node].append(index)
         nodes = topological(piece[0][0] for piece in pieces.values())
         self.steps = [(node, _sources(node, passed[node], operands)) for node in nodes if node in passed]
-        self.number = np.zeros(max(pieces) + 1, np.int64)  # of the piece, by feature
+        self.number = np.zeros(max(pieces) + 1, np.int64)  # feature → number of its piece
         self.number[list(pieces)] = np.arange(len(pieces))
         self.heads = [piece[0] for piece in pieces.values()]
         self.bases = [piece[-1] for piece in pieces.values()]
 
     def compute(self, features: Array, numbers: Array) -> Array:
-        """What is computed of a number each."""
+        """For each (feature, number): the value that the feature's piece computes from the number."""
         found = self._run(features, numbers, lambda node, operands: _as_source(node.op).evaluate(*operands))
         return cast("Array", found)
 
     def enclose(self, features: Array, low: Array, high: Array) -> Range:
-        """What the numbers computed of all those between two lie in."""
+        """For each (feature, low, high): a range that holds the values of all numbers from low to high."""
         found = self._run(features, Range.of(low, high), lambda node, operands: enclose(node.op, operands))
         return cast("Range", found)
 
@@ -78,7 +80,7 @@ class ColumnFunctions:
 
 
 def _between(piece: Sequence[Column], operands: Operands) -> set[Column]:
-    """The columns that the first one of a piece is computed from, itself among them, before the last one."""
+    """The columns between the ends of a piece: the first column and all that it is computed from, without the last column."""
     found: set[Column] = set()
     open_ = [piece[0]]
     while open_:
@@ -90,7 +92,8 @@ def _between(piece: Sequence[Column], operands: Operands) -> set[Column]:
 
 
 def apart(pieces: dict[int, list[Column]], operands: Operands) -> list[dict[int, list[Column]]]:
-    """Pieces to compute together: all, unless one begins with what another passes through."""
+    """The groups of pieces that can be computed together: all of them, unless the last column of one lies inside another piece;
+    then each alone."""
     passed = set().union(*(_between(piece, operands) for piece in pieces.values())) if pieces else set()
     if passed.isdisjoint(piece[-1] for piece in pieces.values()):
         return [pieces]
@@ -98,7 +101,8 @@ def apart(pieces: dict[int, list[Column]], operands: Operands) -> list[dict[int,
 
 
 def _by_node(columns: Sequence[Column], piece: Array) -> Iterator[tuple[Node, Array, Array]]:
-    """Each node that has a piece's column, the places where it is that one's, and the indices of these columns."""
+    """For each different node among the columns: (the node, the places where a piece's column belongs to it, the indices of these
+    columns)."""
     nodes = list(dict.fromkeys(node for node, _ in columns))
     node_of = np.array([nodes.index(node) for node, _ in columns])[piece]
     index = np.array([index for _, index in columns])[piece]
@@ -108,7 +112,8 @@ def _by_node(columns: Sequence[Column], piece: Array) -> Iterator[tuple[Node, Ar
 
 
 def _sources(node: Node, indices: Sequence[int], operands: Operands) -> list[Callable[[Mapping[Node, Values]], Any]]:
-    """Where the operands of a node are found among values: constants, whole values, or columns of several."""
+    """For each operand of a node, a function that takes it from the values computed so far: a constant, a whole value, or columns
+    of several values side by side."""
 
     def constant(value: Array, _: Mapping[Node, Values]) -> Array:
         return value
@@ -130,14 +135,14 @@ def _sources(node: Node, indices: Sequence[int], operands: Operands) -> list[Cal
 
 
 def _each(values: Values, function: Callable[[Array], Array]) -> Values:
-    """The function of an array, or of all three of a range."""
+    """function(array), or a range with the function applied to each of its three arrays."""
     if isinstance(values, Range):
         return Range(function(values.low), function(values.high), function(values.missing))
     return function(values)
 
 
 def _together(values: Sequence[Values], function: Callable[[Sequence[Array]], Array]) -> Values:
-    """The function of several arrays, or of each of the three of ranges."""
+    """function(arrays), or for ranges a range of function(lows), function(highs), function(missings)."""
     if isinstance(values[0], Range):
         ranges = cast("Sequence[Range]", values)
         return Range(*(function([getattr(x, name) for x in ranges]) for name in ("low", "high", "missing")))
@@ -151,12 +156,12 @@ def _placed(shape: tuple[int, int], row: Array, index: Array, here: Array, numbe
 
 
 def _nothing(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
-    """NaN where there is one: the C library's functions are not called for it."""
+    """A matrix of NaN (of 0 for dtypes without NaN). The C library's functions are not called for NaN."""
     return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype)
 
 
 def _side_by_side(columns: Sequence[Values], indices: Sequence[int], width: int) -> Values:
-    """Columns at their indices, and nothing elsewhere."""
+    """A matrix with these columns at their indices, and NaN or 0 elsewhere."""
 
     def place(columns: Sequence[Array]) -> Array:
         matrix = _nothing((len(columns[0]), width), columns[0].dtype)
@@ -167,7 +172,7 @@ def _side_by_side(columns: Sequence[Values], indices: Sequence[int], width: int)
 
 
 def _merged(parts: Sequence[tuple[Array, Values]], count: int) -> Values:
-    """Numbers from where they stand in each part."""
+    """One array of `count` numbers, put together from the parts (places, numbers)."""
 
     def merge(arrays: Sequence[Array]) -> Array:
         found = np.empty(count, np.result_type(*arrays))
@@ -179,5 +184,5 @@ def _merged(parts: Sequence[tuple[Array, Values]], count: int) -> Values:
 
 
 def _as_source(op: Operator) -> Operator:
-    """The operator with the bits of the library that the model is of (PlaceFunctions)."""
+    """The operator with the bits of the source library: functions compute in numpy (PlaceFunctions)."""
     return replace(op, on_host=True) if isinstance(op, (Function, NormalQuantile)) else op

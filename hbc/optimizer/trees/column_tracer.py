@@ -1,5 +1,5 @@
-"""What a column that trees read is computed from, step by step up to the model's input: operators that keep the order of numbers, and
-curves, in which a column may meet itself."""
+"""Follows a column that trees read back towards the model input, step by step: through operators that keep the order of numbers,
+and through curves, which may read a column several times."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from hbc.optimizer.trees.column_functions import ColumnFunctions
 from hbc.optimizer.trees.cuts import Cuts
 
 MOST_OPERATORS = 64
-"""Of one curve; a PowerTransformer's has 12."""
+"""The most operators of one curve. A PowerTransformer's curve has 12."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What several operators, or one that is not monotone, compute of one column. `start`: they give NaN of numbers below."""
+    """Several operators, or one that is not monotone, between a column and its base, the column they are computed from. `start`:
+    the operators give NaN for smaller numbers of the base. `operators`: how many they are."""
 
     base: Column
     start: float
@@ -32,10 +33,16 @@ class Curve:
 
 @dataclass
 class ColumnTracer:
-    """What a column of a value is computed from. through_missing: also what is imputed. dtypes: what it may end with. guards: what
-    is read instead of a value (the first) by what is computed of it by curves up to another (the second), and stays: ends of curves that
-    are not followed. Found on the way: `operands` of columns, a column of each operand that is no constant; `curves`; and the cuts of
-    their tests, `found`."""
+    """Follows columns of values back towards the model input.
+
+    - through_missing: also follow operators that fill in missing values.
+    - dtypes: the dtypes with which a chain may end.
+    - guards[(a, b)]: inside the curve from a to b, read this node instead of a.
+    - stays: nodes at which following stops.
+
+    The other fields are caches. operands: for a column, the column of each operand, None for constants; curves: the Curve that
+    ends at a column; found: the cuts of tests on curves.
+    """
 
     through_missing: bool
     dtypes: tuple[str, ...]
@@ -48,7 +55,7 @@ class ColumnTracer:
     _depth: dict[Node, int] = field(default_factory=dict)
 
     def chain(self, column: Column) -> list[Column]:
-        """The column itself, but for operators that only choose columns, and those that it is computed from, one from the other."""
+        """[the column, the column that it is computed from, and so on]. Operators that only choose columns are skipped."""
         column = placed(column)
         found, floats = [column], 1
         while (source := self._source(column)) is not None:
@@ -59,7 +66,7 @@ class ColumnTracer:
         return found[:floats]
 
     def described(self, column: Column) -> str:
-        """What computes a column of a chain."""
+        """The name of what computes a column of a chain, for notes."""
         curve = self.curves.get(column)
         if curve is None or curve.operators == 1:
             return type(column[0].op).__name__
@@ -83,7 +90,8 @@ class ColumnTracer:
         return self.guards.get((node, column[0]), node), index
 
     def _operands(self, column: Column) -> tuple[Column | None, ...] | None:
-        """The columns that a column is computed from; None where it is not computed from single ones, or not followed."""
+        """For each operand: the column from which this column is computed, None for constants. None: it is not computed column by
+        column, or must not be followed."""
         if column not in self.operands:
             node, index = column
             varying = [source for source in node.inputs if not isinstance(source.op, Constant)]
@@ -107,8 +115,9 @@ class ColumnTracer:
         return bool(self._monotone[node][index])
 
     def _curve(self, column: Column) -> Curve | None:
-        """Down to the nearest column that everything on the way is computed from, and on through the curve that this one is at the end of:
-        its floats are further apart, and what is computed falls at fewer of them."""
+        """The curve that ends at a column; None if there is none. It starts at the nearest column from which everything on the way
+        is computed. If another curve ends there, it goes on through that one: the floats of its base lie further apart, so the
+        computed function falls between fewer of them."""
         curve: Curve | None = None
         open_: set[Column] = {column}
         members: set[Column] = set()
@@ -128,7 +137,7 @@ class ColumnTracer:
         return curve
 
     def _start(self, column: Column, base: Column, members: set[Column]) -> float | None:
-        """Where the curve starts; None where it has a number for NaN, and must not."""
+        """The number below which the curve gives NaN, or -inf. None: the curve gives a number for NaN although it must not."""
         flow, only = ColumnFunctions({0: [column, base]}, self.operands), np.zeros(1, np.int64)
         dtype = NUMPY_DTYPES[base[0].type.dtype]
         if not self.through_missing and not np.isnan(flow.compute(only, np.array([np.nan], dtype))).all():
@@ -147,14 +156,14 @@ class ColumnTracer:
 
 
 def _is_on_the_way(node: Node) -> bool:
-    """Whether a curve cannot end there, or ends better below."""
+    """Whether a curve cannot start at this node, or had better start at its operand."""
     return not node.type.is_float or (type(node.op) is t.Cast and node.inputs[0].type.is_float)
 
 
 @dataclass
 class Guard:
-    """What is done to some columns before trees read them instead of curves of them. starts: numbers below are NaN; moves: these numbers
-    are taken for others."""
+    """Changes some columns before trees read them instead of their curves. starts: smaller numbers of the column become NaN;
+    moves: these numbers are replaced by others."""
 
     starts: dict[int, float] = field(default_factory=dict)
     moves: dict[int, Mapping[float, float]] = field(default_factory=dict)
@@ -175,7 +184,7 @@ class Guard:
 
 
 def is_guard(node: Node) -> bool:
-    """Whether a value looks as if Guard had made it: then there is nothing more to gain."""
+    """Whether a Guard could have made this value. Then following it gains nothing more."""
     if type(node.op) is not t.Where:
         return False
     condition, constant, x = node.inputs
@@ -187,7 +196,8 @@ def is_guard(node: Node) -> bool:
 
 
 def pieces_of(chain: Sequence[Column], up: ColumnTracer) -> list[list[Column]]:
-    """A chain cut up, from the trees upwards: each curve for itself, and what is monotone between them."""
+    """The pieces of a chain, from the trees towards the input. Each curve is a piece of its own, and so is each run of monotone
+    operators between curves."""
     found: list[list[Column]] = []
     for column, above in pairwise(chain):
         if column in up.curves:

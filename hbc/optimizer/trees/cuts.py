@@ -1,5 +1,5 @@
-"""Where a function of one number, computed in floating point, crosses a threshold: found by bisection over the floats themselves, by
-what the function gives, never by algebra."""
+"""Finds where a function of one number, computed in floating point, crosses a threshold. It bisects over the floats themselves and
+looks only at the results of the function, never at its algebra."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from hbc.ir.ranges import Range
 from hbc.ir.types import Array
 
 Decide = Callable[[Array], Array]
-"""One number for each of P tests → whether it goes left: bool[P]."""
+"""A function of one number for each of P tests. It says for each whether the number goes left: bool[P]."""
 WINDOWS = (0, *(1 << i for i in range(3, 21)))
-"""Floats on each side of a cut that are tried one by one: of ln x about 200 near x = 1e-3, and 30,000 near 1e300; 100,000 where the
-numbers of a column are some 1000 times as large as the cut and are added to something."""
+"""The widths of the windows beside a cut whose floats are tried one by one. ln x needs about 200 floats near x = 1e-3, and 30,000
+near 1e300. It needs 100,000 where the numbers of a column are some 1000 times as large as the cut and are added to something."""
 MOST_TRIED = 1 << 21
-"""Floats of all windows together; beyond, the widest windows are given up. Where the source calls the C library number by number, as for
-the normal quantile, they take about two seconds."""
+"""The most floats of all windows together; beyond it the widest windows are given up. These many take about two seconds where the
+source calls the C library number by number, as for the normal quantile."""
 MOST_ODD = 8
-"""Floats on the wrong side of a cut, or of all cuts of a column: a compare each for every row (5 in one of 20 columns of quantiles)."""
+"""The most floats on the wrong side of a cut, or of all cuts of a column. Each costs one comparison a row. (One of 20 columns of
+quantiles has 5.)"""
 AT_ONCE = 1 << 16
-"""Floats of windows in one call of the function."""
+"""Floats of windows that are tried in one call of the function."""
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The P tests as tests of the number itself: `number <= cut` goes left, or where `swapped` right; a NaN goes with those at or
-    below the cut where `missing`. found: whether the test is of this form at all."""
+    """P tests as tests of the number itself: `number <= cut` goes left, or right where `swapped`. NaN goes with the numbers at or
+    below the cut where `missing`. found: whether the test has this form at all."""
 
     cut: Array
     swapped: Array
@@ -37,8 +38,8 @@ class Cuts:
 
 
 def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
-    """The cuts, in the numbers' dtype, of tests that finite numbers, in ascending order, pass up to one place or from one on (or
-    all, or none). Infinities and NaN are tried on their own. As many calls as the dtype has bits."""
+    """The cuts, in the numbers' dtype, of P tests. A test must hold for all finite numbers up to one place, or from one place on
+    (or for all, or none). Infinities and NaN are tried on their own. The function is called as often as the dtype has bits."""
     largest = np.finfo(dtype).max
     ends = (np.nan, -np.inf, -largest, largest, np.inf)
     missing, lowest, first, last, highest = (decide(np.full(tests, end, dtype)) for end in ends)
@@ -58,8 +59,8 @@ def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
 
 @dataclass(frozen=True)
 class Curves:
-    """What is computed of one number each in P places. `compute(places, numbers)` gives the values, as the source has them;
-    `enclose(places, low, high)` what all values of the numbers from low to high lie in. Places may repeat."""
+    """A function of one number for each of P places. `compute(places, numbers)` gives its values, with the bits of the source;
+    `enclose(places, low, high)` gives ranges that hold the values of all numbers from low to high. Places may repeat."""
 
     compute: Callable[[Array, Array], Array]
     enclose: Callable[[Array, Array, Array], Range]
@@ -68,14 +69,17 @@ class Curves:
 def find_curve_cuts(
     curves: Curves, start: Array, threshold: Array, missing_left: Array
 ) -> tuple[Cuts, Mapping[int, dict[float, float]]]:
-    """The cuts, in start's dtype, of P tests `value <= threshold` (NaN to the left where missing_left), where they can be proven
-    though what is computed may fall from one float to the next where the function rises (numpy 2.4 with AVX-512 of float32: ln x at
-    1 of 100,000, e^x at 1 of 25,000). Numbers below `start` are taken for it.
+    """(the cuts of P tests, their odd floats), in start's dtype. A test is `value <= threshold`, with NaN to the left where
+    missing_left. Numbers below `start` are taken for it.
 
-    The cut that bisection finds is the only one if all values of the numbers below are at most the threshold, and all of those above
-    are larger. Their ranges say so, but for floats so near to the cut that errors matter: these are computed one by one. found: they
-    are not too many, and on the right sides but for MOST_ODD at most. These are given by test, with the float nearest to the cut that is
-    on the side where they go (of the normal quantile's tests in float64, 1 of 800 has such floats).
+    The function rises, but its computed values may fall from one float to the next (numpy 2.4 with AVX-512 in float32: ln x at
+    1 of 100,000 floats, e^x at 1 of 25,000). So a cut has to be proven. The cut that bisection finds is right if the values of
+    all numbers below it are at most the threshold, and the values of all numbers above it are larger. Ranges prove this except
+    for floats so near to the cut that errors matter. These are computed one by one.
+
+    A test is `found` if there are not too many such floats, and at most MOST_ODD of them are on the wrong side. The wrong ones
+    are returned by test, each with the float nearest to the cut on the side where it goes. (Of the normal quantile's tests in
+    float64, 1 of 800 has such floats.)
     """
     dtype = start.dtype
     smallest, largest = (int(place(np.array(end, dtype))) for end in (np.finfo(dtype).min, np.finfo(dtype).max))
@@ -86,8 +90,8 @@ def find_curve_cuts(
         return np.asarray((y <= threshold[tests]) | (np.isnan(y) & missing_left[tests]))
 
     def all_go(left: Array, tests: Array, first: Array, last: Array) -> Array:
-        """Whether the numbers of all places from first to last go there. Numbers below 0, zeros and those above are looked at apart:
-        curves bend there."""
+        """Whether the numbers of all places from `first` to `last` go to that side. Numbers below 0, zeros and numbers above 0 are
+        looked at apart, because curves bend there."""
         proven = np.ones(len(tests), bool)
         for lowest, highest in ((smallest, -2), (-1, 0), (1, largest)):  # -0.0 has place -1
             low, high = np.maximum(first, lowest), np.minimum(last, highest)

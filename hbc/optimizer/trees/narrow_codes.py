@@ -1,4 +1,4 @@
-"""Codes before a tree ensemble as small integers, so that its trees compare in float32."""
+"""Replaces codes before a tree ensemble by small integers, so that its trees compare in float32."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hbc.optimizer.columns.column import Column, placed, side_by_side
 
 @dataclass(frozen=True)
 class NarrowCodes:
-    """`TreeEnsemble(Concat(Cast("f64", x), Lookup(c)))` → `TreeEnsemble'(Concat(x, Lookup'(c)))`, in float32, where x and all else that
-    the trees read has no more digits: the codes (ordinal ones, mean targets) become their places among the codes of their column, and a
-    threshold the place of the largest code that is not above it.
+    """`TreeEnsemble(Concat(Cast("f64", x), Lookup(c)))` → `TreeEnsemble'(Concat(x, Lookup'(c)))` in float32, if x and all other
+    columns that the trees read fit into float32. Each code (ordinal codes, mean targets) becomes its place among the ascending
+    codes of its column. A threshold becomes the place of the largest code that is not above it.
 
-    One column of codes in float64 would otherwise keep every threshold in float64: 100 trees of 31 leaves, of whose 28 columns 10 are
-    codes of 20 numbers each, take 0.19 µs a row with it, and 0.15 without (the bare trees 0.12).
+    Otherwise one column of codes in float64 keeps every threshold in float64. Take 100 trees of 31 leaves over 28 columns, 10
+    of them with 20 codes each: they take 0.19 µs a row in float64, and 0.15 with this pass (the bare trees 0.12).
 
-    Not as set tests on the numbers that are looked up, though `code <= threshold` is one: a column of codes is looked up and ranked
-    once a row, but its sets are tested again for every few trees. With them 100 trees take 0.15 µs as well, 500 no less than with
-    codes in float64, and without permutations of 64 bytes (AVX2) 100 take 0.28 instead of 0.16.
+    Set tests on the looked-up numbers are no better, though `code <= threshold` is one. A column of codes is looked up and
+    ranked once a row, but its sets are tested again for every few trees. With sets, 100 trees take 0.15 µs as well, 500 trees
+    no less than with codes in float64, and without permutations of 64 bytes (AVX2) 100 trees take 0.28 instead of 0.16.
     """
 
     def __call__(self, graph: Graph) -> Noted:
@@ -65,14 +65,15 @@ class NarrowCodes:
 
 
 def _rounded_down(threshold: Array) -> Array:
-    """The largest numbers in float32 that are not above these: those in float32 are on the same side of them."""
+    """For each threshold: the largest float32 that is not above it. Numbers in float32 are on the same side of both."""
     with np.errstate(over="ignore"):
         near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def _different_codes(node: Node) -> list[Array]:
-    """The ascending codes that each column of a value in float64 can hold, but for NaN; none where they are not known."""
+    """For each column of a value in float64: the ascending codes that it can hold (NaN aside). An empty list where they are not
+    known."""
     if node.type.dtype != "f64":
         return []
     rows = np.zeros((0, 0))
@@ -88,13 +89,13 @@ def _different_codes(node: Node) -> list[Array]:
 
 
 def _table(node: Node) -> Array:
-    """The constant that rows are taken of; a number, which has none, where it is not that."""
+    """The constant table whose rows a Take looks up; an array without axes if the node is no such Take."""
     looks_up = isinstance(node.op, Take) and node.op.axis == 0 and isinstance(node.inputs[0].op, Constant)
     return node.inputs[0].op.value if looks_up else np.zeros(())  # type: ignore[attr-defined]
 
 
 def _narrowed(node: Node, codes: Sequence[Array]) -> Node | None:
-    """What stands for a value in float64: of codes their places, of others the same numbers in float32. None where these have more
+    """The replacement of a value in float64: the places of codes, or the same numbers in float32. None if the numbers need more
     digits."""
     match node.op:
         case Cast() if node.inputs[0].type.dtype == "f32":
@@ -113,11 +114,11 @@ def _narrowed(node: Node, codes: Sequence[Array]) -> Node | None:
 
 
 def _is_narrow(node: Node) -> bool:
-    """Whether categories are looked for in it as well in float32 (CategoriesIntoTrees)."""
+    """Whether the categories of this value can be found as well in float32 (CategoriesIntoTrees)."""
     return node.type.dtype != "f64" or (isinstance(node.op, Cast) and node.inputs[0].type.dtype == "f32")
 
 
 def _places(codes: Sequence[Array], rows: Array) -> Array:
-    """Where the numbers of each row stand among its different codes; NaN stays NaN."""
+    """For each number of a row: its place among the row's known codes. NaN stays NaN."""
     places = [np.searchsorted(known, row) for known, row in zip(codes, rows, strict=True)]
     return np.where(np.isnan(rows), np.nan, np.stack(places)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Trees without what no row reaches and no result shows."""
+"""Removes branches that no row reaches, and trees that change no result."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
 MOST_STEPS = 5_000_000
-"""From splits to those above them, 0.3 s of numpy: a forest of 200 trees, 33 levels deep and of 850,000 splits, would take 1.2 s.
-Trees that deep come from training, which splits no range twice."""
+"""The most steps from splits to the splits above them: they take 0.3 s of numpy. A forest of 200 trees, 33 levels deep and with
+850,000 splits, would take 1.2 s. Trees that deep come from training, which never splits the same range twice."""
 
 
 @dataclass(frozen=True)
 class PruneTrees:
-    """Trees become smaller, and every row still adds the same numbers in the same order:
+    """Trees become smaller, and each row still adds the same numbers in the same order:
 
-    `x[0] <= 1 ? (x[0] <= 2 ? a : b) : c` → `x[0] <= 1 ? a : c`; `x[1] <= 3 ? a : a` → `a`; a tree that is one leaf goes into `base` if it
-    is the first of its sum, and goes away if it adds 0. Equal trees become one that adds a multiple where sums are exact in any
-    order. Nothing of this is done where the number of the leaf is asked for.
+    `x[0] <= 1 ? (x[0] <= 2 ? a : b) : c` → `x[0] <= 1 ? a : c`; `x[1] <= 3 ? a : a` → `a`; a tree of one leaf goes into `base`
+    if it is the first of its sum, and goes away if it adds 0. Equal trees become one tree with a multiple of the values, if
+    sums are exact in any order. Nothing is changed where the number of the leaf is asked for.
     """
 
     def __call__(self, graph: Graph) -> Noted:
@@ -48,7 +48,7 @@ def _note(before: TreeEnsemble, after: TreeEnsemble) -> str:
 
 
 def without_branches(op: TreeEnsemble) -> TreeEnsemble:
-    """Without branches that no value reaches, and without splits between equal leaves."""
+    """The ensemble without branches that no value reaches, and without splits between equal leaves."""
     at_split = op.feature >= 0
     to_left, to_right = _reachable(op)
     follows = np.arange(len(op.feature))
@@ -75,10 +75,10 @@ def without_branches(op: TreeEnsemble) -> TreeEnsemble:
 
 
 def _reachable(op: TreeEnsemble) -> Array:
-    """Whether values reach the left and the right side of every split, after all splits above it. bool[2, M], true at leaves.
+    """Whether some value reaches the left and the right side of each split, after all splits above it: bool[2, M], true at leaves.
 
-    A value that is not NaN is known to be in (above, below] of the splits above that look at the same feature. All splits look up
-    one level at a time: 127,000 splits of 500 trees take 50 ms.
+    A value that is not NaN lies in an interval (above, below], by the splits above that look at the same feature. All splits
+    look up one level at a time: 127,000 splits of 500 trees take 50 ms.
     """
     splits = np.flatnonzero(op.feature >= 0)
     parent, is_left = np.full(len(op.feature), -1), np.zeros(len(op.feature), bool)
@@ -112,7 +112,7 @@ def _reachable(op: TreeEnsemble) -> Array:
 
 
 def _gathered(op: TreeEnsemble, roots: Array, feature: Array, left: Array, right: Array) -> TreeEnsemble:
-    """The nodes and leaves that are left, in the order they had."""
+    """The ensemble of the nodes and leaves that the roots still reach, in their old order."""
     kept, level = np.zeros(len(feature), bool), roots
     while len(level):
         kept[level] = True
@@ -143,7 +143,7 @@ def _gathered(op: TreeEnsemble, roots: Array, feature: Array, left: Array, right
 
 
 def _of_trees(op: TreeEnsemble, kept: Array, base: Array) -> TreeEnsemble:
-    """Some of the trees; at least one."""
+    """The ensemble of the `kept` trees. If none is kept, one tree remains, with leaves of 0."""
     if not kept.any():
         kept = np.arange(len(kept)) == 0
         leaf = np.zeros_like(op.values)
@@ -153,7 +153,8 @@ def _of_trees(op: TreeEnsemble, kept: Array, base: Array) -> TreeEnsemble:
 
 
 def without_constants(op: TreeEnsemble) -> TreeEnsemble:
-    """Trees of one leaf that come first in their sums are added to `base`, which is what a loop does; those of zeros are left out."""
+    """The ensemble without trees of one leaf that come first in their sums, which are added to `base` as a loop would do, and
+    without trees that only add 0."""
     constant = np.flatnonzero(op.feature[op.roots] < 0)
     if not len(constant) or (op.n_trees == 1 and not op.values.any()):
         return op
@@ -170,7 +171,7 @@ def without_constants(op: TreeEnsemble) -> TreeEnsemble:
             base[columns] += values
             kept[tree] = False
         else:
-            # A sum is -0.0 only where all of it is.
+            # A sum is -0.0 only if all of its terms are.
             kept[tree] = bool(values.any() or (np.signbit(base[columns]) & (base[columns] == 0)).any())
             if kept[tree]:
                 first[columns] = np.minimum(first[columns], tree)
@@ -178,7 +179,7 @@ def without_constants(op: TreeEnsemble) -> TreeEnsemble:
 
 
 def without_equal_trees(op: TreeEnsemble) -> TreeEnsemble:
-    """Trees that are equal become one with a multiple of their values, if all sums are exact, whatever their order."""
+    """The ensemble with equal trees joined into one with a multiple of their values, if all sums are exact in any order."""
     if op.n_trees < 2 or len(op.values) < np.count_nonzero(op.feature < 0) or not _sums_are_exact(op):
         return op
     order = np.append(op.roots, len(op.feature))
@@ -188,11 +189,11 @@ def without_equal_trees(op: TreeEnsemble) -> TreeEnsemble:
     cuts = np.add.reduceat(op.threshold, order[:-1]).astype(np.float64)
     alike = np.unique(np.stack([sizes, op.target, cuts.view(np.int64)]), axis=1).shape[1]
     if alike == op.n_trees:
-        return op  # as nearly always
+        return op  # nearly always: no two trees can be equal
     tree = np.repeat(np.arange(op.n_trees), sizes)
     at_split = op.feature >= 0
     if (tree[op.left[at_split]] != tree[at_split]).any() or (tree[op.right[at_split]] != tree[at_split]).any():
-        return op  # nodes of trees lie between one another's
+        return op  # the nodes of different trees are mixed
     start = np.repeat(order[:-1], sizes)
     sides = [np.where(at_split, side - start, 0) for side in (op.left, op.right)]
     values = np.where(at_split[:, None], op.values.dtype.type(0), op.values[np.where(at_split, 0, op.left)])
@@ -213,7 +214,7 @@ def without_equal_trees(op: TreeEnsemble) -> TreeEnsemble:
 
 
 def _sums_are_exact(op: TreeEnsemble) -> bool:
-    """Whether all values are multiples of a power of two so large that no sum of them is rounded."""
+    """Whether no sum of the values is rounded, because all are multiples of one large power of two."""
     values = np.concatenate([op.values.ravel(), op.base]).astype(np.float64)
     values = np.abs(values[values != 0])
     if not len(values) or not np.isfinite(values).all():
