@@ -1,4 +1,4 @@
-"""What an estimator rejects, as an operator: it changes nothing in the graph. `optimizer/limits/checks.py` carries these requirements
+"""Checks: operators that change nothing and say what an estimator rejects. `optimizer/limits/checks.py` carries these requirements
 back to the columns of the model's input, where the runtime tests them before anything is computed."""
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from hbc.ops.hash_tables import Known, known
 
 @operator
 class Check(Operator):
-    """y = x, where the source library would have rejected an x with NaN (unless `allow_nan`), with ±inf (unless `allow_inf`),
-    with |x| > limit, or with fewer than `min_rows` rows. `owner` names the estimator for the message
-    (sklearn.utils.check_array)."""
+    """y = x. Rejects an x with NaN (unless `allow_nan`), with ±inf (unless `allow_inf`), with |x| > limit, or with fewer than
+    `min_rows` rows, as the source does. `owner` names the estimator for the message (sklearn.utils.check_array)."""
 
     owner: str
     allow_nan: bool = False
@@ -39,7 +38,7 @@ class Check(Operator):
     keeps_sign = True
     rows = "keeps"
     whole: ClassVar[bool] = False
-    """Whether `require` is asked about all rows of a batch together."""
+    """Whether `require` must see all rows of a batch together."""
 
     def infer(self, x: TensorType) -> TensorType:
         return x
@@ -57,7 +56,8 @@ class Check(Operator):
         return (kept,)
 
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
-        """What is still true of them; the caller's input is tested before (optimizer/limits/checks.py), for all columns."""
+        """A plain Check of the remaining columns. The caller's input is tested for all columns before
+        (optimizer/limits/checks.py)."""
         return Check(self.owner, self.allow_nan, self.allow_inf, self.limit, self.min_rows), columns[0]
 
     def lower(self, x: Node) -> Node:
@@ -86,15 +86,15 @@ class Check(Operator):
             )
 
     def accepts(self, x: Node) -> Node | None:
-        """Whether `require` raises nothing for a number, whatever stands beside it: bool of x's shape, false where that is not certain.
-        None: it cannot be said by operators of a backend."""
+        """A node that is true where `require` raises nothing for a number, whatever the other numbers are: bool of x's shape,
+        false where this is not certain. None: a backend's operators cannot tell."""
         return None
 
 
 @operator
 class CheckLeast(Check):
-    """y = x, where the source library would have rejected an x with a number below `least` (rounded to x's dtype), or, where
-    `exclusive`, one equal to it (sklearn.utils.validation.check_non_negative)."""
+    """y = x. Rejects numbers below `least` (rounded to x's dtype) and, where `exclusive`, numbers equal to it, besides what Check
+    rejects (sklearn.utils.validation.check_non_negative)."""
 
     _: KW_ONLY
     least: float = 0.0
@@ -121,7 +121,7 @@ class CheckLeast(Check):
 
 @operator
 class CheckWhole(Check):
-    """y = x, where the source library takes integers: an x that is none is rejected, besides what Check rejects."""
+    """y = x. Rejects numbers that are no integers, besides what Check rejects: for sources that take integers."""
 
     def require(self, x: Array) -> None:
         super().require(x)
@@ -132,10 +132,10 @@ class CheckWhole(Check):
 
 @operator
 class CheckValues(Check):
-    """y = x, where the source library would have rejected an x[N, F] that is none of values[F, :counts[F]] (sorted where they are
-    numbers); with `allowed` False: one that is. nan[F] and none[F] say whether NaN and None count among the values.
+    """y = x. Rejects an x[n, f] that is none of values[f, :counts[f]]; with `allowed` False, one that is among them. Values are
+    sorted where they are numbers. nan[F] and none[F] say whether NaN and None count among the values of a column.
 
-    columns[F] name the columns for the message (sklearn.utils._encode._check_unknown). Applied to strings it runs on the host.
+    columns[F] name the columns for the message (sklearn.utils._encode._check_unknown). For strings it runs on the host.
     """
 
     _: KW_ONLY
@@ -181,7 +181,7 @@ class CheckValues(Check):
         return span_of(*(row[:count] for row, count in zip(self.values, self.counts, strict=True)))
 
     def _rejected(self, x: Array) -> Iterator[tuple[int, Array]]:
-        """The columns that have such values, and these."""
+        """(column, rejected values) for each column that has such values."""
         for j, column in enumerate(x.T):
             among = self._texts_among(j, column) if x.dtype.kind == "O" else self._numbers_among(j, column)
             rejected = ~among if self.allowed else among
@@ -193,7 +193,7 @@ class CheckValues(Check):
         return known(self.values, self.counts)
 
     def _all_known(self, x: Array) -> bool:
-        """Whether all are numbers that are known for certain: nearly always."""
+        """Whether all values are numbers found in the hash table of known numbers. This is nearly always so."""
         if x.dtype.kind == "O" or self._known is None:
             return False
         among = self._known.among(x)
@@ -223,8 +223,8 @@ class CheckValues(Check):
 
 @operator
 class CheckNotAll(CheckValues):
-    """y = x, where the source library treats a batch otherwise in which every value of every row is values[F, 0]: such a batch is
-    rejected, whatever its rows."""
+    """y = x. Rejects a batch in which every row equals values[:, 0] in every column, because the source treats such a batch
+    differently. Any other batch passes."""
 
     whole = True
     span = Check.span  # other values pass
@@ -243,8 +243,8 @@ class CheckNotAll(CheckValues):
 
 @operator
 class WarnValues(CheckValues):
-    """y = x, where the source library warns of values that CheckValues would reject, once for all rows and columns of it:
-    `columns` are their numbers there, `become` says what unknown categories are encoded as."""
+    """y = x. Warns of values that CheckValues would reject, once for all rows and columns, as the source does. `columns` are the
+    columns' numbers there; `become` says how unknown categories are encoded."""
 
     _: KW_ONLY
     become: str
@@ -263,8 +263,8 @@ class WarnValues(CheckValues):
 
 @operator
 class CheckAgreed(Check):
-    """y = x, where the source library looks at all rows of a batch together to decide what they are: a batch in which some of the
-    truth values x[N, 1] are true and others are not is rejected. `what` says what is true of a row."""
+    """y = x. Rejects a batch in which some of the truth values x[N, 1] are true and others are not, because the source looks at
+    all rows of a batch to decide how to read them. `what` says what is true of a row."""
 
     _: KW_ONLY
     what: str

@@ -1,4 +1,4 @@
-"""Choosing and encoding columns."""
+"""Choosing columns, and finding their numbers in tables: ranks among edges, look-ups by place, codes of categories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.ops import tensor as t
 
 ABSENT = np.iinfo(np.int64).min
-"""No category's code."""
+"""A number that is no category's code."""
 
 
 @operator
@@ -133,7 +133,8 @@ class TakeByColumn(Operator):
 
 
 def among(x: Node, values: Array, counts: Array) -> Node:
-    """Whether x[N, F] is one of values[F, :counts[F]], ascending numbers of x's dtype of which every column has one; NaN is none."""
+    """A node that is true where x[N, F] is one of values[F, :counts[F]]. These ascend, have x's dtype, and each column has at
+    least one. NaN is none of them."""
     inside = np.arange(values.shape[1]) < counts[:, None]
     largest = np.inf if x.type.is_float else np.iinfo(values.dtype).max
     last = values[np.arange(len(values)), counts - 1]
@@ -145,8 +146,8 @@ def among(x: Node, values: Array, counts: Array) -> Node:
 class Categorize(Operator):
     """y[N, 1] = the index i with categories[i] = x[N, 0], or `unknown` where there is none; i64.
 
-    categories[K] are different numbers (of x's dtype, not NaN) or strings (numpy `<U`); `nan` and `none` are the indices
-    that a NaN and a None (in a column of strings) get. On strings this runs on the host.
+    categories[K] are different numbers (of x's dtype, not NaN) or strings (numpy `<U`). `nan` and `none` are the codes of NaN
+    and of None (in a column of strings). On strings this runs on the host.
     """
 
     categories: Array
@@ -200,7 +201,7 @@ class Categorize(Operator):
         missing = t.isnan(x) if x.type.is_float else None
         codes = t.constant(np.full((1, 1), self.unknown, np.int64))
         if len(ordered):
-            # The rank finds the only candidate: two table look-ups a row instead of K comparisons' one-hot.
+            # The rank finds the only candidate: two look-ups a row instead of K comparisons.
             place = _rank(x, ordered)
             found = t.equal(t.take(ordered, place, axis=0), x)
             codes = t.where(found, t.take(order.astype(np.int64), place, axis=0), codes)
@@ -216,7 +217,7 @@ class Categorize(Operator):
 
 
 def _rank(x: Node, ordered: Array) -> Node:
-    """The index of the first of `ordered` that is ≥ x, at most the last: i32[N, 1]."""
+    """The index of the first of `ordered` that is ≥ x, at most that of the last: i32[N, 1]."""
     if x.type.is_float:
         return t.minimum(Rank(ordered[None, :])(x), len(ordered) - 1)
     below = t.less(ordered[None, None, :], t.reshape(x, *x.type.shape, 1))

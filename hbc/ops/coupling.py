@@ -1,4 +1,4 @@
-"""Class probabilities out of those of pairs."""
+"""Probabilities of classes from probabilities of pairs of classes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from hbc.ops import tensor as t
 
 @operator
 class PairwiseCoupling(t.TensorOperator):
-    """p[N, K], the probabilities of K classes, from r[N, K(K - 1)/2], those of class i against class j for i < j (in the order
-    (0, 1), (0, 2), …); both f64, 0 < r < 1.
+    """p[N, K] = the probabilities of K classes, from r[N, K(K - 1)/2] = the probabilities of class i against class j for i < j, in
+    the order (0, 1), (0, 2), …; both f64, 0 < r < 1.
 
-    With r_ji = 1 - r_ij, Q_tt = Σ_{j≠t} r_jt², Q_tj = -r_jt · r_tj, p is to make p · Q · p smallest, Σp = 1: sweeps over the classes
-    from p = 1/K on, until no |(Qp)_t - p · Q · p| reaches 0.005/K, or max(100, K) of them. The number of sweeps shows in
-    the result (`multiclass_probability` of libsvm; Wu, Lin, Weng: Probability estimates for multi-class classification, 2004).
+    With r_ji = 1 - r_ij, Q_tt = Σ_{j≠t} r_jt² and Q_tj = -r_jt · r_tj, p minimizes p · Q · p with Σp = 1. Sweeps over the
+    classes start from p = 1/K. They end when no |(Qp)_t - p · Q · p| reaches 0.005/K, or after max(100, K) sweeps. The number
+    of sweeps shows in the result (`multiclass_probability` of libsvm; Wu, Lin, Weng: Probability estimates for multi-class
+    classification, 2004).
     """
 
     classes: int
 
     @property
     def sweeps(self) -> int:
-        """At most so many."""
+        """The most sweeps."""
         return max(100, self.classes)
 
     @property
@@ -32,7 +33,7 @@ class PairwiseCoupling(t.TensorOperator):
 
     @property
     def places(self) -> Array:
-        """[K, K]: the column of r that is about a pair of classes, whichever comes first (0 on the diagonal)."""
+        """The column of r for each pair of classes in either order, i64[K, K]; 0 on the diagonal."""
         places = np.zeros((self.classes, self.classes), np.int64)
         first, second = np.triu_indices(self.classes, 1)
         places[first, second] = places[second, first] = np.arange(len(first))

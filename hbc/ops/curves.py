@@ -1,4 +1,4 @@
-"""Curves of one variable, a column each: piecewise linear interpolation, the normal quantile, B-splines."""
+"""Curves of one variable, one for each column: piecewise linear interpolation, the normal quantile, B-splines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hbc.ops.functions import by_c_library
 
 @operator
 class Interpolate(Operator):
-    """y[N, F] = ys[F, k] + slope[F, k] · (x - xs[F, k]) with the last k such that xs[F, k] ≤ x, where slope[F, k] =
-    (ys[F, k+1] - ys[F, k]) / (xs[F, k+1] - xs[F, k]); ys[F, 0] before the first and ys[F, -1] behind the last; NaN of NaN; f64.
+    """y[N, F] = ys[F, k] + slope[F, k] · (x - xs[F, k]) with the last k such that xs[F, k] ≤ x, where slope[F, k] = (ys[F, k+1] -
+    ys[F, k]) / (xs[F, k+1] - xs[F, k]). y is ys[F, 0] before the first x, and ys[F, -1] after the last; NaN for NaN; f64.
 
-    xs[F, K] ascend along K, repeats allowed; all finite (numpy.interp, whose order of operations this is).
+    xs[F, K] ascend along K and may repeat; all are finite (numpy.interp, whose order of operations this is).
     """
 
     xs: Array
@@ -46,7 +46,7 @@ class Interpolate(Operator):
         width, count = self.xs.shape
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slopes = np.diff(self.ys, axis=1) / np.diff(self.xs, axis=1)
-        slopes = np.concatenate([slopes, np.zeros((width, 1))], axis=1)  # that of two equal xs is never looked up
+        slopes = np.concatenate([slopes, np.zeros((width, 1))], axis=1)  # the slope between two equal xs is never looked up
         inside = t.maximum(t.minimum(x, self.xs[:, -1]), self.xs[:, 0])
         # `xs ≤ x` is `the number before xs < x`; the first one holds by the line above.
         below = Rank(np.nextafter(self.xs[:, 1:], -np.inf))(inside)
@@ -69,7 +69,8 @@ class Interpolate(Operator):
         return np.asarray(np.abs(self.ys).max(axis=1))
 
     def enclose(self, x: Range) -> Range:
-        """Each straight line keeps the order of numbers when it is computed; where it ends it may lie above the beginning of the next."""
+        """Each straight line keeps the order of numbers when it is computed. The computed end of a line may lie above the
+        beginning of the next."""
         width, rise = np.diff(self.xs, axis=1), np.diff(self.ys, axis=1)
         ends = np.where(width > 0, rise / width * width + self.ys[:, :-1], self.ys[:, :-1])
         before = np.maximum.accumulate(np.column_stack([np.full((len(ends), 2), -np.inf), ends]), axis=1)
@@ -83,7 +84,7 @@ class Interpolate(Operator):
         return chosen(np.broadcast_to(rises, y.low.shape), y, anything(y.low))
 
 
-# Cephes' ndtri, which scipy.special has: rational approximations of the middle and of the tails.
+# Cephes' ndtri, as in scipy.special: rational approximations of the middle part and of the tails.
 _MIDDLE = (
     (-5.99633501014107895267e1, 9.80010754185999661536e1, -5.66762857469070293439e1, 1.39312609387279679503e1,
      -1.23916583867381258016e0),
@@ -109,10 +110,11 @@ QUANTILE_ULPS = 16
 
 @operator
 class NormalQuantile(Operator):
-    """y = Φ⁻¹(x) of probabilities x, those outside of [1e-13, 1 - 1e-13] taken as the nearest in it; NaN of NaN; f64.
+    """y = Φ⁻¹(x) for probabilities x. An x outside of [1e-13, 1 - 1e-13] is replaced by the nearest number in it. NaN for NaN;
+    f64.
 
-    Φ is the normal distribution function; to about 4e-16 relative (Cephes' ndtri, which is scipy.stats.norm.ppf). `on_host`: bit by bit,
-    with the C library's logarithm.
+    Φ is the normal distribution function. The result is right to about 4e-16 relative (Cephes' ndtri, which is
+    scipy.stats.norm.ppf). `on_host`: it has the same bits as scipy's, by the C library's logarithm.
     """
 
     on_host: bool = False
@@ -172,12 +174,13 @@ def _polynomial(coefficients: tuple[float, ...], x: Node) -> Node:
 
 @operator
 class BSplines(Operator):
-    """y[N, F · outputs] = the B-splines B_s(x[N, F]) of one degree over knots[F, T] (ascending), s = 0 … outputs - 1 of each column; f64.
+    """y[N, F · outputs] = the B-splines B_s(x[N, F]) of one degree over knots[F, T] (ascending), s = 0 … outputs - 1 for each
+    column; f64.
 
-    Before knots[F, degree] and behind knots[F, T - degree - 1] the polynomials of the first and last interval go on. There are
-    `period` different ones: B_s is the sum of the T - degree - 1 splines whose number modulo `period` is s. De Boor's recursion
-    (scipy.interpolate.BSpline, whose order of operations this is). `spreads`: a spline that overflows makes NaN of all those of
-    its column (0 · ∞), as in BSpline.__call__; in BSpline.design_matrix it does not.
+    Before knots[F, degree] and after knots[F, T - degree - 1], the polynomials of the first and last interval continue. There
+    are `period` different splines: B_s is the sum of those of the T - degree - 1 splines whose number modulo `period` is s. De
+    Boor's recursion, in the order of operations of scipy.interpolate.BSpline. `spreads`: a spline that overflows makes all
+    splines of its column NaN (0 · ∞), as in BSpline.__call__; in BSpline.design_matrix it does not.
     """
 
     knots: Array

@@ -15,21 +15,22 @@ from hbc.ops.columns import Rank, TakeByColumn
 from hbc.ops.scaling import require_columns
 
 LARGEST_PLACE = 1 << 20
-"""Exact in float32."""
+"""The largest category that can be a place itself: exact in float32."""
 
 SPARSEST = 4
-"""Entries of a table for each category, up to which no category is searched for."""
+"""Up to so many table entries for each category, categories are places themselves; in sparser tables they are searched for."""
 
 
 @operator
 class Lookup(Operator):
-    """y[N, F] = codes[F, k] where categories[F, k] = x[N, F]; missing[F] where x is NaN; unknown[F] where there is no such k.
+    """y[N, F] = codes[F, k] for the k with categories[F, k] = x[N, F]; missing[F] where x is NaN; unknown[F] where there is no
+    such k. y has the dtype of the codes.
 
-    categories[F, K] (x's dtype) ascend along K; the last is repeated, or the largest number put, where a column has fewer than
-    K: such padding has the code unknown[F]. y has the dtype of the codes.
+    categories[F, K] (x's dtype) ascend along K. A column with fewer than K categories repeats its last one, or ends with the
+    largest number; this padding has the code unknown[F].
 
-    complete: there are no unknown numbers (they were rejected), whatever codes they would get: codes[F, k] where categories[F, k] is the
-    first that is ≥ x, or the last one; padding has the code of the last category.
+    complete: there are no unknown numbers, because they were rejected before. Then y = codes[F, k] where categories[F, k] is
+    the first that is ≥ x, or the last one; padding has the code of the last category.
     """
 
     categories: Array
@@ -70,10 +71,12 @@ class Lookup(Operator):
         span = None if self.complete else self._span()
         if span is not None and x.type.dtype in ("i32", "i64", "f32", "f64"):
             return self._taken(x, *span)
-        # A category's place is found by counting the smaller ones; then two look-ups a value, however many categories there are. What is
-        # above all categories is looked up behind them.
+        # The place of a category is the number of smaller ones. Then there are two look-ups a value, however many categories there are.
+        # Numbers above all categories have a place of their own at the end of the table.
         place, last = Rank(self.categories)(x), self.codes[:, -1:]
-        if np.array_equal(self.codes, np.minimum(np.arange(self.codes.shape[1]), last)):  # the places themselves, nearly always
+        if np.array_equal(
+            self.codes, np.minimum(np.arange(self.codes.shape[1]), last)
+        ):  # the codes are the places themselves, nearly always
             y = t.cast(t.minimum(place, last[:, 0].astype(np.int32)), type_of(self.codes).dtype)
         else:
             y = TakeByColumn(np.append(self.codes, last, axis=1))(place)
@@ -83,8 +86,8 @@ class Lookup(Operator):
         return t.where(t.isnan(x), t.constant(self.missing), y) if x.type.is_float else y
 
     def _span(self) -> tuple[Array, Array] | None:
-        """The least and the largest category of each column, i32[F], where all are integers so near to one another that they can be
-        places themselves: 10 columns of 200 in float32 take 70 ns a row less than a search for them."""
+        """(the least, the largest) category of each column, i32[F], if all are integers so close together that they can be places
+        themselves; else None. 10 columns of 200 categories in float32 take 70 ns a row less this way than with a search."""
         known = self._differs()
         values = np.where(known, self.categories, 0).astype(np.float64)
         if (np.abs(values) >= LARGEST_PLACE).any() or (values != np.floor(values)).any():
@@ -95,12 +98,13 @@ class Lookup(Operator):
         return (least, most) if (most - least < SPARSEST * self.categories.shape[1]).all() else None
 
     def _differs(self) -> Array:
-        """Which categories have other codes than unknown numbers; bool[F, K]."""
+        """Whether each category has another code than unknown numbers have; bool[F, K]."""
         unknown = self.unknown[:, None]
         return (self.codes != unknown) & ((self.codes == self.codes) | (unknown == unknown))
 
     def _taken(self, x: Node, least: Array, most: Array) -> Node:
-        """One look-up a value: a column's table is that of `least` - 1 to `most` + 1, which are unknown, and of NaN."""
+        """y by one look-up a value. The table of a column holds `least` - 1 to `most` + 1, whose ends are for unknown numbers, and
+        then NaN."""
         sizes = most - least + 4
         starts = np.cumsum(sizes) - sizes
         table = np.repeat(self.unknown, sizes)

@@ -17,11 +17,12 @@ from hbc.ops import tensor as t
 
 @operator
 class Function(Operator):
-    """y = function(x), element by element; float dtype kept: log, log1p, sqrt, exp, expm1, tanh, sin, cos, log2, log10, power
-    (x to `exponent`); log_abs is ln |x|, log1p_abs ln(1 + |x|).
+    """y = function(x), element by element; float dtype kept. Functions: log, log1p, sqrt, exp, expm1, tanh, sin, cos, log2, log10,
+    power (x to `exponent`), log_abs (ln |x|) and log1p_abs (ln(1 + |x|)).
 
-    `on_host`: it stays in numpy, whose bits are the source's; the backends' own exponentials and logarithms differ by an ulp. Those of
-    the C library, which scipy calls, do so too (`by_c_library`, for log, log_abs, exp and expm1): on the host they are its own.
+    `on_host`: it stays in numpy, whose bits are the source's; the backends' own exponentials and logarithms differ by an ulp.
+    `by_c_library`: the source computes it through scipy with the C library, whose bits differ from numpy's too (log, log_abs,
+    exp and expm1). On the host, hbc then calls the C library as well.
     """
 
     function: str
@@ -45,7 +46,7 @@ class Function(Operator):
 
     @property
     def rounds_exactly(self) -> bool:
-        """Whether every library gives the same bits (IEEE 754 says so of square roots only)."""
+        """Whether every library gives the same bits. IEEE 754 promises this for square roots only."""
         return self.function == "sqrt"
 
     def infer(self, x: TensorType) -> TensorType:
@@ -96,10 +97,11 @@ class Function(Operator):
 
 
 def by_c_library(name: str, x: Array) -> Array:
-    """A function of float64 numbers, one by one, as scipy's compiled code calls it: of 50,000 numbers, numpy's log differs for 124."""
+    """The function of each float64 number as the C library computes it, which scipy's compiled code calls. Of 50,000 numbers,
+    numpy's log differs for 124."""
     with np.errstate(all="ignore"):
         y = np.asarray(getattr(np, name)(x))
-    ordinary = np.isfinite(x) & np.isfinite(y)  # Python raises where others are infinite or NaN
+    ordinary = np.isfinite(x) & np.isfinite(y)  # Python raises an error where numpy gives infinity or NaN
     y[ordinary] = [getattr(math, name)(value) for value in x[ordinary].tolist()]
     return y
 
@@ -127,8 +129,8 @@ _FUNCTIONS: dict[str, type[t.Unary]] = {
 
 @operator
 class Polynomial(Operator):
-    """y[N, K] = Π_d x[N, terms[K, D]] over the factors of a term, -1 being none; multiplied from the last factor to the first
-    (the order in which scikit-learn's PolynomialFeatures builds a term of degree d from one of degree d - 1); dtype kept."""
+    """y[N, K] = Π_d x[N, terms[K, D]] over the factors of each term; -1 is no factor. The product is made from the last factor to
+    the first, since scikit-learn's PolynomialFeatures builds a term of degree d from one of degree d - 1. Float dtype kept."""
 
     terms: Array
 
@@ -156,7 +158,7 @@ class Polynomial(Operator):
 
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
         terms = self.terms[kept]
-        used = (terms >= 0).any(axis=0)  # a factor that no term has is 1; one remains for the constant
+        used = (terms >= 0).any(axis=0)  # a place that no term uses is 1; one place remains for the constant term
         terms = terms[:, used] if used.any() else terms[:, :1]
         return Polynomial(np.where(terms < 0, -1, np.searchsorted(columns[0], terms))), kept
 

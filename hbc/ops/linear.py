@@ -1,4 +1,4 @@
-"""Linear maps and what follows them."""
+"""Linear maps, and the functions that make probabilities of their results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Softmax(Operator):
 
 @operator
 class Logistic(Operator):
-    """y = 1 / (1 + e^-x); float dtype kept. 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit)."""
+    """y = 1 / (1 + e^-x); float dtype kept. It is 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit)."""
 
     columnwise = True
     probability = True
@@ -98,8 +98,8 @@ class Logistic(Operator):
 
 @operator
 class LogSoftmax(Operator):
-    """y[N, K] = x - ln Σ e^x along K, with the largest x taken out of the sum; -inf - -inf, NaN, where all are -inf; float dtype
-    kept (sklearn.utils.fixes._logsumexp)."""
+    """y[N, K] = x - ln Σ e^x along K, computed with the largest x taken out of the sum. NaN (-inf - -inf) where all x are -inf.
+    Float dtype kept (sklearn.utils.fixes._logsumexp)."""
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.is_float or len(x.shape) != 2:
@@ -126,7 +126,7 @@ class LogSoftmax(Operator):
 
 
 def log_sum_exp(x: Node) -> Node:
-    """[N, 1]: ln Σ e^x along the columns, with the largest taken out of the sum; -inf where all are."""
+    """ln Σ e^x along the columns, [N, 1], computed with the largest x taken out of the sum; -inf where all x are -inf."""
     largest = t.max_(x, 1, keepdims=True)
     is_largest = t.equal(x, largest)
     count = t.sum_(t.cast(is_largest, x.type.dtype), 1, keepdims=True)

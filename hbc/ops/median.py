@@ -11,11 +11,10 @@ from hbc.ops import tensor as t
 
 @operator
 class WeightedMedian(Operator):
-    """y[N] = the smallest x[n, i] for which the weights of all x[n, j] ≤ x[n, i] sum to half of all weights or more.
+    """y[N] = the smallest x[n, i] for which the weights of all x[n, j] ≤ x[n, i] sum to at least half of all weights.
 
-    weights f64[T]; x f32|f64[N, T]. Weights are added in the order of the sorted row, as
-    sklearn.ensemble.AdaBoostRegressor does (equal values in any order, NaN last).
-    staged: y[N, T] instead, the medians of the first 1, 2, … columns.
+    weights f64[T]; x f32|f64[N, T]. Weights are added in the order of the sorted row, as in sklearn.ensemble.AdaBoostRegressor
+    (equal values in any order, NaN last). staged: y[N, T] instead, the medians of the first 1, 2, … columns.
     """
 
     weights: Array
@@ -39,7 +38,7 @@ class WeightedMedian(Operator):
         return np.asarray(x[rows, order[rows, place]])
 
     def lower(self, x: Node) -> Node:
-        """Without a sort: the rank of every column by comparing all pairs, [N, T, T]."""
+        """The same without a sort: the rank of each column comes from comparing all pairs, [N, T, T]."""
         size = len(self.weights)
         one, other = t.reshape(x, N, size, 1), t.reshape(x, N, 1, size)
         earlier = t.constant(np.tri(size, k=-1, dtype=bool)[None])

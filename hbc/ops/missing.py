@@ -46,7 +46,8 @@ class Impute(Operator):
 
 @operator
 class MissingText(Operator):
-    """y = whether a string is missing; bool. `nan` and `none` say which of NaN and None are missing, `value` is a string that is."""
+    """y = whether a string is missing; bool. `nan` and `none`: whether NaN and None count as missing; `value`: a string that
+    counts as missing, or None."""
 
     nan: bool
     none: bool

@@ -1,4 +1,4 @@
-"""What is near: distances to fixed points, and the smallest of a row's numbers."""
+"""Neighbours: distances to fixed points, and the smallest numbers of a row."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hbc.ops.checks import Check
 
 @operator
 class Smallest(t.TensorOperator):
-    """y[N, k] = the columns of the k smallest numbers of x[N, M], i64, by increasing number, equal ones by increasing column.
+    """y[N, k] = the columns of the k smallest numbers of x[N, M], i64: by increasing number, equal numbers by increasing column. x
+    is a float, nowhere -inf. +inf and NaN never count; places that stay empty hold M.
 
-    Where more numbers equal the k-th than there is room for, those stay that stay in a max-heap of k places into which the row
-    is pushed: a number enters if it is less than the root, which then leaves; on the way down the left child is taken where the
-    children are equal (sklearn.utils._heap.heap_push). Columns are pushed in order; with a second operand order[N, M / block] (i64,
-    every block once) in blocks of as many columns, block order[n, 0] first. +inf and NaN never enter: places
-    that stay empty hold M. x is a float, nowhere -inf.
+    If more numbers equal the k-th than there is room for, those stay that would stay in a max-heap of k places. A row is pushed
+    into it number by number. A number enters if it is less than the root, which then leaves; on the way down the left child is
+    taken where the children are equal (sklearn.utils._heap.heap_push). Columns are pushed in order. With a second operand
+    order[N, M / block] (i64, each block once) they are pushed in blocks of that many columns, block order[n, 0] first.
 
-    ties = "heap": equal numbers stand as they do in that heap's array in the end, not by column (an insertion sort is stable, which
-    is what sklearn.utils._sorting.simultaneous_sort does to up to INSERTION places); "heaps": as they do after the array has been
-    pushed into a second heap (ArgKmin where it runs in parallel over the training points).
+    ties = "heap": equal numbers stand as in that heap's array in the end, not by column. (An insertion sort keeps their order;
+    sklearn.utils._sorting.simultaneous_sort uses one for up to INSERTION places.) "heaps": as they stand after the array has
+    been pushed into a second heap (ArgKmin where it runs in parallel over the training points).
     """
 
     k: int
@@ -54,7 +54,7 @@ class Smallest(t.TensorOperator):
         places = np.argsort(x, axis=1, kind="stable")[:, : self.k + 1]
         numbers = np.take_along_axis(x, places, 1)
         places = np.where(numbers < np.inf, places, width)[:, : self.k]
-        # Only where the next number equals the last one that fits does it matter who was there first; or where any two are equal.
+        # The order of pushing matters only where the next number equals the last one that fits, or where the order of equal numbers does.
         first = self.k - 1 if self.ties == "column" else 0
         equal = (numbers[:, first:-1] == numbers[:, first + 1 :]) & (numbers[:, first:-1] < np.inf)
         (tied,) = np.nonzero(equal.any(axis=1))
@@ -98,15 +98,17 @@ def _holds_no_nan(x: Node) -> bool:
 
 
 INSERTION = 15
-"""Places up to which the source sorts by insertion; it cuts more in two around a median, so that equal ones come in any order."""
+"""The most places that the source sorts by insertion. It splits more places around a median, so that equal numbers come in any
+order."""
 
 
 def _heaped(x: Array, k: int) -> tuple[Array, Array]:
-    """The numbers that stay in the heap, in its array, and their columns; a push of all rows at a time. Empty places are inf."""
+    """(the numbers that stay in the heap in the order of its array, their columns). All rows push one number at a time. Empty
+    places are inf."""
     rows, width = x.shape
     depth = k.bit_length()
     every, columns = np.arange(rows), np.arange(width)
-    heap = np.full((rows, (1 << depth) - 1), -np.inf, x.dtype)  # children that are not there are never the larger
+    heap = np.full((rows, (1 << depth) - 1), -np.inf, x.dtype)  # missing children are never the larger one
     heap[:, :k] = np.inf
     places = np.zeros(heap.shape, np.int64)
     last = np.full(rows, -1)
@@ -133,17 +135,22 @@ def _heaped(x: Array, k: int) -> tuple[Array, Array]:
 
 SUMS = ("squared", "absolute", "power", "canberra", "chi2", "unequal")
 UNROLLED = 32
-"""Features up to which a lowering computes one matrix [N, M] a feature, instead of [N, M, F] at once."""
+"""Up to so many features, a lowering computes one matrix [N, M] for each feature, instead of [N, M, F] at once."""
 
 
 @operator
 class Distances(Operator):
-    """y[N, M] = Σ_f term(x[N, f], points[M, f]), f64, the terms added in the order of f.
+    """y[N, M] = Σ_f term(x[N, f], points[M, f]), f64, with the terms added in the order of f.
 
-    term(a, b) is (a - b)² ("squared"; divided by weights[f] where there are any), |a - b| ("absolute"), weights[f] · |a - b|^p
-    ("power"), |a - b| / (|a| + |b|), 0 for 0/0 ("canberra"), (a - b)² / (a + b), 0 where a + b is ("chi2"), or a ≠ b ("unequal");
-    "largest" is max_f |a - b|.
-    x and points have one dtype; differences of f32 are rounded to f32 before they are widened, and the sum afterwards
+    - "squared": (a - b)², divided by weights[f] if there are any
+    - "absolute": |a - b|
+    - "power": weights[f] · |a - b|^p
+    - "canberra": |a - b| / (|a| + |b|), 0 for 0/0
+    - "chi2": (a - b)² / (a + b), 0 where a + b is 0
+    - "unequal": 1 where a ≠ b, else 0
+    - "largest": max_f |a - b| instead of a sum
+
+    x and points have one dtype. Differences in f32 are rounded to f32 before they are widened, and so is the sum at the end
     (sklearn.metrics.DistanceMetric.rdist, scipy.spatial.distance.cdist, sklearn.metrics._pairwise_fast._chi2_kernel_fast).
     """
 
@@ -285,7 +292,7 @@ class Scatter(Operator):
 
 @operator
 class ScatterEntries(Scatter):
-    """Scatter, for results that are sparse: every value is an entry, a 0 too, in its place in the row."""
+    """Scatter for sparse results: every value is an entry, even a 0, in its place in the row."""
 
     rows = "makes"
 
@@ -299,7 +306,7 @@ class ScatterEntries(Scatter):
 
 @operator
 class Present(Operator):
-    """y = x where x >= 0, else 0: what is negative (or NaN) is not there; x is f64[N, M]."""
+    """y = x where x >= 0, else 0. Negative numbers and NaN stand for absent values. x is f64[N, M]."""
 
     removes_missing = True
 
@@ -317,8 +324,8 @@ class Present(Operator):
 
 @operator
 class Ascending(Operator):
-    """y[N, M] = the columns of what is there in x[N, M] (x >= 0), i64: by number, equal ones by column; then M, as often as there are
-    others. Compilers that do not sort leave it to PresentEntries."""
+    """y[N, M] = the columns of the present numbers of x[N, M] (x >= 0), i64: by increasing number, equal numbers by column. Then
+    M, once for each absent number. Compilers that cannot sort leave it to PresentEntries."""
 
     def infer(self, x: TensorType) -> TensorType:
         return TensorType("i64", Present().infer(x).shape)
@@ -335,14 +342,14 @@ class Ascending(Operator):
         finite = Smallest(width)(t.where(t.less_equal(0.0, x), x, np.inf))
         infinite = Smallest(width)(t.where(t.equal(x, np.inf), np.arange(width, dtype=np.float64)[None], np.inf))
         there = t.less(finite, width)
-        place = t.sub(np.arange(width)[None], t.sum_(t.cast(there, "i64"), 1, keepdims=True))  # among what is infinite
+        place = t.sub(np.arange(width)[None], t.sum_(t.cast(there, "i64"), 1, keepdims=True))  # among the infinite numbers
         return t.where(there, finite, t.take_along(infinite, t.maximum(place, 0)))
 
 
 @operator
 class PresentEntries(Present):
-    """Present, for results that are sparse: all that is there is an entry, a 0 too; in a row by number, equal ones by column: in the
-    order of a second operand, Ascending of x, if there is one."""
+    """Present for sparse results: every present number is an entry, even a 0. The entries of a row come by increasing number,
+    equal ones by column. A second operand may give this order: Ascending of x."""
 
     rows = "makes"
 

@@ -19,7 +19,7 @@ def require_columns(x: TensorType, *parameters: Array | None) -> None:
 
 
 def _step(function: np.ufunc, x: Array, parameter: Array) -> Array:
-    """numpy's in-place `x op= parameter`: computed in the common dtype, rounded to x's."""
+    """numpy's in-place `x op= parameter`: computed in the common dtype of both, and rounded to x's."""
     return function(x, parameter).astype(x.dtype)
 
 
@@ -30,9 +30,10 @@ def _lower_step(op: type[t.Binary], x: Node, parameter: Array) -> Node:
 
 @operator
 class Standardize(Operator):
-    """y[N, F] = (x[N, F] - offset[F]) / scale[F]; x and y of one float dtype; a parameter of None is left out.
+    """y[N, F] = (x[N, F] - offset[F]) / scale[F]; x and y have one float dtype. A parameter of None is left out.
 
-    Each step is computed in the common dtype of x and its parameter, and rounded to x's (numpy's `x -= offset; x /= scale`).
+    Each step is computed in the common dtype of x and its parameter, and rounded to x's dtype (numpy's `x -= offset; x /=
+    scale`).
     """
 
     offset: Array | None
@@ -126,8 +127,8 @@ class Clip(Operator):
 
 @operator
 class Normalize(Operator):
-    """y[N, F] = x[N, F] / norm(x)[N]; norm is "l1" Σ|x|, "l2" √Σx² or "max" max|x|. A row whose norm is below ten times the
-    dtype's epsilon is kept as it is (sklearn.preprocessing.normalize); float dtype kept."""
+    """y[N, F] = x[N, F] / norm(x)[N], where norm is "l1" Σ|x|, "l2" √Σx² or "max" max|x|. A row whose norm is below ten times the
+    dtype's epsilon stays as it is (sklearn.preprocessing.normalize). Float dtype kept."""
 
     norm: str
 
@@ -161,7 +162,7 @@ def _least_norm(dtype: np.dtype[np.floating]) -> np.floating:
 
 @operator
 class Binarize(Operator):
-    """y = 1 where x > threshold, else 0, in x's dtype; the comparison is made in `dtype` (sklearn.preprocessing.binarize)."""
+    """y = 1 where x > threshold, else 0, in x's dtype. The comparison is made in `dtype` (sklearn.preprocessing.binarize)."""
 
     threshold: float
     dtype: DType

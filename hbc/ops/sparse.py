@@ -1,4 +1,4 @@
-"""Results that are mostly zeros: the device computes what is small and dense, and the host makes Rows of it (hbc.ir.rows)."""
+"""Results that are mostly zeros: the device computes small dense matrices, and the host makes Rows of them (hbc.ir.rows)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.vectorizers.weights import Entries
 
 MOST_CODES = 4096
-"""Codes from 0 up to this are looked up in a table."""
+"""Codes from 0 up to this number are looked up in a table; larger ones are searched for."""
 
 
 @operator
 class Ones(Operator):
-    """y[N, K] = 1 where place[N, source[K]] = K, else 0, in the given dtype: column f of place (i32[N, F]) names the column of y that
-    is 1, or is -1. source ascends."""
+    """y[N, K] = 1 where place[N, source[K]] = K, else 0, in the given dtype. Column f of place (i32[N, F]) names the column of y
+    that is 1, or is -1. source ascends."""
 
     source: Array
     dtype: DType
@@ -49,8 +49,8 @@ class Ones(Operator):
 
 @operator
 class EntriesOf(Operator):
-    """y[N, F] = y[N, F], held as Rows of the entries where x[N, F] is not 0: a source that computes with the entries of a sparse
-    x keeps those that become 0."""
+    """y[N, F] as Rows of the entries where x[N, F] is not 0. A source that computes with the entries of a sparse x keeps the
+    entries that become 0."""
 
     rows = "makes"
     elementwise = True
@@ -71,8 +71,8 @@ class EntriesOf(Operator):
 
 
 def held_entries(node: Node) -> Node | None:
-    """What follows the entries of an array one by one, computed from the array by the device: 100,000 rows of four take 1.3 ms so,
-    and 16 by the host. None where it is no chain of operators on Entries."""
+    """The result of a chain of operators on the entries of an array, as a node that the device computes from the array; None if
+    there is no such chain. 100,000 rows of four entries take 1.3 ms this way, and 16 ms on the host."""
     chain = []
     while node.op.rows == "keeps" and len(node.inputs) == 1:
         chain.append(node.op)
@@ -86,7 +86,7 @@ def held_entries(node: Node) -> Node | None:
 
 
 def held_one_hot(parts: list[Node]) -> Node:
-    """What OneHot operators give side by side, as Rows; each part has columns, and their sources ascend."""
+    """The results of OneHot operators side by side, as Rows. Each part has columns, and their sources ascend."""
     places, sources, width, features = [], [], 0, 0
     for part in parts:
         (x,), op = part.inputs, part.op
@@ -101,7 +101,8 @@ def held_one_hot(parts: list[Node]) -> Node:
 
 
 def _places(x: Node, values: list[Array], first: int) -> Node:
-    """i32[N, F]: the number of each value among values[0], values[1], …, from `first` on; -1 where it is not among its column's."""
+    """i32[N, F]: the number of each x among values[0], values[1], …, counted from `first` on; -1 where x is not among its column's
+    values."""
     starts = first + np.cumsum([0, *map(len, values)])[:-1]
     if not x.type.is_float and all(len(v) and v.min() >= 0 and v.max() < MOST_CODES for v in values):
         size = int(max(v.max() for v in values)) + 2  # -1 stands first

@@ -1,5 +1,5 @@
-"""Tree ensembles: one operator for every library. What differs between libraries (missing values, categories, comparison
-signs, dtypes) the parser has already reduced to the one rule of `TreeEnsemble`; `CategoryPlanes` makes numbers of set tests."""
+"""Tree ensembles: one operator for all libraries. The parser reduces what differs between them (missing values, categories,
+comparison signs, dtypes) to the one rule of `TreeEnsemble`. `CategoryPlanes` turns set tests into numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 
-ROWS_PER_BLOCK = 4096  # of the reference evaluation: bounds its memory to rows × trees indices
+ROWS_PER_BLOCK = 4096  # in `evaluate`, whose memory is rows × trees indices
 
 Found = TypeVar("Found")
 
@@ -26,19 +26,19 @@ Found = TypeVar("Found")
 class TreeEnsemble(Operator):
     """y[N, K] = base[K] + Σ_t the values of the leaf that row n reaches in tree t, added in the order of the trees.
 
-    Nodes of all M nodes, of all trees, in one numbering: at node i with feature[i] = f ≥ 0 a row goes to left[i] if
-    `x[f] <= threshold[i]`, or if x[f] is NaN and missing_left[i]; otherwise to right[i]. The comparison is in x's dtype, which
+    The nodes of all trees have one numbering, 0 … M - 1. At a node i with feature[i] = f ≥ 0, a row goes to left[i] if `x[f] <=
+    threshold[i]`, or if x[f] is NaN and missing_left[i]; otherwise it goes to right[i]. The comparison is in x's dtype, which
     is threshold's. A leaf has feature[i] = -1, and left[i] = right[i] = its number l in values and leaf_ids.
 
-    roots i32[T]; feature, left, right i32[M]; threshold f32|f64[M] (0 at leaves); missing_left bool[M];
-    values f32|f64[L, V]: V = K if leaves are vectors (target[t] = 0), else V = 1 and tree t adds to column target[t] (i32[T]);
-    leaf_ids i64[L]: the source library's number of each leaf; base [K] in the dtype of values, which is y's.
-
-    output = "leaf" gives i64[N, T] instead: leaf_ids of the leaves reached (`apply`).
-    strategy: how it is run ("gemm", "tree_trav", "perf_tree_trav", or one that a compiler brings); "auto" is not chosen yet.
-    exact: the sums have the bits of a loop over the trees, since the next operator compares them with a number that some of them meet
-    (IsolationForest). Otherwise a compiler may add in another order or precision, if the error is far below the contract's and
-    the largest of a row's sums, and the sign of a single one, are still those of the loop.
+    - roots i32[T]; feature, left, right i32[M]; threshold f32|f64[M] (0 at leaves); missing_left bool[M].
+    - values f32|f64[L, V]: V = K if leaves are vectors (target[t] = 0); otherwise V = 1, and tree t adds to column target[t]
+      (i32[T]).
+    - leaf_ids i64[L]: the source library's number of each leaf. base [K], in the dtype of values, which is y's.
+    - output = "leaf" gives i64[N, T] instead: the leaf_ids of the leaves reached (`apply`).
+    - strategy: how it is run ("gemm", "tree_trav", "perf_tree_trav", or one that a compiler brings); "auto" is not chosen yet.
+    - exact: the sums have the bits of a loop over the trees, since the next operator compares them with a number that some of
+      them may equal (IsolationForest). Otherwise a compiler may add in another order or precision, if the error is far below
+      the contract's, and if the largest of a row's sums and the sign of a single sum stay those of the loop.
     """
 
     roots: Array
@@ -86,7 +86,7 @@ class TreeEnsemble(Operator):
         return self.once(TreeEnsemble._levels)[1]
 
     def once(self, find: Callable[[TreeEnsemble], Found]) -> Found:
-        """find(self), whose result depends neither on the strategy nor on what comes in: found once (see `run_as`)."""
+        """find(self), computed once and kept (see `run_as`). The result must depend neither on the strategy nor on the input."""
         if find not in self._found:
             self._found[find] = find(self)
         result: Found = self._found[find]
@@ -97,7 +97,8 @@ class TreeEnsemble(Operator):
         return {}
 
     def run_as(self, strategy: str) -> TreeEnsemble:
-        """The same trees with a strategy. What was found out about them to choose it (0.1 s for 500 trees of 255 leaves) stays known."""
+        """The same trees with a strategy. Facts that were found to choose it stay known (finding them takes 0.1 s for 500 trees of
+        255 leaves)."""
         other = replace(self, strategy=strategy)
         other._found.update(self._found)
         return other
@@ -199,10 +200,10 @@ def _require_sound(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Tree:
-    """One tree in its own numbering of nodes, the root being node 0: what a parser reads from a library before `join`.
+    """One tree in its own numbering of nodes, where node 0 is the root. A parser reads it from a library, then calls `join`.
 
     feature (< 0 at leaves), left, right: integers [M]; threshold [M]; missing_left bool[M]; values [M, V], read at leaves only;
-    ids i64[M]: the source's number of each node, where it is not its place.
+    ids i64[M]: the source's number of each node, if it is not its place.
     """
 
     feature: Array
@@ -215,7 +216,7 @@ class Tree:
 
 
 def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> TreeEnsemble:
-    """One ensemble of many trees. The dtypes of thresholds and of values (which `base` is cast to) are the trees' own."""
+    """One ensemble of many trees. Thresholds and values keep the dtypes of the trees; `base` is cast to that of the values."""
     starts = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     feature = np.concatenate([tree.feature for tree in trees]).astype(np.int32)
     at_leaf = feature < 0
@@ -244,17 +245,21 @@ def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> Tre
 
 @operator
 class CategoryPlanes(Operator):
-    """y[N, P], 1 or 0 in x's dtype: set tests of trees as numbers, so that TreeEnsemble tests `plane <= 0.5` on [x, planes].
+    """y[N, P] = 1 or 0 in x's dtype: set tests of trees as numbers, so that TreeEnsemble can test `plane <= 0.5` on [x, planes].
 
-    With v = x[n, columns[p]] and the set S_p = categories[offsets[p] : offsets[p + 1]] (integers ≥ 0):
-    y[n, p] = inside[p] if v, its fraction cut off, is in S_p; not inside[p] if it is another category; missing[p] if v is NaN;
-    invalid[p] if v < 0 (with truncate_negative: if v <= -1, so that -0.5 is category 0) or v >= limit, or v has a fraction and `whole`.
+    With v = x[n, columns[p]] and the set S_p = categories[offsets[p] : offsets[p + 1]] (integers ≥ 0), y[n, p] is
 
-    columns, categories, offsets i64; inside, missing, invalid bool[P].
-    LightGBM (a set goes left; C's cast to int): inside False, missing and invalid True, truncate_negative, limit 2^31.
-    XGBoost (a set goes right; anything else left): inside True, invalid False, missing = not default_left, limit 2^24.
-    scikit-learn's HistGradientBoosting encodes categories before its trees: codes 0, 1, … or NaN, and only `missing` matters.
-    scikit-learn's OneHotEncoder: inside True, missing and invalid False, whole.
+    - inside[p] if v, without its fraction, is in S_p; not inside[p] if it is another category
+    - missing[p] if v is NaN
+    - invalid[p] if v < 0 (with truncate_negative: if v <= -1, so that -0.5 is category 0), or v >= limit, or v has a fraction
+      and `whole`
+
+    columns, categories, offsets i64; inside, missing, invalid bool[P]. How libraries set them:
+
+    - LightGBM (a set goes left; C's cast to int): inside False, missing and invalid True, truncate_negative, limit 2^31.
+    - XGBoost (a set goes right, anything else left): inside True, invalid False, missing = not default_left, limit 2^24.
+    - scikit-learn's HistGradientBoosting encodes categories before its trees: codes 0, 1, … or NaN, and only `missing` matters.
+    - scikit-learn's OneHotEncoder: inside True, missing and invalid False, whole.
     """
 
     columns: Array
@@ -307,7 +312,8 @@ class CategoryPlanes(Operator):
         return result
 
     def lower(self, x: Node) -> Node:
-        """One look-up a plane in a table [P, C + 3]: categories (their ranks, where they are large), another, invalid, NaN."""
+        """The planes by one look-up each, in a table [P, C + 3]: the categories (their ranks, where they are large), another
+        category, invalid, NaN."""
         columns, place = np.unique(self.columns, return_inverse=True)
         x = t.take(x, columns, axis=1)
         valid = t.less(-1.0, x) if self.truncate_negative else t.less_equal(0.0, x)
@@ -336,11 +342,13 @@ class CategoryPlanes(Operator):
         _require_sound(len(lengths) == 1, "planes of different numbers")
 
 
-TABLE_LIMIT = 1 << 22  # entries of a CategoryPlanes table (32 MiB in float64) up to which categories are looked up directly
+TABLE_LIMIT = (
+    1 << 22
+)  # the most entries of a CategoryPlanes table (32 MiB in float64) in which categories are places themselves
 
 
 def _ranks(x: Node, known: Array) -> Node:
-    """The place of x > -1, its fraction cut off, in the ascending integers `known`; len(known) if it is not there."""
+    """The place of x > -1, without its fraction, in the ascending integers `known`; len(known) if it is not among them."""
     size = len(known)
     if size == 0 or known[-1] == size - 1:
         return t.cast(t.minimum(x, float(size)), "i32")

@@ -68,7 +68,8 @@ class RankedTrees:
 
 
 def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
-    """Features from `width` on, if it is given, are category sets. Vectorized, level by level: 500 trees of 255 leaves take 0.1 s."""
+    """The ensemble as RankedTrees. Features from `width` on, if it is given, are category sets. All trees are encoded together,
+    level by level: 500 trees of 255 leaves take 0.1 s."""
     levels = _levels(op)
     leaf_count = _leaf_counts(op, levels)
     first_leaf = np.zeros(len(op.feature), np.int64)
@@ -126,7 +127,7 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
 
 
 def _levels(op: TreeEnsemble) -> list[Array]:
-    """The nodes of all trees by depth."""
+    """The nodes of all trees, an array for each depth."""
     levels, nodes = [], op.roots.astype(np.int64)
     while len(nodes):
         levels.append(nodes)
@@ -136,7 +137,7 @@ def _levels(op: TreeEnsemble) -> list[Array]:
 
 
 def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
-    """How many leaves there are below each node."""
+    """The number of leaves below each node, i64[M]."""
     count = np.zeros(len(op.feature), np.int64)
     for nodes in reversed(levels):
         leaf = op.feature[nodes] < 0
@@ -147,13 +148,13 @@ def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
 
 
 def thresholds_by_feature(op: TreeEnsemble) -> Array:
-    """How many different thresholds the splits on each feature have, i64[at most F]."""
+    """The number of different thresholds of the splits on each feature, i64[at most F]."""
     inner = op.feature >= 0
     return threshold_counts(op.feature[inner], op.threshold[inner])
 
 
 def threshold_counts(feature: Array, threshold: Array) -> Array:
-    """How many different thresholds each feature has, of splits `feature <= threshold`."""
+    """The number of different thresholds of each feature, given splits `feature <= threshold`."""
     order = np.lexsort((threshold, feature))
     feature, threshold = feature[order], threshold[order]
     new = np.append(True, (feature[1:] != feature[:-1]) | (threshold[1:] != threshold[:-1]))
@@ -183,7 +184,8 @@ def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
 
 
 def _ranks(op: TreeEnsemble, split: Array, column: Array, columns: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """The place of each split's threshold among the different thresholds of its column, those, and the rank of NaN in each column."""
+    """(the place of each split's threshold among the different thresholds of its column, the thresholds of each column, the rank
+    of NaN in each column)."""
     rank = np.empty(len(column), np.int32)
     missing = np.zeros(columns, np.int32)
     thresholds = []

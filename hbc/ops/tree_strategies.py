@@ -32,20 +32,21 @@ PERFECT_DEPTH = 16
 class _Plan:
     """Trees in the order of their sum: [rounds × outputs] for scalar leaves, filled up with trees of one leaf of value 0.
 
-    `op` has them in this order and base 0; `outputs` is K for scalar leaves, and None for vector leaves."""
+    `op` has the trees in this order, and base 0. `outputs` is K for scalar leaves, and None for vector leaves.
+    """
 
     op: TreeEnsemble
     outputs: int | None
 
     def sum(self, values: Node) -> Node:
-        """y[N, K] from the values of the leaves, [N, T] or (vector leaves) [N, T, K]."""
+        """y[N, K], the sum of the values of the reached leaves, which are [N, T] or (vector leaves) [N, T, K]."""
         if self.outputs is not None:
             values = t.reshape(values, N, self.op.n_trees // self.outputs, self.outputs)
         return t.sum_(values, axis=1, ordered=True)
 
 
 def _plan(op: TreeEnsemble) -> _Plan:
-    """The base becomes a tree of one leaf that comes first, as it does in the sum."""
+    """The ensemble in the order of its sum. The base becomes a tree of one leaf that comes first, as it does in the sum."""
     outputs, trees = op.n_outputs, np.arange(op.n_trees)
     vector = outputs > 1 and op.values.shape[1] == outputs
     first = [op.base] if vector else list(op.base[:, None])
@@ -91,7 +92,7 @@ def _goes_left(value: Node, threshold: Node | Array, missing_left: Node | None) 
 
 
 def _lowering(leaves: Callable[[TreeEnsemble, Node], Node]) -> Callable[[TreeEnsemble, Node], Node]:
-    """A strategy from its way to find the number of the leaf in every tree, i32[N, T]."""
+    """A lowering, given a function that finds the number of the reached leaf in each tree, i32[N, T]."""
 
     def lower(op: TreeEnsemble, x: Node) -> Node:
         if op.output == "leaf":

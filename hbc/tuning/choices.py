@@ -34,8 +34,8 @@ VERSION = 2  # of these files, and of what the strategies' names mean
 
 @dataclass(frozen=True)
 class Choice:
-    """How a model is run. threads, block: None leaves them to the caller or the backend. batch: the number of rows in a call that "auto"
-    estimates for, or None for 1 to 100,000. It replaces the caller's batch_size, since it is what was measured."""
+    """How a model is run. threads, block: None leaves it to the caller or the backend. batch: the rows of a call for which "auto"
+    estimates times, or None for 1 to 100,000. It replaces the caller's batch size, because it is what was measured."""
 
     strategy: str
     threads: int | None = None
@@ -78,7 +78,7 @@ def folder() -> Path:
 
 
 def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path:
-    """The file of a model, for a backend whose libraries are loaded."""
+    """The path of the file for a model. The libraries of the backend must be loaded, since their versions are part of it."""
     facts = {
         "version": VERSION,
         "structure": structure(graph),
