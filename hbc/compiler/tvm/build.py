@@ -20,8 +20,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 import hbc.compiler.tvm.kernels
 import hbc.compiler.tvm.trees  # noqa: F401 (both register what they compute)
-from hbc.compiler.tvm.nest.function import Function
-from hbc.compiler.tvm.nest.rows import compute, give_back, require
+from hbc.compiler.tvm.nest.function import Block, Function
+from hbc.compiler.tvm.nest.rows import compute, compute_block, give_back, require
 from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.operators import nanoseconds
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, Plan
@@ -86,12 +86,12 @@ def build(
     bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
     good = tirx.decl_buffer((1,), "int64", name="good")
     span = (first, end) if width == 1 else (first * width, end * width)
-    with IRBuilder() as builder, schedule.blocks(*span, f.block) as (f.base, f.rows), ExitStack() as stack:
-        f.arguments, outputs = inputs, results
+    with IRBuilder() as builder, f.each_block(*span) as block, ExitStack() as stack:
+        block.arguments, outputs = inputs, results
         if plan.row is not None:
-            f.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
+            block.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
             outputs = {i: as_vector(buffer) for i, buffer in results.items()}
-        stack.enter_context(_within(f, bound if bounded else None, missing, good))
+        stack.enter_context(_within(block, bound if bounded else None, missing, good))
         for part in ("full", "rest") if plan.few_values and schedule.own_code_for_full_vectors else ("all",):
             for (dtype, shared), columns in plan.pools.items():
                 size = columns * (f.block if shared else f.lanes)
@@ -102,21 +102,21 @@ def build(
                 store(failed, tirx.Broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
             for number, segment in enumerate(plan.segments):
                 if failed is not None and number == plan.before:
-                    stack.enter_context(_unless(f, failed, bound, good))
+                    stack.enter_context(_unless(block, failed, bound, good))
                 if isinstance(segment[0].op, TreeEnsemble):
-                    with f.ensemble():
-                        compute(f, segment[0])
-                with f.each_chunk(part):
+                    with block.ensemble() as trees:
+                        compute_block(trees, segment[0])
+                with block.each_chunk(part) as chunk:
                     for node in segment:
                         if not isinstance(node.op, TreeEnsemble):
-                            with f.if_needed(node):
-                                compute(f, node)
+                            with chunk.if_needed(node):
+                                compute(chunk, node)
                     for node in plan.conditions:
                         if node in segment:
-                            require(f, node, failed)
+                            require(chunk, node, failed)
                     for i, output in outputs.items():
                         if plan.outputs[i] in segment:
-                            give_back(f, plan.outputs[i], output)
+                            give_back(chunk, plan.outputs[i], output)
     tables = f.tables.joined() | {model.words.name: _shared(model.packed(), packed) for model in f.models}
     buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
     parameters = [*inputs.values(), *buffers, *results.values(), first, end]
@@ -162,7 +162,7 @@ def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> A
 
 
 @contextmanager
-def _unless(f: Function, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
+def _unless(f: Block, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
     """The rest of a block's code, run only where no row failed, or where there is no bound; good[0] says whether all blocks ran."""
     some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
     fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.EQ(some, tirx.const(0, "int32")), tirx.isnan(bound))))
@@ -176,7 +176,7 @@ SQUARES = 16  # values of the caller's that are squared at once
 
 
 @contextmanager
-def _within(f: Function, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
+def _within(f: Block, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
     """The code of a block, run only where the sum of the squares of the block's inputs (without NaN, if they may be `missing`) is at
     most `bound`; good[0] says whether all blocks ran. (That sum is the cheapest test for NaN, infinities and values that are too large.)"""
     if bound is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import number, product
@@ -14,7 +14,7 @@ from hbc.ops.coupling import PairwiseCoupling
 
 
 @emits(PairwiseCoupling, rereads=True)
-def coupling(f: Function, node: Node) -> None:
+def coupling(f: Chunk, node: Node) -> None:
     op, (r,) = node.op, node.inputs
     assert isinstance(op, PairwiseCoupling)
     size = op.classes

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.elementwise import NAMES, function_name
-from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.nest.function import Chunk, flatten
 from hbc.compiler.tvm.nest.rows import at_once, row_by_row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
@@ -22,7 +22,7 @@ from hbc.ops import functions, tensor
 
 
 @emits(*(op for op, name in NAMES.items() if name in FUNCTIONS), functions.Function)
-def elementary(f: Function, node: Node) -> None:
+def elementary(f: Chunk, node: Node) -> None:
     """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
     (x,), dtype = node.inputs, node.type.dtype
     if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a Reshape has no place of its own
@@ -31,7 +31,7 @@ def elementary(f: Function, node: Node) -> None:
     _register_by_register(f, node, lambda x: function(function_name(node.op), x, dtype, f.dialect, lanes))
 
 
-def _register_by_register(f: Function, node: Node, value: Callable[[Expr], Expr]) -> None:
+def _register_by_register(f: Chunk, node: Node, value: Callable[[Expr], Expr]) -> None:
     """y = value(x), for x that has a place of its own."""
     x, shape, lanes = node.inputs[0], node.type.shape[1:], 512 // FORMATS[node.type.dtype].bits
     with f.grid(shape) as index:
@@ -44,7 +44,7 @@ def _register_by_register(f: Function, node: Node, value: Callable[[Expr], Expr]
 
 
 @emits(tensor.Sin, tensor.Cos)
-def sine(f: Function, node: Node) -> None:
+def sine(f: Chunk, node: Node) -> None:
     """Sines and cosines, a vector of rows at a time; where an argument is too large for that, by the C library."""
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
     if not f.dialect.llvm:
@@ -69,7 +69,7 @@ def sine(f: Function, node: Node) -> None:
 
 
 @emits(tensor.Pow)
-def power(f: Function, node: Node) -> None:
+def power(f: Chunk, node: Node) -> None:
     """x^y, a vector of rows at a time where there is a fused multiply-add."""
     dtype, shape = node.type.dtype, node.type.shape[1:]
     if not (f.dialect.llvm and f.dialect.fused):
@@ -95,6 +95,6 @@ def power(f: Function, node: Node) -> None:
 
 
 @emits(tensor.Mod)
-def by_library(f: Function, node: Node) -> None:
+def by_library(f: Chunk, node: Node) -> None:
     """A call of the C library: row by row, since it must not see rows that are not there."""
     row_by_row(f, node)

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
@@ -69,7 +69,7 @@ def pack(op: HashedValues) -> PackedTables:
 
 
 @emits(HashedValues, rereads=True)
-def hashed_values(f: Function, node: Node) -> None:
+def hashed_values(f: Chunk, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, HashedValues)
     packed, table = f.once(pack, op), op.table

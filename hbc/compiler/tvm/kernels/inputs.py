@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hbc.compiler.tvm.nest import transpose
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.nest.rows import row_by_row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.sizes import elements
@@ -11,7 +11,7 @@ from hbc.ir.graph import Input, Node
 
 
 @emits(Input)
-def read_input(f: Function, node: Node) -> None:
+def read_input(f: Chunk, node: Node) -> None:
     """Copy the current vector of rows of an input, or of the columns of it that are read."""
     if node in f.plan.columns:
         size = transpose.narrow(f, node.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import tirx
 
-from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.nest.function import Chunk, flatten
 from hbc.compiler.tvm.nest.rows import at_once
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.sizes import elements
@@ -14,7 +14,7 @@ from hbc.ops import tensor
 
 
 @emits(tensor.Take, rereads=True)
-def take(f: Function, node: Node) -> None:
+def take(f: Chunk, node: Node) -> None:
     """Rows of a table chosen by every row's indices; or columns that are always the same ones."""
     if node.inputs[0].type.batched:
         return at_once(f, node)
@@ -29,7 +29,7 @@ def take(f: Function, node: Node) -> None:
 
 
 @emits(tensor.TakeAlong, rereads=True)
-def take_along(f: Function, node: Node) -> None:
+def take_along(f: Chunk, node: Node) -> None:
     x, indices = node.inputs
     with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
         place = tirx.Cast("int64", f.read(indices, index, row))
@@ -37,7 +37,7 @@ def take_along(f: Function, node: Node) -> None:
 
 
 @emits(tensor.Concat)
-def concat(f: Function, node: Node) -> None:
+def concat(f: Chunk, node: Node) -> None:
     axis = node.op.axis - 1  # type: ignore[attr-defined]
     start = 0
     for source in node.inputs:

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import convert, larger, library, number, product
@@ -37,7 +37,7 @@ def _nanoseconds(node: Node) -> float:
 
 
 @emits(Distances, rereads=True, skipped=True, nanoseconds=_nanoseconds)
-def distances(f: Function, node: Node) -> None:
+def distances(f: Chunk, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Distances)
     count, width = op.points.shape
@@ -106,7 +106,7 @@ def distances(f: Function, node: Node) -> None:
 class Heaps:
     """For each of some lanes a max-heap of numbers and their columns. Its array is a whole tree; children that are not there are -inf."""
 
-    def __init__(self, f: Function, capacity: int, dtype: str, nothing: int, lanes: int) -> None:
+    def __init__(self, f: Chunk, capacity: int, dtype: str, nothing: int, lanes: int) -> None:
         self.f, self.dtype, self.nothing = f, dtype, nothing
         self.stride = (1 << capacity.bit_length()) - 1
         self.numbers = T.alloc_buffer((lanes * self.stride,), DTYPES[dtype], scope=f.schedule.scope)
@@ -169,7 +169,7 @@ class Heaps:
 
 
 @emits(Smallest, skipped=True)
-def smallest(f: Function, node: Node) -> None:
+def smallest(f: Chunk, node: Node) -> None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
     width, dtype = x.type.columns, x.type.dtype
@@ -211,7 +211,7 @@ class Best(NamedTuple):
     places: Any
 
 
-def _sorted(f: Function, node: Node, held: int) -> Best:
+def _sorted(f: Chunk, node: Node, held: int) -> Best:
     """Insertion, of a vector of rows at once: the numbers above the new one move up. Against heaps, a row after the other, a search
     among 152 points takes 0.5 instead of 2.5 µs a row."""
     x = node.inputs[0]
@@ -241,7 +241,7 @@ def _sorted(f: Function, node: Node, held: int) -> Best:
     return best
 
 
-def _ranked(f: Function, node: Node, held: int) -> Best:
+def _ranked(f: Chunk, node: Node, held: int) -> Best:
     """As `_sorted`, but the numbers alone are put in order, in registers: the larger of two moves on. Then the columns of a row whose
     numbers are among them are collected; a column's place is how many numbers are less, and of equal ones how many came before."""
     x = node.inputs[0]
@@ -290,7 +290,7 @@ def _ranked(f: Function, node: Node, held: int) -> Best:
     return best
 
 
-def _by_heaps(f: Function, node: Node) -> None:
+def _by_heaps(f: Chunk, node: Node) -> None:
     """The same with many to keep, in a heap for every row."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
@@ -320,7 +320,7 @@ def _by_heaps(f: Function, node: Node) -> None:
             f.store(node, i, row, heaps.places[row.lane * heaps.stride + i])
 
 
-def _in_order(f: Function, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO) -> None:
+def _in_order(f: Chunk, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO) -> None:
     """One row, its blocks of columns in their order, into a heap of exactly k."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
@@ -355,7 +355,7 @@ class Entries(NamedTuple):
 
 
 @emits(Ascending)
-def ascending(f: Function, node: Node) -> None:
+def ascending(f: Chunk, node: Node) -> None:
     """What is there is gathered, sorted in runs, and these merged, a row after the other. (45 of 150 columns take about 1.2 µs
     a row.) For processors: `Lower` leaves it out for a GPU."""
     (x,) = node.inputs
@@ -397,7 +397,7 @@ def _rounds(count: Expr, step: int) -> Expr:
     return tirx.truncdiv(count + (step - 1), tirx.const(step, "int64"))
 
 
-def _before(f: Function, numbers: Any, first: Expr, last: Expr, at: Expr) -> Expr:
+def _before(f: Chunk, numbers: Any, first: Expr, last: Expr, at: Expr) -> Expr:
     """How many of the numbers from `first` to `last` come before that at `at`: are less, or equal and stand before it."""
     value, lanes = broadcast(T.Bind(numbers[at]), COMPARED), tirx.Ramp(ZERO, ONE, COMPARED)
     counts = f.scratch(COMPARED, "i64")
@@ -411,7 +411,7 @@ def _before(f: Function, numbers: Any, first: Expr, last: Expr, at: Expr) -> Exp
     return tirx.call_llvm_pure_intrin("int64", f"llvm.vector.reduce.add.v{COMPARED}i64", vector(counts, 0, COMPARED))
 
 
-def _merge(f: Function, entries: Entries, merged: Entries, first: Expr, middle: Expr, last: Expr) -> None:
+def _merge(f: Chunk, entries: Entries, merged: Entries, first: Expr, middle: Expr, last: Expr) -> None:
     """Two sorted runs become one, without branches: which is next is random. Of equal numbers, the left run's come first."""
     left, right = f.scratch(1, "i64"), f.scratch(1, "i64")
     T.buffer_store(left, first, [0])

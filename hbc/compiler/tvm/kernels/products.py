@@ -8,7 +8,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.tir.dialect import Expr
@@ -22,19 +22,19 @@ def _nanoseconds(node: Node) -> float:
 
 
 @emits(tensor.MatMul, rereads=lambda node: node.type.columns > 1, nanoseconds=_nanoseconds)
-def matmul(f: Function, node: Node) -> None:
+def matmul(f: Chunk, node: Node) -> None:
     x, w = node.inputs
     weights = f.plan.constants[w]
     _product(f, node, weights[None], lambda block, i, row: f.read(x, [i], row))
 
 
 @emits(tensor.BlockMatMul, rereads=True, nanoseconds=_nanoseconds)
-def block_matmul(f: Function, node: Node) -> None:
+def block_matmul(f: Chunk, node: Node) -> None:
     x, w = node.inputs
     _product(f, node, f.plan.constants[w], lambda block, i, row: f.read(x, [block, i], row))
 
 
-def _product(f: Function, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
+def _product(f: Chunk, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
     """y[b, k] = Σ_i x(b, i) · weights[b, i, k]: a tile of columns k for a vector of rows stays in registers. Each column has memory of its
     own: that of a whole tile is too much for the stack, and takes a call for every vector of rows (4 × 4 elements of float64: 3.4 instead
     of 1.6 ns a row, 20 × 3: 7.8 instead of 5.7)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.nest.function import Chunk, flatten
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, number, smaller
@@ -17,7 +17,7 @@ from hbc.ops import tensor
 PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
 
 
-def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
+def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
     """total = combine(total, element) along an axis: from `start` on, or else from element 0.
 
     With `partial` > 1 the elements are dealt out to so many totals, combined at the end."""
@@ -62,7 +62,7 @@ def _reduce(f: Function, node: Node, combine: Callable[[Expr, Expr], Expr], star
 
 
 @emits(tensor.Sum)
-def sum_(f: Function, node: Node) -> None:
+def sum_(f: Chunk, node: Node) -> None:
     op = node.op
     assert isinstance(op, tensor.Sum)
     if node.type.dtype == "bool":
@@ -71,17 +71,17 @@ def sum_(f: Function, node: Node) -> None:
 
 
 @emits(tensor.Max)
-def max_(f: Function, node: Node) -> None:
+def max_(f: Chunk, node: Node) -> None:
     _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
 
 
 @emits(tensor.Min)
-def min_(f: Function, node: Node) -> None:
+def min_(f: Chunk, node: Node) -> None:
     _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
 
 
 @emits(tensor.CumSum)
-def cumsum(f: Function, node: Node) -> None:
+def cumsum(f: Chunk, node: Node) -> None:
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
@@ -97,7 +97,7 @@ def cumsum(f: Function, node: Node) -> None:
 
 
 @emits(tensor.ArgMax, rereads=True)
-def argmax(f: Function, node: Node) -> None:
+def argmax(f: Chunk, node: Node) -> None:
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     dtype = "i8" if source.type.dtype == "bool" else source.type.dtype

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.elementwise import element
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.row_dots import RowDot, Term, taken_columns
 from hbc.compiler.tvm.tir.dialect import Expr
@@ -20,7 +20,7 @@ from hbc.ops import tensor
 
 
 @emits(RowDot)
-def row_dot(f: Function, node: Node) -> None:
+def row_dot(f: Chunk, node: Node) -> None:
     """A square of a register's lanes goes at once: as many rows, each of them into a register of partial sums. These are added up in
     halves, for one row as for many: what a row gives does not depend on the rows beside it."""
     op = node.op
@@ -52,7 +52,7 @@ Added = Callable[[Expr, Expr, Expr, Expr, bool], Expr]
 """(total, output, place in the windows, the caller's number there, whether it may be none that is wanted) → the new total."""
 
 
-def _partial_sums(f: Function, op: RowDot, terms: list[tuple[Term, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
+def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
     """The sums of output k for so many rows from `row` of the block on, each spread over the lanes of a register."""
     lanes = op.lanes
     sums = [f.scratch(lanes, op.dtype) for _ in range(rows)]
@@ -74,7 +74,7 @@ def _partial_sums(f: Function, op: RowDot, terms: list[tuple[Term, Added]], k: E
     return [T.Bind(vector(total, 0, lanes)) for total in sums]
 
 
-def _added(f: Function, term: Term, dtype: str) -> Added:
+def _added(f: Chunk, term: Term, dtype: str) -> Added:
     weights, size = f.own(term.weights, dtype), term.positions.size
     kept, value = f.own(term.kept, "i8"), term.value
     # Of a condition the weight is added or not.
@@ -93,7 +93,7 @@ def _added(f: Function, term: Term, dtype: str) -> Added:
     return added
 
 
-def _along(f: Function, node: Node, positions: np.ndarray) -> Callable[[Expr, Expr], Expr]:
+def _along(f: Chunk, node: Node, positions: np.ndarray) -> Callable[[Expr, Expr], Expr]:
     """(place, the caller's number there) → the element of a value at positions[place] of its columns."""
     if isinstance(node.op, Input):
         return lambda place, x: x

@@ -7,7 +7,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import REGISTER_TABLES, look_up, store, vector
@@ -29,7 +29,7 @@ NODE = 16
 
 
 @emits(Rank, rereads=True)
-def rank(f: Function, node: Node) -> None:
+def rank(f: Chunk, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Rank)
     if f.dialect.wide and x.type.dtype in REGISTER_TABLES and op.edges.shape[1] > FEW:
@@ -48,7 +48,7 @@ def _padded(edges: Array, size: int) -> Array:
     return padded
 
 
-def _by_registers(f: Function, node: Node, edges: Array) -> None:
+def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
     """The edge that halves a column's others, then those that halve the halves, and so on, are the nodes of a tree, 1 its root, 2k and
     2k + 1 the children of k, so that a level's nodes are consecutive. What a search of all registers leaves is counted row by row.
 
@@ -96,7 +96,7 @@ def _by_registers(f: Function, node: Node, edges: Array) -> None:
                 f.store(node, column, f.row(lane), places[lane])
 
 
-def _descended(f: Function, edges: Array, dtype: str, start: Expr, levels: int, value: Expr, place: Expr) -> Expr:
+def _descended(f: Chunk, edges: Array, dtype: str, start: Expr, levels: int, value: Expr, place: Expr) -> Expr:
     """The rank of one number, of whose search `levels` levels are left; `place` is where those above lead. The edges of the last levels
     are counted at once."""
     value, at = T.Bind(value), T.Bind(tirx.Cast("int64", place))
@@ -109,7 +109,7 @@ def _descended(f: Function, edges: Array, dtype: str, start: Expr, levels: int, 
     return tirx.Add(tirx.Cast("int32", at), tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{NODE}i32", below))
 
 
-def _counted(f: Function, node: Node, edges: Array) -> None:
+def _counted(f: Chunk, node: Node, edges: Array) -> None:
     (x,), (width, count) = node.inputs, edges.shape
     with f.grid([width]) as (column,):
         total = f.scratch(f.lanes, "i32")
@@ -123,7 +123,7 @@ def _counted(f: Function, node: Node, edges: Array) -> None:
             f.store(node, column, f.row(lane), total[lane])
 
 
-def _one_by_one(f: Function, node: Node, edges: Array) -> None:
+def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
     (x,), (width, count) = node.inputs, edges.shape
     dtype, levels = x.type.dtype, count.bit_length()
     padded = f.own(_padded(edges, 1 << levels), dtype)
@@ -139,7 +139,7 @@ def _one_by_one(f: Function, node: Node, edges: Array) -> None:
 
 
 @emits(TakeByColumn)
-def take_by_column(f: Function, node: Node) -> None:
+def take_by_column(f: Chunk, node: Node) -> None:
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TakeByColumn)
     table, dtype = op.table, node.type.dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,7 +34,8 @@ class Row(NamedTuple):
 
 
 class Function:
-    """A TIR function under construction: what the loop nests need to read and write values."""
+    """A TIR function under construction: its arguments, its memory, and the model as data. `Block` and `Chunk` add the rows that the code
+    is about, inside of the loops over them."""
 
     def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Any, Any], schedule: Schedule) -> None:
         self.plan, self.dialect, self.schedule = plan, dialect, schedule
@@ -42,71 +44,17 @@ class Function:
         self.block = schedule.rows_of_block(plan)
         self.tables = Tables()
         self.models: list[ModelData] = []  # one for every ensemble of trees
-        self.model: ModelData | None = None  # of the ensemble whose code is being made
+        self.data: Tables | ModelData = self.tables  # where `constant` reads
         self.keep: list[Array] = []  # arrays made on the way, whose identity `tables` relies on
         self.pools: dict[tuple[str, bool], Any] = {}
-        self.arguments: dict[Node, Any] = {}  # the caller's arrays
-        self.base: Expr = None  # the first row of this block
-        self.rows: Expr = None  # the number of rows of this block
-        self.start: Expr = None  # of the current vector of rows, its first one in the block
-        self.count: Expr = None  # the number of rows of the current vector
-        self.flags: dict[frozenset[Node], Expr] = {}  # whether some row of the current vector meets one of these conditions
-
-    # --- loops
 
     @contextmanager
-    def each_chunk(self, part: str = "all") -> Iterator[None]:
-        """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
-        computed with, and read by nobody. `part`: the vectors that are "full" only, or the "rest" only."""
-        with self.schedule.chunks(self.rows, part) as (self.start, self.count):
-            self.flags = {}
-            yield
-            self.start = self.count = None
+    def each_block(self, first: Expr, end: Expr) -> Iterator[Block]:
+        """The loop over the blocks of the rows from `first` to `end`."""
+        with self.schedule.blocks(first, end, self.block) as (base, rows):
+            yield Block(self, base, rows)
 
-    @contextmanager
-    def if_needed(self, node: Node) -> Iterator[None]:
-        """The code that computes a value, run only where a row of the current vector has a use for it."""
-        why = self.plan.needed.get(node)
-        if why is None or self.lanes == 1:
-            yield
-            return
-        if why not in self.flags:
-            some = self.scratch(self.lanes, "i32")
-            store(some, tirx.Broadcast(tirx.const(0, "int32"), self.lanes), 0, self.lanes)
-            for condition in sorted(why, key=self.plan.order.__getitem__):
-                with self.grid(condition.type.shape[1:]) as index, self.lane() as lane:
-                    met = tirx.Cast("int32", self.read(condition, index, self.row(lane)))
-                    T.buffer_store(some, tirx.bitwise_or(some[lane], met), [lane])
-            name = f"llvm.vector.reduce.or.v{self.lanes}i32"
-            any_row = tirx.call_llvm_pure_intrin("int32", name, vector(some, 0, self.lanes))
-            self.flags[why] = T.Bind(tirx.Cast("int64", tirx.LT(tirx.const(0, "int32"), any_row)))
-        # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
-        with T.serial(tirx.const(0, "int64"), self.flags[why]):
-            yield
-
-    @contextmanager
-    def lane(self) -> Iterator[Expr]:
-        """The rows of the current vector, at once."""
-        with self.schedule.vector() as lane:
-            yield lane
-
-    @contextmanager
-    def whole_vector(self) -> Iterator[None]:
-        """What is done only where the current vector is full. (A loop of one or no round: under an `if`, TVM's lowering spoils
-        vectors of indices.)"""
-        with T.serial(tirx.const(0, "int64"), tirx.truncdiv(self.count, tirx.const(self.lanes, "int64"))):
-            yield
-
-    @contextmanager
-    def each_row(self, partial: bool = False) -> Iterator[Row]:
-        """The rows of the current vector one after the other, for what must not touch rows that are not there; `partial`: only
-        of a vector that is not full."""
-        with self.schedule.each_row(self.count, partial) as row:
-            yield self.row(row)
-
-    def row(self, lane: Expr) -> Row:
-        """A row of the current vector."""
-        return Row(self.start + lane, lane)
+    # --- loops and memory
 
     @contextmanager
     def grid(self, shape: Sequence[Any]) -> Iterator[list[Expr]]:
@@ -123,10 +71,76 @@ class Function:
         with T.serial(tirx.const(0, "int64"), tirx.const(count, "int64") if isinstance(count, int) else count) as index:
             yield index
 
+    def scratch(self, size: int, dtype: str) -> Any:
+        """A few values that stay in registers: all indices must be constants or vector lanes.
+
+        For LLVM, TVM puts up to 1 KB of scope "global" on the stack; memory of scope "local" it takes from a pool, with a call at
+        every round of the loops around it. Single values are a fifth faster on the stack (walks 3.0 to 2.5 µs a row). But LLVM takes
+        a set of vectors there to pieces (scans of 31 leaves 0.29 to 0.41 µs a row, of 200 leaves 1.2 to 2.1), and from the pool
+        keeps them in registers as long as a loop lasts.
+        """
+        few = size * NUMPY_DTYPES[dtype].itemsize < 256
+        return T.alloc_buffer((size,), DTYPES[dtype], scope=self.schedule.scope if few else "local")
+
     # --- the model as data
 
+    def size(self, value: int) -> Expr:
+        """A number of the model, i64: of an ensemble the code reads it, elsewhere it is a constant."""
+        return self.data.number(int(value)) if isinstance(self.data, ModelData) else tirx.const(int(value), "int64")
+
+    def number(self, value: float) -> Expr:
+        """The same for an f64."""
+        return (
+            self.data.number(float(value), "f64") if isinstance(self.data, ModelData) else tirx.const(float(value), "float64")
+        )
+
+    def once(self, pack: Callable[..., Made], op: Operator, *made: Any) -> Made:
+        """pack(op, *made), made once for all methods of the graph, so that they share its arrays; `made` follows from op."""
+        key = (pack, op)
+        if key not in self.packed:
+            self.packed[key] = pack(op, *made)
+        result: Made = self.packed[key]
+        return result
+
+    def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
+        """One element of a constant array, by its position in C order."""
+        storage = STORAGE.get(dtype, dtype)
+        value = self.data.elements(array, storage, position)
+        return convert(value, storage, "bool") if dtype == "bool" else value
+
+    def constants(self, array: Array, dtype: str, start: Expr, lanes: int) -> Expr:
+        """Consecutive elements of a constant array, as a vector."""
+        return self.data.elements(array, dtype, start, lanes)
+
+    def own(self, array: Array, dtype: str) -> Array:
+        """An array made by the compiler, to be read by `constant`."""
+        storage = STORAGE.get(dtype, dtype)
+        if isinstance(self.data, ModelData):
+            copy = np.ascontiguousarray(array, NUMPY_DTYPES[storage])  # it is copied to its place later
+        else:
+            copy = aligned(array.size, storage).reshape(array.shape)
+            copy[...] = array
+        self.keep.append(copy)
+        return copy
+
+
+class Block(Function):
+    """The code for one block of rows."""
+
+    def __init__(self, function: Function, base: Expr, rows: Expr) -> None:
+        vars(self).update(vars(function))  # the same tables, models and memory
+        self.base, self.rows = base, rows  # the first row, and how many there are
+        self.arguments: dict[Node, Any] = {}  # the caller's arrays
+
     @contextmanager
-    def ensemble(self) -> Iterator[None]:
+    def each_chunk(self, part: str = "all") -> Iterator[Chunk]:
+        """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
+        computed with, and read by nobody. `part`: the vectors that are "full" only, or the "rest" only."""
+        with self.schedule.chunks(self.rows, part) as (start, count):
+            yield Chunk(self, start, count)
+
+    @contextmanager
+    def ensemble(self) -> Iterator[Block]:
         """Code for an ensemble of trees, which is the same for all ensembles that the same way of computing fits.
 
         In here `constant` and `constants` read from the ensemble's own argument, at places that the code looks up once a call;
@@ -141,52 +155,13 @@ class Function:
 
         and take each `size` once, outside of loops in Python. Unroll (lanes, trees in lockstep) by constants of the schedule.
         """
-        if not self.schedule.numbers_before_loops:
-            yield  # what is read before the launch would be read by the host
-            return
-        self.model = ModelData(f"trees{len(self.models) or ''}")
-        self.models.append(self.model)
-        yield
-        self.model = None
-
-    def size(self, value: int) -> Expr:
-        """A number of the model, i64: of an ensemble the code reads it, elsewhere it is a constant."""
-        return self.model.number(int(value)) if self.model is not None else tirx.const(int(value), "int64")
-
-    def number(self, value: float) -> Expr:
-        """The same for an f64."""
-        return self.model.number(float(value), "f64") if self.model is not None else tirx.const(float(value), "float64")
-
-    def once(self, pack: Callable[..., Made], op: Operator, *made: Any) -> Made:
-        """pack(op, *made), made once for all methods of the graph, so that they share its arrays; `made` follows from op."""
-        key = (pack, op)
-        if key not in self.packed:
-            self.packed[key] = pack(op, *made)
-        result: Made = self.packed[key]
-        return result
+        inner = copy(self)
+        if self.schedule.numbers_before_loops:  # otherwise they would be read by the host, before the launch
+            inner.data = ModelData(f"trees{len(self.models) or ''}")
+            self.models.append(inner.data)
+        yield inner
 
     # --- reading and writing
-
-    def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
-        """One element of a constant array, by its position in C order."""
-        storage = STORAGE.get(dtype, dtype)
-        value = (self.model or self.tables).elements(array, storage, position)
-        return convert(value, storage, "bool") if dtype == "bool" else value
-
-    def constants(self, array: Array, dtype: str, start: Expr, lanes: int) -> Expr:
-        """Consecutive elements of a constant array, as a vector."""
-        return (self.model or self.tables).elements(array, dtype, start, lanes)
-
-    def own(self, array: Array, dtype: str) -> Array:
-        """An array made by the compiler, to be read by `constant`."""
-        storage = STORAGE.get(dtype, dtype)
-        if self.model is not None:
-            copy = np.ascontiguousarray(array, NUMPY_DTYPES[storage])  # it is copied to its place later
-        else:
-            copy = aligned(array.size, storage).reshape(array.shape)
-            copy[...] = array
-        self.keep.append(copy)
-        return copy
 
     def read(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a value: `index` along its axes without the rows', `row` within the block."""
@@ -266,16 +241,59 @@ class Function:
         """From one column of a value to the next."""
         return self.block if self.plan.slots[node].shared else self.lanes
 
-    def scratch(self, size: int, dtype: str) -> Any:
-        """A few values that stay in registers: all indices must be constants or vector lanes.
 
-        For LLVM, TVM puts up to 1 KB of scope "global" on the stack; memory of scope "local" it takes from a pool, with a call at
-        every round of the loops around it. Single values are a fifth faster on the stack (walks 3.0 to 2.5 µs a row). But LLVM takes
-        a set of vectors there to pieces (scans of 31 leaves 0.29 to 0.41 µs a row, of 200 leaves 1.2 to 2.1), and from the pool
-        keeps them in registers as long as a loop lasts.
-        """
-        few = size * NUMPY_DTYPES[dtype].itemsize < 256
-        return T.alloc_buffer((size,), DTYPES[dtype], scope=self.schedule.scope if few else "local")
+class Chunk(Block):
+    """The code for one vector of rows."""
+
+    def __init__(self, block: Block, start: Expr, count: Expr) -> None:
+        vars(self).update(vars(block))
+        self.start, self.count = start, count  # the first row, in the block, and how many there are
+        self.flags: dict[frozenset[Node], Expr] = {}  # whether some row meets one of these conditions
+
+    def row(self, lane: Expr) -> Row:
+        """A row of the current vector."""
+        return Row(self.start + lane, lane)
+
+    @contextmanager
+    def lane(self) -> Iterator[Expr]:
+        """The rows of the current vector, at once."""
+        with self.schedule.vector() as lane:
+            yield lane
+
+    @contextmanager
+    def each_row(self, partial: bool = False) -> Iterator[Row]:
+        """The rows of the current vector one after the other, for what must not touch rows that are not there; `partial`: only
+        of a vector that is not full."""
+        with self.schedule.each_row(self.count, partial) as row:
+            yield self.row(row)
+
+    @contextmanager
+    def whole_vector(self) -> Iterator[None]:
+        """What is done only where the current vector is full. (A loop of one or no round: under an `if`, TVM's lowering spoils
+        vectors of indices.)"""
+        with T.serial(tirx.const(0, "int64"), tirx.truncdiv(self.count, tirx.const(self.lanes, "int64"))):
+            yield
+
+    @contextmanager
+    def if_needed(self, node: Node) -> Iterator[None]:
+        """The code that computes a value, run only where a row of the current vector has a use for it."""
+        why = self.plan.needed.get(node)
+        if why is None or self.lanes == 1:
+            yield
+            return
+        if why not in self.flags:
+            some = self.scratch(self.lanes, "i32")
+            store(some, tirx.Broadcast(tirx.const(0, "int32"), self.lanes), 0, self.lanes)
+            for condition in sorted(why, key=self.plan.order.__getitem__):
+                with self.grid(condition.type.shape[1:]) as index, self.lane() as lane:
+                    met = tirx.Cast("int32", self.read(condition, index, self.row(lane)))
+                    T.buffer_store(some, tirx.bitwise_or(some[lane], met), [lane])
+            name = f"llvm.vector.reduce.or.v{self.lanes}i32"
+            any_row = tirx.call_llvm_pure_intrin("int32", name, vector(some, 0, self.lanes))
+            self.flags[why] = T.Bind(tirx.Cast("int64", tirx.LT(tirx.const(0, "int32"), any_row)))
+        # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+        with T.serial(tirx.const(0, "int64"), self.flags[why]):
+            yield
 
 
 def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:

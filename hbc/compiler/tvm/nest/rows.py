@@ -8,29 +8,37 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest import transpose
-from hbc.compiler.tvm.nest.function import Function, flatten
+from hbc.compiler.tvm.nest.function import Block, Chunk, flatten
 from hbc.compiler.tvm.plan.operators import emission
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.ir.graph import Node
 
 
-def compute(f: Function, node: Node) -> None:
-    """Fill the memory of a value by the kernel of its operator, or one element after the other."""
+def compute(f: Chunk, node: Node) -> None:
+    """Fill the memory of a value for a vector of rows: by the kernel of its operator, or one element after the other."""
     if elements(node.type):
         (emission(node.op).kernel or at_once)(f, node)
 
 
-def at_once(f: Function, node: Node) -> None:
+def compute_block(f: Block, node: Node) -> None:
+    """Fill the memory of a value that has a kernel for the whole block of rows."""
+    kernel = emission(node.op).kernel
+    assert kernel is not None
+    if elements(node.type):
+        kernel(f, node)
+
+
+def at_once(f: Chunk, node: Node) -> None:
     with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
         f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
 
 
-def row_by_row(f: Function, node: Node, partial: bool = False) -> None:
+def row_by_row(f: Chunk, node: Node, partial: bool = False) -> None:
     with f.each_row(partial) as row, f.grid(node.type.shape[1:]) as index:
         f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
 
 
-def give_back(f: Function, node: Node, output: Any) -> None:
+def give_back(f: Chunk, node: Node, output: Any) -> None:
     """Copy the current vector of rows of a value to the caller's array."""
     size = transpose.narrow(f, node.type)
     if size:
@@ -43,7 +51,7 @@ def give_back(f: Function, node: Node, output: Any) -> None:
         T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
 
 
-def require(f: Function, node: Node, failed: Any) -> None:
+def require(f: Chunk, node: Node, failed: Any) -> None:
     """Set a lane of `failed` for a row of the current vector of which a condition is not true."""
     shape = node.type.shape[1:]
     with f.whole_vector(), f.grid(shape) as index, f.lane() as lane:

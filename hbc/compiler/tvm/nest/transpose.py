@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.tir.vectors import as_vector, shuffled
 from hbc.ir.graph import Node
 from hbc.ir.types import TensorType
@@ -19,7 +19,7 @@ BITS = {"f32": 32, "i32": 32, "f64": 64, "i64": 64}
 SMALLEST = 4  # sides of a square; smaller ones gain nothing
 
 
-def side(f: Function, kind: TensorType) -> int:
+def side(f: Chunk, kind: TensorType) -> int:
     """The side of the squares that a matrix is cut into; 0 where it goes element by element."""
     if f.lanes == 1 or len(kind.shape) != 2 or kind.dtype not in BITS:
         return 0
@@ -33,7 +33,7 @@ def side(f: Function, kind: TensorType) -> int:
 NARROW = 8  # columns of a matrix whose rows are dealt out
 
 
-def narrow(f: Function, kind: TensorType) -> int:
+def narrow(f: Chunk, kind: TensorType) -> int:
     """The rows of a few columns, one after the other, that go at once; 0 where they do not go so."""
     if f.lanes == 1 or len(kind.shape) > 2 or kind.dtype not in BITS or not 1 <= _columns(kind) <= NARROW:
         return 0
@@ -89,7 +89,7 @@ def gathered(columns: list[Any], size: int) -> list[Any]:
 
 
 @contextmanager
-def _rows(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
+def _rows(f: Chunk, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
     """For so many rows after so many: where they begin in the caller's matrix, and the pool of the node's slot with where its first
     column of them begins."""
     with f.grid([f.lanes // size]) as (group,):
@@ -101,7 +101,7 @@ def _rows(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
             yield origin, pool, inside
 
 
-def deal(f: Function, node: Node, size: int, chosen: list[int]) -> None:
+def deal(f: Chunk, node: Node, size: int, chosen: list[int]) -> None:
     """A full vector of the caller's rows: the chosen columns, in the node's slot one after the other."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
@@ -110,7 +110,7 @@ def deal(f: Function, node: Node, size: int, chosen: list[int]) -> None:
             T.buffer_store(pool, columns[column], [_run(inside + j * f.stride(node), size)])
 
 
-def gather(f: Function, node: Node, output: Any, size: int) -> None:
+def gather(f: Chunk, node: Node, output: Any, size: int) -> None:
     """The columns of the node's slot, as a full vector of rows of the caller's array."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(output)
@@ -142,7 +142,7 @@ def _run(start: Any, size: int) -> Any:
 
 
 @contextmanager
-def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
+def _squares(f: Chunk, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
     """For every square, where it begins in the caller's matrix, and the pool of the node's slot with where it begins there.
     The last square overlaps its neighbour where columns are left over."""
     columns = node.type.columns
@@ -156,7 +156,7 @@ def _squares(f: Function, node: Node, size: int) -> Iterator[tuple[Any, Any, Any
             yield origin, pool, inside
 
 
-def take_in(f: Function, node: Node, size: int) -> None:
+def take_in(f: Chunk, node: Node, size: int) -> None:
     """A full vector of the caller's rows, as columns of the node's slot."""
     with _squares(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
@@ -165,7 +165,7 @@ def take_in(f: Function, node: Node, size: int) -> None:
             T.buffer_store(pool, column, [_run(inside + j * f.stride(node), size)])
 
 
-def give_out(f: Function, node: Node, output: Any, size: int) -> None:
+def give_out(f: Chunk, node: Node, output: Any, size: int) -> None:
     """The columns of the node's slot, as a full vector of rows of the caller's array."""
     with _squares(f, node, size) as (origin, pool, inside):
         columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]

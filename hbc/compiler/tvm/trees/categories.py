@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan, number
 from hbc.compiler.tvm.tir.vectors import permute, vector
@@ -163,7 +163,7 @@ def pack_sets(op: TreeEnsemble) -> PackedSets:
 class Codes:
     """Emits tests of category sets. `fill(row)` computes the bits of a row of x; `test` and `test_many` look them up in a set."""
 
-    def __init__(self, f: Function, op: TreeEnsemble, x: Node) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, x: Node) -> None:
         self.f, self.x, self.sets = f, x, sets_of(op)
         packed = f.once(pack_sets, op)
         self.columns, self.starts, self.sizes = (f.own(a, "i64") for a in (packed.columns, packed.starts, packed.sizes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.plan.tree_kernels import kernel_of, nanoseconds_of
 from hbc.compiler.tvm.trees.categories import CategoricalTrees
@@ -11,7 +11,7 @@ from hbc.ops.tree import TreeEnsemble
 
 
 @emits(TreeEnsemble, CategoricalTrees, nanoseconds=lambda node: nanoseconds_of(node.op))
-def trees(f: Function, node: Node) -> None:
+def trees(f: Block, node: Node) -> None:
     """The kernel of the ensemble's strategy where it is exact enough; leaf numbers and exact sums are always walked for."""
     op = node.op
     assert isinstance(op, TreeEnsemble)

@@ -21,7 +21,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
 from hbc.ir.types import Array
@@ -226,7 +226,7 @@ def pack_leaves(
 class Leaves:
     """Emits the sums i64[outputs, block] of the leaves' integers. For each span of groups: `begin`, `add` for its groups, `end`."""
 
-    def __init__(self, f: Function, fixed: FixedPoint) -> None:
+    def __init__(self, f: Block, fixed: FixedPoint) -> None:
         self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.start)
         self.start = f.own(fixed.start, "i64")
         self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
@@ -264,7 +264,7 @@ class LeafTables(Leaves):
     256 groups as pairs of bytes.
     """
 
-    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
         """chunks: the most chunks of 64 rows at once. trees: the trees of a group."""
         super().__init__(f, fixed)
         self.digits, self.trees = fixed.digits, trees
@@ -342,7 +342,7 @@ class LeafTables(Leaves):
 class LeafGather(Leaves):
     """Gathers leaf values one by one: for processors without byte permutations, and for trees of more than 256 leaves."""
 
-    def __init__(self, f: Function, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
         super().__init__(f, fixed)
         self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
         self.trees, self.width = trees, f.size(packed.widths.max(initial=1))

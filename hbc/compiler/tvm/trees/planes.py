@@ -16,7 +16,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
@@ -28,7 +28,7 @@ from hbc.ops.tree_ranks import PLANE, RankedTrees
 CHUNK = 64  # rows in a vector of bytes
 
 
-def held(f: Function, byte: Expr, lanes: int = 1) -> Expr:
+def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
     """A byte 0…255 in the form in which planes hold it, or such a byte as 0…255 again (the same operation).
 
     Planes hold byte - 128 where compares give bytes (`Dialect.byte_masks`), since those instructions compare signed numbers.
@@ -36,12 +36,12 @@ def held(f: Function, byte: Expr, lanes: int = 1) -> Expr:
     return tirx.bitwise_xor(byte, broadcast(tirx.const(128, "uint8"), lanes)) if f.dialect.byte_masks else byte
 
 
-def comparable(f: Function, bytes_: Expr, lanes: int) -> Expr:
+def comparable(f: Block, bytes_: Expr, lanes: int) -> Expr:
     """Bytes of a plane, in the form in which planes hold them, with the dtype for which `<` is right."""
     return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
 
 
-def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
+def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
     """Emit the planes of the first `rows` rows of the block. Returns their buffer u8[(planes + more) · block], plane after plane.
 
     The bytes are as `held` says. more: planes left free for category sets.
@@ -81,7 +81,7 @@ def rank_planes(f: Function, x: Node, ranked: RankedTrees, more: int, rows: Expr
     return result
 
 
-def _rank(f: Function, x: Node, ranked: RankedTrees, result: Any, first: Expr, end: Expr, levels: int) -> None:
+def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, first: Expr, end: Expr, levels: int) -> None:
     """Emit the ranks of all columns of the rows from `first` to `end`: for each value, how many thresholds are below it.
 
     It is a search tree. The number of pivots below x says in which line of 16 thresholds to count. A value takes two compares of 16
@@ -124,7 +124,7 @@ FEW_ROWS = 16  # for fewer rows, 64 at once take longer than one by one: for one
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
 
 
-def _rank_many(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
+def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
     """The same as `_rank`, column by column for 64 rows at once: for processors with slow compares into masks (Zen 4).
 
     For float32 with at most 255 thresholds. A binary search among 32 pivots, for 16 values at once, says in which line of 8 thresholds to
@@ -178,7 +178,7 @@ def _rank_many(f: Function, x: Node, ranked: RankedTrees, result: Any, rows: Exp
             store(result, held(f, tirx.Add(vector(before, 0, CHUNK), ones), CHUNK), column * f.block + first, CHUNK)
 
 
-def below(f: Function, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
+def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
     """The number of elements of table[start : start + count] that are < value, i64."""
     less = tirx.LT(f.constants(table, dtype, start, count), tirx.Broadcast(value, count))
     counted = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{count}i32", tirx.Cast(f"int32x{count}", less))

@@ -39,7 +39,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
@@ -245,7 +245,7 @@ def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Arr
 
 
 @tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
-def tree_scan(f: Function, node: Node) -> None:
+def tree_scan(f: Block, node: Node) -> None:
     """Emit the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
@@ -315,7 +315,7 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> P
 class Scan:
     """Emits the loops over the groups of trees, for some chunks of 64 rows."""
 
-    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         """chunks: the most chunks of 64 rows that go at once."""
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.targets))
@@ -362,7 +362,7 @@ class Scan:
 class StepsScan(Scan):
     """Scans the four trees of a group in lockstep, split by split: for trees of more than 256 leaves."""
 
-    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         steps = packed.splits
         assert isinstance(steps, PackedSteps)
@@ -400,7 +400,7 @@ class PiecesScan(Scan):
 
     lanes: int  # rows in a register
 
-    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         assert not isinstance(packed.splits, PackedSteps)
         self.pieces = [
@@ -451,7 +451,7 @@ class MasksScan(PiecesScan):
 
     lanes = CHUNK
 
-    def __init__(self, f: Function, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
@@ -543,7 +543,7 @@ def _equal(a: Expr, b: Expr) -> Expr:
 class SetPlanes:
     """Emits the planes of the category sets that a group of trees tests: a row's byte is not 0 if the row goes right."""
 
-    def __init__(self, f: Function, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
         self.codes = Codes(f, op, x)
         own = f.once(pack_sets, op)

@@ -25,7 +25,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import permute, store, vector
@@ -156,7 +156,7 @@ def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array
 class Lanes:
     """Emits the code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
 
-    def __init__(self, f: Function, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
+    def __init__(self, f: Block, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
         """start i64[K]: the number that the sum of each output begins with."""
         self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
         self.start = f.own(start, "i64")

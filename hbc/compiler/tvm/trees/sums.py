@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
 from hbc.compiler.tvm.trees.leaves import FixedPoint
@@ -29,7 +29,7 @@ MOST = 2**63 - 1  # the largest int64
 class Result:
     """Emits the conversion of integer sums to the output."""
 
-    def __init__(self, f: Function, node: Node, fixed: FixedPoint, again: Any) -> None:
+    def __init__(self, f: Block, node: Node, fixed: FixedPoint, again: Any) -> None:
         self.f, self.node, self.again = f, node, again
         self.scale, self.close = f.number(2.0**-fixed.exponent), f.number(fixed.error)
         self.outputs, self.columns = len(fixed.base), len(fixed.base) if fixed.total is None else fixed.columns

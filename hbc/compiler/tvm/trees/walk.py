@@ -25,7 +25,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Function, Row
+from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
@@ -160,7 +160,7 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
 class Walk:
     """Emits walks over one packed ensemble."""
 
-    def __init__(self, f: Function, op: TreeEnsemble, packed: Packed, x: Node) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, packed: Packed, x: Node) -> None:
         self.f, self.op, self.x = f, op, x
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
@@ -247,7 +247,7 @@ class Walk:
 class Sums:
     """Emits the use of the leaves in which walks end: their values are added in the order of the trees, or their numbers are stored."""
 
-    def __init__(self, f: Function, node: Node) -> None:
+    def __init__(self, f: Block, node: Node) -> None:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
@@ -318,7 +318,7 @@ class RowWalk:
 
 
 @tree_kernel("walk", nanoseconds=lambda op: 0.7 * float(op.depths.sum()))
-def tree_walk(f: Function, node: Node) -> None:
+def tree_walk(f: Block, node: Node) -> None:
     """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows."""
     sums = Sums(f, node)
     with T.serial(tirx.const(0, "int64"), f.rows) as row:
