@@ -254,3 +254,25 @@ def test_lightgbm_files_of_version_3(tmp_path):
     compiled = hbc.convert(read_model(path), "numpy")
     np.testing.assert_array_equal(compiled.apply(X), booster.predict(X, pred_leaf=True))
     np.testing.assert_allclose(compiled.predict(X), booster.predict(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("numpy", "auto"), ("tvm", "auto"), ("tvm", "select"), ("torch", "gemm"), ("torchscript", "tree_trav"), ("onnx", "auto")],
+)
+@pytest.mark.parametrize(("base_score", "classes"), [(None, 1), (123.456, 1), (None, 3)])
+def test_sums_of_dart_have_xgboost_s_bits(base_score: float | None, classes: int, backend: str, strategy: str) -> None:
+    """They cancel, and inplace_predict (of the estimators) takes the base score off every tree, in float32. A DMatrix's does not."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)).astype(np.float32)
+    y = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X))
+    options = {"booster": "dart", "n_estimators": 15, "max_depth": 4, "learning_rate": 0.5, "rate_drop": 0.3}
+    options |= {} if base_score is None else {"base_score": base_score}
+    cls, target = (xgb.XGBRegressor, y) if classes == 1 else (xgb.XGBClassifier, np.digitize(y, [-0.5, 0.5]))
+    model = cls(**options).fit(X, target)
+    booster = model.get_booster()
+    of_matrix = booster.predict(xgb.DMatrix(X), output_margin=True)
+    for source, expected in ((model, model.predict(X, output_margin=True)), (booster, of_matrix)):
+        compiled = hbc.convert(source, backend, strategy=strategy)
+        for rows in (len(X), 100, 1):
+            np.testing.assert_array_equal(compiled.raw_score(X[:rows]), expected[:rows])
