@@ -36,7 +36,10 @@ TESTS = Path(__file__).parent
 
 
 class _Hiding:
-    """Python's finder of installed modules, but for some libraries."""
+    """Python's finder of installed modules (and of distributions), but for the modules of some libraries."""
+
+    find_distributions = staticmethod(importlib.machinery.PathFinder.find_distributions)
+    invalidate_caches = staticmethod(importlib.machinery.PathFinder.invalidate_caches)
 
     def __init__(self, hidden: set[str]) -> None:
         self.hidden = hidden

@@ -166,7 +166,7 @@ def test_a_backend_with_the_required_members_alone(mypackage: Path) -> None:
     model = hbc.convert(StandardScaler().fit(X), "tiny")
     model.export(mypackage / "model.tiny")
     assert (mypackage / "model.tiny").read_text() == "exported"
-    with pytest.raises(ValueError, match=r"cannot export \.txt; known are \.so, \.pt, \.onnx, \.tiny\."):
+    with pytest.raises(ValueError, match=r"cannot export \.txt; known are .*\.tiny\."):
         model.export(mypackage / "model.txt")
     with pytest.raises(ValueError, match="backend 'tiny' takes no target"):
         hbc.convert(forest, "tiny", target={"kind": "llvm"})
