@@ -139,6 +139,23 @@ def test_the_same_answer_or_both_an_error(library: str, fitted_on: str) -> None:
     assert not differences, "\n".join(differences)
 
 
+def test_integer_categories_of_lightgbm() -> None:
+    """A frame of pandas must have the categories of fitting, which are their own codes; an array has no categories."""
+    frame = pd.DataFrame({"x": X[:, 0], "n": pd.Categorical(np.arange(60) % 5), "m": pd.Categorical(np.arange(60) % 3)})
+    model = lightgbm.LGBMRegressor(n_estimators=4, min_child_samples=2, verbose=-1).fit(frame, SUM + np.arange(60) % 5)
+    compiled = hbc.convert(model, "numpy")
+    missing = frame.assign(n=frame["n"].where(frame["n"] != 2))
+    for given in (frame, frame[:1], missing, frame.astype(float).to_numpy()):
+        np.testing.assert_allclose(compiled.predict(given), model.predict(given), rtol=1e-12)
+    for wrong in (frame.astype({"n": int}), frame.astype(int), frame.assign(x=pd.Categorical(np.arange(60) % 2))):
+        with pytest.raises(ValueError, match="categorical_feature do not match"):
+            model.predict(wrong)
+        with pytest.raises(hbc.InvalidInputError, match="the categories of fitting"):
+            compiled.predict(wrong)
+    with pytest.raises(hbc.InvalidInputError, match="the categories of fitting"):  # which LightGBM takes for missing values
+        compiled.predict(frame.assign(n=pd.Categorical(np.full(60, 99))))
+
+
 def test_what_needs_names_has_no_way_around_them(tmp_path: Any) -> None:
     """After a call with a frame, in a saved model, and by a handle."""
     model = models("xgboost", "names")["classifier"]

@@ -140,6 +140,9 @@ class Frames(Joined):
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
     named_methods: tuple[str, ...] = joins(union, ())
     """The methods that reject what has no names of columns (arrays, lists, sparse matrices), where the others take it."""
+    integer_categories: tuple[int, ...] | None = joins(same, None)
+    """How many categories each categorical column of a frame of pandas must have, in order of the columns: the integers from 0 on. The
+    values are then their own codes. () or None: nothing is asked."""
     rows_required: bool = joins(either, False)
     """A frame of pandas must have rows."""
     dates: tuple[tuple[int, ...], ...] = joins(union, ())

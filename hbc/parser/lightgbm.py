@@ -366,7 +366,14 @@ def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
 def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
     integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
-    note_input(Frames(integers_as_f64=True, no_numbers=NO_NUMBERS), x)
+    stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
+    note_input(Frames(integers_as_f64=True), x)
+    if stored and all(categories is None for categories in stored):
+        counts = tuple(map(len, booster.pandas_categorical))
+        others = tuple(dtype for dtype in NO_NUMBERS if dtype != "pandas.CategoricalDtype")
+        note_input(Frames(no_numbers=others, integer_categories=counts), x)
+    else:
+        note_input(Frames(no_numbers=NO_NUMBERS), x)
     x = as_frame(x)
     categories = frame_categories(booster, model, x)
     if not categories:

@@ -12,6 +12,7 @@ from hbc.ir.signature import Kinds
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, variant_dtype
+from hbc.runtime.input.pandas_table import PandasTable
 from hbc.runtime.input.table import Table
 from hbc.runtime.input.values import coded_digits, reject_dtype
 
@@ -48,6 +49,13 @@ class FrameReader:
             raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
         if frames.rows_required and table.pandas and not table.rows:
             raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
+        if frames.integer_categories and isinstance(table, PandasTable) and table.categories() != frames.integer_categories:
+            counts = ", ".join(map(str, frames.integer_categories))
+            raise InvalidInputError(
+                found="other categorical columns",
+                expected=f"the categories of fitting: for each categorical column the integers from 0 on ({counts} of them)",
+                advice="Make them with pandas.Categorical(column, categories=range(n)).",
+            )
         place = self.positions(table)
         for i in numbers if frames.no_numbers else ():
             if rejected := table.rejected_by(frames.no_numbers, place[i]):

@@ -77,6 +77,12 @@ class PandasTable(Table):
         held = self._held(index)
         return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())
 
+    def categories(self) -> tuple[int, ...]:
+        """The number of categories of each categorical column; -1 where they are not the integers from 0 on."""
+        held = [self._held(index) for index in range(self.width)]
+        known = [list(column.categories) for column in held if type(column.dtype).__name__ == "CategoricalDtype"]
+        return tuple([len(each) if each == list(range(len(each))) else -1 for each in known])
+
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         dtype = self._held(index).dtype
         kind = f"pandas.{type(dtype).__name__}"
