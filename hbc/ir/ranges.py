@@ -1,6 +1,6 @@
-"""Ranges: between which numbers lies all that an operator computes of an interval. Interval arithmetic on floating point as it is computed,
-not on real numbers. An operator that does not know its range says "anything", so that a proof by ranges proves too little, never too much.
-"""
+"""Ranges: lower and upper limits of everything that an operator can compute from an interval. This is interval arithmetic on
+floating point as it is computed, not on real numbers. An operator that does not know its range says "anything", so that a proof
+by ranges proves too little, never too much."""
 
 from __future__ import annotations
 

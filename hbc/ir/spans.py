@@ -1,4 +1,5 @@
-"""Spans of integers: between which two an integer of the graph must lie, so that nothing is read outside of a table."""
+"""Spans of integers: the least and the largest value that an integer of the graph can have, so that nothing is read outside of a
+table."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from hbc.ops import tensor as t
 
 @operator
 class Barycentre(Operator):
-    """y[N, k] = w / Σ w with (G + R · I) w = 1, G = d · dᵀ of differences d[N, k, F] and R = reg · trace G, or reg where that is 0;
-    all f64 (sklearn.manifold._locally_linear.barycenter_weights).
+    """y[N, k] = w / Σ w with (G + R · I) w = 1, where G = d · dᵀ of the differences d[N, k, F], and R = reg · trace G, or reg
+    where the trace is 0; all f64 (sklearn.manifold._locally_linear.barycenter_weights).
 
-    No eigenvalue is below reg times the trace, so that different ways to solve differ by some k · 1e-16 / reg.
+    No eigenvalue is below reg times the trace, so that different ways to solve differ by about k · 1e-16 / reg.
     """
 
     reg: float
@@ -33,8 +33,8 @@ class Barycentre(Operator):
         return np.asarray(w / w.sum(axis=1, keepdims=True))
 
     def lower(self, d: Node) -> Node:
-        """Gauss and Jordan's elimination without a choice of pivots, which positive definite matrices do not need; the columns that
-        are done fall away."""
+        """Gauss-Jordan elimination without pivoting, which positive definite matrices do not need. Columns that are done are
+        dropped."""
         count = int(d.type.shape[1])
         rows = [t.sum_(t.mul(d, t.take(d, np.array([i]), axis=1)), 2) for i in range(count)]
         eye = np.eye(count)

@@ -15,7 +15,7 @@ K0, K1, K2, K3, MIX = (
 
 
 def city_hashes(texts: Sequence[str]) -> Array:
-    """CityHash64 of the UTF-8 of every string, u64[M]."""
+    """CityHash64 of the UTF-8 of each string, u64[M]. Raises InvalidInputError for items that are no strings."""
     for text in texts:
         if not isinstance(text, str):
             raise InvalidInputError(found=f"{text!r:.60} (of type {type(text).__name__})", expected="strings", where="X")
@@ -36,7 +36,7 @@ def city_hashes(texts: Sequence[str]) -> Array:
 
 
 def city_hash(data: Array) -> Array:
-    """CityHash64 of every row of data u8[M, length], as u64[M]."""
+    """CityHash64 of each row of data u8[M, length], u64[M]."""
     length = data.shape[1]
     if length <= 16:
         return _up_to_16(data)
@@ -115,7 +115,7 @@ def _weak(s: Array, at: int, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _word(s: Array, at: int, size: int = 8) -> Array:
-    """The little-endian number of `size` bytes at a place of every row."""
+    """The little-endian number of `size` bytes at a place of each row."""
     return np.ascontiguousarray(s[:, at : at + size]).view(f"<u{size}")[:, 0].astype(np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Which numbers are among known ones, by tables without collisions: small ones, and large ones in two steps."""
+"""Tables without collisions, which tell whether a number is known: small ones, and large ones in two steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ TRIES = 16  # multipliers for every size
 
 @dataclass(frozen=True)
 class Known:
-    """table[F, 2^bits] holds every known number of column f at the place that the top bits of factor · (its bits) say, and any one
-    of them elsewhere, whose place is another. A binary search takes 3 times as long, and more the more numbers there are."""
+    """A hash table for each column, table[F, 2^bits]. The slot of a number is the top bits of factor · (its bits). Each known
+    number is in its slot. Empty slots hold some known number of another slot, so that a look-up there never matches.
+
+    A binary search takes 3 times as long, and more the more numbers there are.
+    """
 
     table: Array
     starts: Array
@@ -32,7 +35,7 @@ class Known:
 
 
 def known(values: Array, counts: Array) -> Known | None:
-    """The table of values[f, :counts[f]], different numbers of 4 or 8 bytes; None where a column has none, or there are too many."""
+    """The table of values[f, :counts[f]], different numbers of 4 or 8 bytes; None if a column has no numbers, or too many."""
     if values.dtype.kind not in "fi" or values.dtype.itemsize < 4 or not len(counts) or not counts.all():
         return None
     columns = [_bits(row[:count]) for row, count in zip(values, counts, strict=True)]
@@ -53,7 +56,7 @@ def known(values: Array, counts: Array) -> Known | None:
 
 
 def _bits(x: Array) -> Array:
-    """The bits of every number, as an unsigned integer; equal numbers have equal ones."""
+    """The bits of each number as an unsigned integer. Equal numbers have equal bits."""
     same = x + x.dtype.type(0)  # a copy, in which -0 is 0
     bits: Array = np.ascontiguousarray(same).view(f"u{x.dtype.itemsize}")
     return bits
@@ -62,7 +65,7 @@ def _bits(x: Array) -> Array:
 MIXER, SPREADER = np.uint64(0x9AE16A3B2F90404F), np.uint64(0xD6E8FEB86659FD93)
 HALF = np.uint64(32)
 FULL = 0.8
-"""Of a table. Fuller ones take longer to build: a million keys 0.4 s, at 0.9 1.6 s."""
+"""How full a table is. Fuller ones take longer to build: a million keys take 0.4 s, and 1.6 s at 0.9."""
 BUCKET = 3
 """Keys that share a factor, on average. Four save little memory, and need three times as many rounds."""
 MOST_FACTOR = (1 << 16) - 1
@@ -70,11 +73,13 @@ MOST_FACTOR = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class PerfectHash:
-    """Several sets of different keys u64, each with a table in which every key has a slot to itself ("hash and displace": Pagh 1999).
+    """Several sets of different keys u64, each with a table in which each key has a slot of its own ("hash and displace": Pagh
+    1999).
 
-    Keys of one bucket share a factor, an odd number found by trying, so that the slots of all keys differ. With top(x) = ⌊x / 2^32⌋ and
-    g = mixed(key), a key of set p has the bucket top(top(g) · buckets[p]), from first_bucket[p] on, and the slot
-    top(top(g · SPREADER · factor mod 2^64) · sizes[p]), from first_slot[p] on. What is no key has such a slot too.
+    The keys of one bucket share a factor, an odd number found by trying, so that the slots of all keys differ. With top(x) = ⌊x
+    / 2^32⌋ and g = mixed(key), a key of set p has the bucket top(top(g) · buckets[p]), counted from first_bucket[p], and the
+    slot top(top(g · SPREADER · factor mod 2^64) · sizes[p]), counted from first_slot[p]. A number that is no key has such a
+    slot too.
 
     factors: u16[all buckets]; places: i64[all slots], the place of the slot's key among all keys, or -1.
     """
@@ -87,7 +92,7 @@ class PerfectHash:
     places: Array
 
     def slots(self, keys: Array, sets: Array) -> Array:
-        """The slots, i64, of keys of these sets."""
+        """The slots of the keys, i64, given the set of each."""
         g = mixed(keys)
         factors = self.factors.take(self._bucket(g, sets))
         return self._slot(g, factors.astype(np.uint64), sets)
@@ -104,7 +109,8 @@ class PerfectHash:
 
     @classmethod
     def of(cls, keys: Array, counts: Array) -> PerfectHash:
-        """keys: those of all sets; counts: how many each set has. Raises ValueError where a key is twice in a set."""
+        """The tables of `keys`, which hold those of all sets one after the other; counts: the number of keys of each set. Raises
+        ValueError if a key is twice in a set."""
         sizes, buckets = (np.maximum(np.ceil(counts / most).astype(np.int64), 1) for most in (FULL, BUCKET))
         first_slot, first_bucket = (np.cumsum(lengths) - lengths for lengths in (sizes, buckets))
         factors, places = np.ones(int(buckets.sum()), np.uint16), np.full(int(sizes.sum()), -1)
@@ -135,7 +141,8 @@ class PerfectHash:
 
 
 def mixed(keys: Array) -> Array:
-    """keys · MIXER + SPREADER mod 2^64: the highest digits depend on all, and the lowest are not 0, which no factor would change."""
+    """keys · MIXER + SPREADER mod 2^64. The highest digits depend on all digits of a key, and the lowest are not 0, which no
+    factor would change."""
     g: Array = keys * MIXER
     g += SPREADER
     return g

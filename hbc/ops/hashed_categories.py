@@ -1,4 +1,5 @@
-"""Categories by their hashes, as CatBoost's models hold them: those of strings, which the host computes, and of combinations of these."""
+"""Categories by their hashes, as CatBoost's models hold them: hashes of strings, which the host computes, and of combinations of
+categories."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from hbc.ops.city_hash import city_hashes
 from hbc.ops.hash_tables import PerfectHash
 
 REMEMBERED = 1 << 16
-"""Strings whose hashes an operator keeps: to hash one takes 100 µs, and 1,000 of one length together 300; to look one up 0.1."""
+"""The most strings whose hashes an operator keeps. To hash one takes 100 µs, and 1,000 of one length together 300; to look one up
+takes 0.1."""
 
 
 @operator
 class HashText(Operator):
-    """y[N, F] = the lower 32 bits of CityHash64 (version 1.0) of the UTF-8 of the string x[N, F], as those of an int32; i64. What is
-    no string is an InvalidInputError (catboost/libs/cat_feature/cat_feature.cpp, util/digest/city.cpp)."""
+    """y[N, F] = the lower 32 bits of CityHash64 (version 1.0) of the UTF-8 of the string x[N, F], read as an int32; i64. Raises
+    InvalidInputError for items that are no strings (catboost/libs/cat_feature/cat_feature.cpp, util/digest/city.cpp)."""
 
     removes_missing = True
     columnwise = True
@@ -64,15 +66,17 @@ ROWS_AT_ONCE = 1 << 18
 
 @operator
 class HashedValues(Operator):
-    """y[N, Q], f32: y[n, q] = v_q[i] with known_p[i] = h_p(x[n]) for the combination p = of[q], or v_q's last where there is none.
+    """y[n, q] = v_q[i] with known_p[i] = h_p(x[n]) for the combination p = of[q], or the last number of v_q if the hash is not
+    known; f32[N, Q].
 
-    h_p of integers x[N, E] is that of its elements e = elements[p], as far as these are not negative: h = 0, then for each in turn
-    h = M · (h + M · x[n, e]) mod 2^64. known_p = known[starts[p] : starts[p + 1] - 1] holds the bits of such hashes, different ones;
-    values is v_0, v_1, …, each one longer than its known hashes. elements i64[P, L], those that are not negative first, and with them the
-    combinations of more elements; known, starts i64; starts[P + 1].
-    (catboost/libs/model/hash.h: CalcHash; ctr_provider.h: CalcHashes; static_ctr_provider.cpp: CalcCtrs; M = 0x4906ba494954cb65.)
+    h_p of integers x[N, E] is a hash of its elements e = elements[p] that are not negative: h = 0, then for each element h = M
+    · (h + M · x[n, e]) mod 2^64. known_p = known[starts[p] : starts[p + 1] - 1] holds the bits of different hashes. values is
+    v_0, v_1, … one after the other; each has one number more than known_p has hashes. elements i64[P, L] have their
+    non-negative numbers first, and combinations of more elements come first; known, starts i64; starts[P + 1].
+    (catboost/libs/model/hash.h: CalcHash; ctr_provider.h: CalcHashes; static_ctr_provider.cpp: CalcCtrs; M =
+    0x4906ba494954cb65.)
 
-    `on_host`: it stays in numpy, where a backend has no arithmetic of 64 bits, or no tables of such numbers.
+    `on_host`: it stays in numpy, for backends without arithmetic of 64 bits or tables of such numbers.
     """
 
     elements: Array
@@ -127,7 +131,7 @@ class HashedValues(Operator):
         }
 
     def _places(self, x: Array) -> Array:
-        """i64[P, n]: where in `known` the hashes stand, or their combination's end."""
+        """i64[P, n]: the place of each hash in `known`, or the end of its combination."""
         hashes = chained(x, self.elements)
         places = self.slots.take(self.table.slots(hashes, np.arange(len(hashes))[:, None]))
         other = self.known.view(np.uint64).take(places) != hashes
@@ -136,12 +140,12 @@ class HashedValues(Operator):
 
     @cached_property
     def table(self) -> PerfectHash:
-        """Of every combination, the known hashes."""
+        """The hash table of the known hashes, a set for each combination."""
         return PerfectHash.of(self.known[self._is_hash].view(np.uint64), np.diff(self.starts) - 1)
 
     @cached_property
     def slots(self) -> Array:
-        """The places in `known` of what the table's slots hold; of those that hold nothing, the end of their combination."""
+        """For each slot of the table, the place of its hash in `known`; for empty slots the end of their combination."""
         place, ends = np.flatnonzero(self._is_hash), np.repeat(self.starts[1:] - 1, self.table.sizes)
         return np.where(self.table.places < 0, ends, np.append(place, 0)[self.table.places])
 
@@ -153,7 +157,7 @@ class HashedValues(Operator):
 
 
 def chained(x: Array, elements: Array) -> Array:
-    """h_p(x) of HashedValues, u64[P, N]."""
+    """h_p(x) of HashedValues for each combination p and row, u64[P, N]."""
     factors = MULTIPLIER * np.ascontiguousarray(x.T).view(np.uint64)
     hashes = MULTIPLIER * factors[elements[:, 0]]
     for step in elements.T[1:]:

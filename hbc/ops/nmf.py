@@ -14,9 +14,10 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 
 ROWS_AT_ONCE = 8192
-"""Of coordinate descent: a block of 8 components is 512 KiB. (With 1,024 rows numpy's calls take most of the time.)"""
+"""Rows of a block in coordinate descent: with 8 components a block is 512 KiB. (With 1,024 rows, numpy's calls take most of the
+time.)"""
 SCALARS = 128
-"""Rows times (5 + components) up to which Python's numbers take less time than numpy's calls."""
+"""Up to this number of rows times (5 + components), Python's numbers take less time than numpy's calls."""
 LEAST = np.finfo(np.float32).eps  # EPSILON of sklearn.decomposition._nmf
 
 
@@ -33,12 +34,13 @@ def _warn_not_converged(iterations: int) -> None:
 
 @operator
 class CoordinateDescent(Operator):
-    """y[N, K] ≥ 0 with the least ½ |y · H - x|² + l1 Σ y + ½ l2 Σ y², from products[N, K] = x · Hᵀ and gram[K, K] = H · Hᵀ + l2 I, of
-    one float dtype: coordinate by coordinate from y = 0, until what all rows together would change is `tol` of what it was at first
-    (sklearn.decomposition._nmf._fit_coordinate_descent). The coordinates come in the order of `seed`, or by number (-1).
+    """y[N, K] ≥ 0 that minimizes ½ |y · H - x|² + l1 Σ y + ½ l2 Σ y², from products[N, K] = x · Hᵀ and gram[K, K] = H · Hᵀ + l2 I,
+    of one float dtype. It goes coordinate by coordinate from y = 0, until the change that all rows together would make is `tol`
+    of the first one (sklearn.decomposition._nmf._fit_coordinate_descent). The coordinates come in random order by `seed`, or by
+    number (-1).
 
-    Everything is added up in the source's order, and is bit for bit its own: in float32 the sum over all rows, which says when to
-    stop, is off by 1e-5.
+    All sums have the source's order, bit for bit. In float32 the sum over all rows, which says when to stop, is itself off by
+    1e-5.
     """
 
     gram: Array
@@ -71,16 +73,18 @@ class CoordinateDescent(Operator):
         return descent.result()
 
     def descent(self, products: Array) -> Descent:
-        """From products that l1 is already taken from. (A compiler's own kind of this operator has another one.)"""
+        """The descent of some rows, given products from which l1 is already subtracted. (The compiled form of this operator
+        overrides it.)"""
         few = len(products) == 1 or len(products) * (products.shape[1] + 5) <= SCALARS
         return _Scalars(self.gram, products) if few else _Blocks(self.gram, products)
 
 
 class Descent(Protocol):
-    """The coordinates of some rows, which are 0 at first."""
+    """The coordinates of some rows. They are 0 at first."""
 
     def descend(self, order: Array) -> float:
-        """Change each coordinate once, in the order i64[K]: Σ |its gradient|, but of those that are 0 and would become less."""
+        """Change each coordinate once, in the order i64[K]. Returns Σ |gradient|, without coordinates that are 0 and would become
+        smaller."""
         ...
 
     def result(self) -> Array:
@@ -89,8 +93,8 @@ class Descent(Protocol):
 
 
 class _Scalars:
-    """The coordinates of a few rows, as Python's (float64) or numpy's (float32) numbers: one row of 10 components takes 7 µs an
-    iteration, arrays 60."""
+    """The coordinates of a few rows, as Python's numbers (float64) or numpy's (float32). One row of 10 components takes 7 µs an
+    iteration this way, and 60 with arrays."""
 
     def __init__(self, gram: Array, products: Array) -> None:
         self.dtype, self.shape = products.dtype, products.shape
@@ -118,9 +122,9 @@ def _numbers(x: Array) -> list[list[Any]]:
 
 
 class _Blocks:
-    """The coordinates of many rows, a block of them at a time: y[1 + components, rows of the block]. y[0] is for the products, with the
-    factor -1 the first term of a gradient: einsum adds up in that order where there is more than one row, bit for bit as a loop
-    does, in 1.5 times BLAS' time (a call for every term: 4 times)."""
+    """The coordinates of many rows, a block at a time: y[1 + components, rows of the block]. y[0] holds the products, whose factor
+    -1 makes them the first term of a gradient. einsum adds in that order where there is more than one row, bit for bit as a
+    loop does, in 1.5 times BLAS' time (one call for each term: 4 times)."""
 
     def __init__(self, gram: Array, products: Array) -> None:
         self.factors = np.concatenate([np.full_like(gram[:, :1], -1), gram], axis=1)
@@ -128,7 +132,7 @@ class _Blocks:
         self.products = [np.ascontiguousarray(part.T) for part in parts]
         self.y = [np.zeros((1 + len(gram), len(part)), gram.dtype) for part in parts]
         self.change = np.empty(products.shape[::-1], products.dtype)
-        # Arrays: of numbers, each of numpy's calls takes 0.3 µs more, of its 1.
+        # Arrays, since with plain numbers each call of numpy takes 1.3 instead of 1 µs.
         self.zero, self.infinite = np.zeros((), gram.dtype), np.full((), np.inf, gram.dtype)
 
     def descend(self, order: Array) -> float:
@@ -147,8 +151,8 @@ class _Blocks:
     def _coordinate(self, i: int, y: Array, change: Array) -> None:
         own, mine = self.factors[i, 1 + i, ...], y[1 + i]
         gradient = np.einsum("k,kn->n", self.factors[i], y, out=change)
-        # What is 0 cannot become less: its gradient is at most 0 · inf, which fmax makes 0. (With a mask, whose bits are random, an
-        # iteration of 20,000 rows and 10 components takes 2.8 ms instead of 1.9.)
+        # A coordinate of 0 cannot become smaller: its gradient is at most 0 · inf = NaN, which fmax makes 0. (With a mask, whose bits
+        # are random, an iteration of 20,000 rows and 10 components takes 2.8 ms instead of 1.9.)
         step = np.multiply(mine, self.infinite)
         np.fmax(step, self.zero, out=step)
         np.minimum(gradient, step, out=gradient)
@@ -163,10 +167,12 @@ class _Blocks:
 
 @operator
 class MultiplicativeUpdates(Operator):
-    """y[N, K] ≥ 0 with a small beta-divergence of x[N, F] and y · H[K, F], beside l1 Σ y + ½ l2 Σ y²: from √(mean of x / K) on, y is
-    multiplied by the ratio of the gradient's parts, until the divergence of all rows has become less by no more than `tol` of the
-    first one within ten steps (sklearn.decomposition._nmf._fit_multiplicative_update); if `online`, until |y - last y| ≤ tol |y|
-    (MiniBatchNMF._solve_W). x of Rows are computed as the source does it with sparse matrices. y has x's dtype.
+    """y[N, K] ≥ 0 that makes the beta-divergence of x[N, F] and y · H[K, F] small, together with l1 Σ y + ½ l2 Σ y². y has x's
+    dtype.
+
+    It starts from √(mean of x / K) and multiplies y by the ratio of the gradient's parts. It ends when ten steps have reduced
+    the divergence of all rows by at most `tol` of the first one (sklearn.decomposition._nmf._fit_multiplicative_update), or, if
+    `online`, when |y - last y| ≤ tol |y| (MiniBatchNMF._solve_W). Rows are computed as the source computes sparse matrices.
     """
 
     components: Array
@@ -209,7 +215,7 @@ class MultiplicativeUpdates(Operator):
                 advice = "The source library stops at it: leave out rows of negative numbers."
                 found = f"rows of which it computes the weight {y[~np.isfinite(y)][0]}"
                 raise InvalidInputError(found=found, expected="rows that the components can make up", advice=advice)
-            if self.tol > 0 and change / size <= self.tol:  # of zeros it is never
+            if self.tol > 0 and change / size <= self.tol:  # never, if all are zeros
                 break
         return y
 
@@ -236,7 +242,8 @@ class MultiplicativeUpdates(Operator):
         return 1.0 / (2.0 - self.beta) if self.beta < 1 else 1.0 / (self.beta - 1.0) if self.beta > 2 else 1.0
 
     def _step(self, x: Array | Rows, y: Array, kept: dict[str, Array], out: Array) -> Array:
-        """One update of y (_multiplicative_update_w). `kept`: what does not change from step to step, and memory."""
+        """One update of y (_multiplicative_update_w). `kept` holds terms that stay the same from step to step, and memory to
+        reuse."""
         h, beta = self.components, self.beta
         if beta == 2:
             if not kept:
@@ -273,7 +280,7 @@ class MultiplicativeUpdates(Operator):
         return np.multiply(y, ratio, out=out)
 
     def _denominator(self, x: Array | Rows, y: Array, fitted: Array) -> Array:
-        """(y · H)^(β - 1) · Hᵀ; of Rows, whose `fitted` are at the entries only, a few rows at a time."""
+        """(y · H)^(β - 1) · Hᵀ. For Rows, whose `fitted` has only their entries, it is computed for a few rows at a time."""
         h, power = self.components, self.beta - 1
         if not isinstance(x, Rows):
             return _raised(fitted.copy(), power) @ h.T
@@ -323,7 +330,7 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _fitted(x: Array | Rows, y: Array, h: Array) -> Array:
-    """y · H; of Rows at their entries, in float64 (_special_sparse_dot)."""
+    """y · H; for Rows only at their entries, in float64 (_special_sparse_dot)."""
     if not isinstance(x, Rows):
         return y @ h
     found = np.empty(len(x.data))

@@ -15,29 +15,33 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, type_of
 
 DOCUMENTS = 1024
-"""A block of them, whose words are looked up together."""
+"""Documents in a block, whose words are looked up together."""
 
 TOGETHER = 128
-"""Documents that are iterated together: 100 words of 10 topics in each are 1 MiB."""
+"""Documents that are iterated together: 100 words and 10 topics of each take 1 MiB."""
 
 DENSE = 4
-"""Words to one that occurs, up to which documents are multiplied as arrays."""
+"""Up to so many words for each word that occurs, documents are multiplied as whole arrays."""
 
 STACKED = 4096
-"""Words times topics of a document up to which it is multiplied together with others of as many words, for which these are copied."""
+"""Up to this number of words times topics, a document is multiplied together with others of as many words. Their words are copied
+for this."""
 
 FEW = 64
-"""Numbers of which numpy's calls take longer than Python's, for digammas."""
+"""Up to so many numbers, digammas take less time in Python than in numpy."""
 
 
 @operator
 class Topics(Operator):
-    """y[N, K] = gamma / Σ_k gamma, of documents x[N, V], how often each word occurs, and words[K, V] = exp E[log β]: gamma = prior +
-    θ · ((x / (θ · words + ε)) · wordsᵀ) with θ = exp(ψ(gamma) - ψ(Σ gamma)), from gamma = 1 on, until the mean change of a row's is below
-    `tol` (sklearn.decomposition._lda._update_doc_distribution). All of one float dtype; every row is iterated for itself.
+    """y[N, K] = gamma / Σ_k gamma: the topics of documents x[N, V], which count each word. words[K, V] = exp E[log β].
 
-    Products are those of the source, row by row (numpy's dot of the words that occur), which float32 needs to stop where it stops;
-    documents of float64 in which many words occur are multiplied together. Digammas are taken of many rows at once.
+    gamma = prior + θ · ((x / (θ · words + ε)) · wordsᵀ) with θ = exp(ψ(gamma) - ψ(Σ gamma)) is iterated from gamma = 1 until
+    the mean change of a row is below `tol`, at most `max_iter` times (sklearn.decomposition._lda._update_doc_distribution). All
+    of one float dtype; each row is iterated for itself.
+
+    The products are those of the source, row by row (numpy's dot of the words that occur): float32 needs this to stop where the
+    source stops. Documents in float64 in which many words occur are multiplied together. Digammas are computed for many rows at
+    once.
     """
 
     words: Array
@@ -82,12 +86,14 @@ class Topics(Operator):
         return self._shares(found)
 
     def _together(self, entries: int, size: int) -> bool:
-        """Whether whole rows are multiplied: where every other of 50 words occurs it takes a fifth of the source's time."""
+        """Whether whole rows are multiplied together. Where every other of 50 words occurs, this takes a fifth of the source's
+        time."""
         return bool(self.words.dtype == np.float64 and entries * DENSE >= size)
 
     def _columns(self, found: Array) -> Array:
-        """words[:, found], of float32 in the source's layout, by which numpy's dot adds up; row after row both products of a document of
-        2,000 words and 50 topics take 38 µs instead of 54, and the copy 0.21 ms instead of 0.28."""
+        """words[:, found], in float32 in the source's memory layout, by which numpy's dot adds up. In float64 the rows are
+        contiguous: both products of a document of 2,000 words and 50 topics then take 38 µs instead of 54, and the copy 0.21 ms
+        instead of 0.28."""
         return self.words.take(found, axis=1) if self.words.dtype == np.float64 else self.words[:, found]
 
     def _shares(self, found: list[Array]) -> Array:
@@ -100,7 +106,7 @@ class Topics(Operator):
         return lambda theta, left: theta * ((rows[left] / (theta @ words + eps)) @ words.T)
 
     def _of_each(self, documents: list[tuple[Array, Array]]) -> Array:
-        """Of each document the columns of `words` that occur, and how often."""
+        """gamma of each document, given the columns of `words` that occur in it and their counts."""
         order = np.argsort([len(counts) for _, counts in documents], kind="stable")
         gamma = self._gamma(len(documents), self._each([documents[i] for i in order]))
         result = np.empty_like(gamma)
@@ -108,8 +114,9 @@ class Topics(Operator):
         return result
 
     def _each(self, documents: list[tuple[Array, Array]]) -> _Products:
-        """Documents by their length. Those of one length are multiplied by one call of numpy's, whose products are those of `dot` bit for
-        bit: of 4 words and 10 topics each takes 0.15 µs instead of 1.9, of 100 words 0.66 instead of 2.3."""
+        """The function that computes the products, with documents grouped by length. Documents of one length are multiplied by one
+        call of numpy, whose products equal those of `dot` bit for bit. With 10 topics, a document of 4 words takes 0.15 µs
+        instead of 1.9, and one of 100 words 0.66 instead of 2.3."""
         eps, topics = np.finfo(self.words.dtype).eps, len(self.words)
         lengths = [len(counts) for _, counts in documents]
         stacks = {}  # by length: the number of its first document, their words [n, length, topics] and counts [n, 1, length]
@@ -146,7 +153,7 @@ class Topics(Operator):
         return products
 
     def _gamma(self, documents: int, products: _Products) -> Array:
-        """[documents, K]. Some are iterated together; where one is done, the next one enters."""
+        """gamma[documents, K]. Some documents are iterated together; where one is done, the next one enters."""
         dtype, count = self.words.dtype, len(self.words)
         prior, result = dtype.type(self.prior), np.ones((documents, count), dtype)
         first = np.exp(digamma(result[:1]) - digamma(np.full((1, 1), count, dtype)))
@@ -173,7 +180,7 @@ class Topics(Operator):
 
 
 _Products = Callable[[Array, Array], Array]
-"""(θ of some rows of a block, their numbers) -> θ · ((x / (θ · words + ε)) · wordsᵀ)"""
+"""A function: (θ of some rows of a block, the numbers of these rows) -> θ · ((x / (θ · words + ε)) · wordsᵀ)."""
 
 
 def _blocks(x: Array) -> list[Array]:
@@ -194,8 +201,8 @@ EULER = 0.577215664901532860606512090082402431
 
 
 def digamma(x: Array) -> Array:
-    """ψ(x) of positive numbers to about 1e-8, by the terms of sklearn.decomposition._online_lda_fast.psi; every step is computed in
-    float64 and rounded to x's dtype."""
+    """ψ(x) of positive numbers, right to about 1e-8, by the terms of sklearn.decomposition._online_lda_fast.psi. Each step is
+    computed in float64 and rounded to x's dtype."""
     dtype, least = x.dtype, float(x.min(initial=6.0))
     given, small = x, x <= 1e-6
     x = np.where(small, dtype.type(6), x)

@@ -17,11 +17,13 @@ _SPACES = re.compile(r"\s\s+")
 
 @operator
 class Analyze(Operator):
-    """y[N] = the terms of the document x[N], a list of strings in a value of dtype str: the document in lower case, then without
-    accents ("ascii", "unicode" or None), then cut into n-grams of n from `least` to `most`, of the matches of the regular expression
-    `pattern` that are no stop words (`analyzer` "word"), or of its characters ("char"; "char_wb" within words).
+    """y[N] = the terms of the document x[N], a list of strings in a value of dtype str.
 
-    (sklearn.feature_extraction.text._VectorizerMixin.build_analyzer.) A document that is no string is an InvalidInputError.
+    The document is put into lower case (if `lowercase`), loses its accents (`accents`: "ascii", "unicode" or None), and is cut
+    into n-grams of n from `least` to `most`. These are n-grams of the matches of the regular expression `pattern` that are no
+    stop words (`analyzer` "word"), or of characters ("char"; "char_wb" within words)
+    (sklearn.feature_extraction.text._VectorizerMixin.build_analyzer). Raises InvalidInputError for a document that is no
+    string.
     """
 
     analyzer: str
@@ -46,7 +48,7 @@ class Analyze(Operator):
         return y
 
     def prepared(self, x: Array) -> list[str]:
-        """The documents x, in lower case and without accents where that is asked for."""
+        """The documents x, in lower case and without accents where the operator says so."""
         documents = x.ravel().tolist()
         if set(map(type, documents)) - {str}:  # else there is no need to look at each
             for item in documents:

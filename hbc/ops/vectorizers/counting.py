@@ -21,7 +21,8 @@ from hbc.ops.vectorizers.strings import Maker, derived, pack, rejected, require_
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _NamedColumns(Maker):
-    """An operator whose columns are named: term i of `terms` (packed, see `pack`) belongs to column columns[i] of `width`."""
+    """An operator whose columns have names: term i of `terms` (packed, see `pack`) has the column columns[i] of `width`; -1 is no
+    column."""
 
     terms: Array
     ends: Array
@@ -44,8 +45,8 @@ class _NamedColumns(Maker):
 
 @operator
 class CountTerms(_NamedColumns):
-    """y[N, width] = how often the list x[N] holds each term (whether it does, if `binary`); term i of `terms` (packed, see `pack`)
-    belongs to column columns[i]; terms that are not there are left out (CountVectorizer._count_vocab)."""
+    """y[N, width] = how often the list x[N] holds each term (1 if it does, where `binary`). Term i of `terms` (packed, see `pack`)
+    has the column columns[i]. Other terms are ignored (CountVectorizer._count_vocab)."""
 
     binary: bool
 
@@ -71,8 +72,8 @@ class CountTerms(_NamedColumns):
 
 @operator
 class CountItems(_NamedColumns):
-    """y[N, width] from the dicts x[N]: a number (None is NaN) goes to the column of its key, a string to that of "key", separator,
-    string, as 1, and so does each string of a list; keys without a column are left out (DictVectorizer.transform)."""
+    """y[N, width] from the dicts x[N]. A number (None is NaN) goes to the column of its key. A string goes as 1 to the column of
+    "key" + separator + string, and so does each string of a list. Keys without a column are ignored (DictVectorizer.transform)."""
 
     separator: str
 
@@ -100,7 +101,7 @@ class CountItems(_NamedColumns):
         y = sorted_rows(
             row, column, numbers, len(x), self.width, unique=numbers_only is not None or len(np.unique(key)) == len(key)
         )
-        return replace(y, indptr=y.indptr.astype(np.int64), indices=y.indices.astype(np.int64))  # as the source has them
+        return replace(y, indptr=y.indptr.astype(np.int64), indices=y.indices.astype(np.int64))  # the source's dtypes
 
     def _named(self, item: Any) -> Iterator[tuple[Any, Any]]:
         if not isinstance(item, Mapping):
@@ -120,8 +121,8 @@ class CountItems(_NamedColumns):
 
 
 def _numbers(items: list[Any]) -> list[Any] | None:
-    """The values of all dicts, if there is nothing else than dicts of numbers: then there is no need to look at each (3,000 of 20 numbers:
-    87 → 7 ms)."""
+    """The values of all items, if these are dicts of numbers only; else None. Then there is no need to look at each (3,000 of 20
+    numbers: 87 → 7 ms)."""
     if set(map(type, items)) - {dict}:
         return None
     values = list(chain.from_iterable(map(dict.values, items)))
@@ -130,9 +131,9 @@ def _numbers(items: list[Any]) -> list[Any] | None:
 
 @operator
 class HoldsLabels(Maker):
-    """y[N, K] = 1 where x[N], a sequence or a set of labels, holds label k, else 0; i64. The labels are those of `terms` (strings, packed:
-    see `pack`), then integers i64, then floats f64; columns[K] are their columns. Labels that are none of these are left
-    out, with one warning for all of a call (MultiLabelBinarizer.transform)."""
+    """y[N, K] = 1 where x[N], a sequence or a set of labels, holds label k, else 0; i64. The labels are those of `terms` (strings,
+    packed: see `pack`), then integers i64, then floats f64; columns[K] are their columns. Other labels are ignored, with one
+    warning for all of a call (MultiLabelBinarizer.transform)."""
 
     terms: Array
     ends: Array
@@ -140,7 +141,7 @@ class HoldsLabels(Maker):
     floats: Array
     columns: Array
 
-    mixes_rows = True  # in that warning
+    mixes_rows = True  # there is one warning for all rows
 
     def infer(self, x: TensorType) -> TensorType:
         require_objects(x)

@@ -1,4 +1,5 @@
-"""What the vectorizers share: lists of strings as arrays of bytes, operators that make mostly zeros, and the error for a bad item."""
+"""The parts that all vectorizers share: lists of strings as arrays of bytes, operators that make mostly zeros, and the error for a
+bad item."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from hbc.ir.types import Array, TensorType, require
 
 
 def pack(strings: Iterable[str]) -> tuple[Array, Array]:
-    """Strings as bytes (UTF-8), and where each ends: numpy's own arrays of strings take the longest one's room for each, and lose
-    null characters at the end."""
+    """(the strings as bytes in UTF-8, the end of each). numpy's own arrays of strings take the longest one's room for each, and
+    lose null characters at the end."""
     encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
     return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(item) for item in encoded], dtype=np.int64)
 
@@ -28,7 +29,7 @@ def unpack(data: Array, ends: Array) -> list[str]:
 
 
 def derived(op: Operator, make: Callable[[], Any]) -> Any:
-    """What an operator derives from its parameters at its first call."""
+    """make(), computed at the operator's first call and kept."""
     if "_made" not in op.__dict__:
         object.__setattr__(op, "_made", make())
     return op.__dict__["_made"]
@@ -39,7 +40,7 @@ def rejected(item: Any, expected: str) -> InvalidInputError:
 
 
 class Maker(Operator):
-    """An operator on objects that makes a matrix which is mostly zeros."""
+    """An operator that makes a matrix of mostly zeros from objects (lists, dicts, sets)."""
 
     rows = "makes"
     removes_missing = True

@@ -15,7 +15,7 @@ from hbc.ops import tensor as t
 
 @operator
 class Entries(Operator):
-    """y = x, held as Rows: only what is not 0 is computed with, even if it becomes 0."""
+    """y = x as Rows. Only the numbers that are not 0 are computed with, and they stay entries even if they become 0."""
 
     rows = "makes"
     columnwise = True
@@ -40,7 +40,7 @@ class Entries(Operator):
 
 @operator
 class Weigh(Operator):
-    """y[N, F] = tf(x[N, F]) · idf[F], where tf(x) = x, or, if `sublinear`, ln x + 1 where x is not 0; without idf that factor is
+    """y[N, F] = tf(x[N, F]) · idf[F], where tf(x) = x, or, if `sublinear`, ln x + 1 where x is not 0. Without idf that factor is
     left out. The product is made in the common dtype and rounded to x's (TfidfTransformer.transform)."""
 
     idf: Array | None
@@ -48,7 +48,7 @@ class Weigh(Operator):
 
     rows = "keeps"
     columnwise = True
-    of_negative_only = True  # what `creates_missing` says
+    of_negative_only = True  # `creates_missing`: by the logarithm
 
     @property
     def creates_missing(self) -> bool:
@@ -56,7 +56,7 @@ class Weigh(Operator):
 
     @property
     def keeps_sign(self) -> bool:
-        """ln x + 1 of a count is no less than 1."""
+        """True unless a weight is negative: ln x + 1 of a count is at least 1."""
         return self.idf is None or bool((self.idf >= 0).all())
 
     def infer(self, x: TensorType) -> TensorType:
@@ -89,8 +89,8 @@ class Weigh(Operator):
 
 @operator
 class DivideByNorm(Operator):
-    """y[N, F] = x[N, F] / norm(x)[N], where norm is "l1" Σ|x| or "l2" √Σx², summed in float64; a row of norm 0 is kept. float
-    dtype kept (sklearn.utils.sparsefuncs_fast.inplace_csr_row_normalize_l2; dense matrices are normalized otherwise: Normalize)."""
+    """y[N, F] = x[N, F] / norm(x)[N], where norm is "l1" Σ|x| or "l2" √Σx², summed in float64. A row of norm 0 stays as it is.
+    Float dtype kept (sklearn.utils.sparsefuncs_fast.inplace_csr_row_normalize_l2; for dense matrices see Normalize)."""
 
     norm: str
 

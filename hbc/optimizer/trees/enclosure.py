@@ -1,5 +1,5 @@
-"""Between which numbers lies all that an operator computes of an interval: by what it says itself (`Operator.enclose`), or by the ends of
-the interval where it is monotone."""
+"""The range of what an operator computes from ranges: by what it says itself (`Operator.enclose`), or from the ends of the range
+where it is monotone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hbc.ir.types import Array
 
 
 def enclose(op: Operator, operands: list[Range | Array]) -> Range:
-    """The range of what the operator computes of numbers in the operands' ranges; an array is a constant."""
+    """A range that holds all results of the operator for numbers in the operands' ranges. An array is a constant operand."""
     ranges = [x if isinstance(x, Range) else Range.of(x, x) for x in operands]
     with np.errstate(all="ignore"):
         found = op.enclose(*ranges)
