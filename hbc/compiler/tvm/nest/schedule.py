@@ -146,6 +146,11 @@ class GpuRows(Schedule):
         yield tirx.const(0, "int64")
 
 
+def schedule_of(gpu: bool) -> Schedule:
+    """The schedule that a GPU, or a CPU, gets."""
+    return GpuRows() if gpu else CpuBlocks()
+
+
 @contextmanager
 def _launch(tag: str, extent: Expr) -> Iterator[Expr]:
     """The threads along one axis of a CUDA launch."""

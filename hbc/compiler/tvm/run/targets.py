@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
-from hbc.compiler.tvm.nest.schedule import CpuBlocks, GpuRows, Schedule
+from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
 
@@ -74,7 +74,7 @@ class Machine:
     @property
     def schedule(self) -> Schedule:
         """How rows are dealt out to this processor."""
-        return GpuRows() if self.cuda else CpuBlocks()
+        return schedule_of(self.cuda)
 
     @property
     def arch(self) -> str:
