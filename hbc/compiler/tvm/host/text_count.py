@@ -1,4 +1,15 @@
-"""The loops of terms.py: documents cut, looked up or hashed, and counted."""
+"""The compiled functions of terms.py in TIR: they cut documents into terms, look these up or hash them, and count them.
+
+    for each document:
+        for each character: copy it, normalized; at the end of a word, look it up and count it         # term_counts
+        for each sequence of `least` … `most` units (words or characters) of the copy:
+            hash = joined(joined(unit, unit), unit) …
+            column = look-up of the hash in the table, compared with the term's text; or murmur(text) mod width
+            totals[column] += 1; mark the column in the bitmap
+        write the marked columns and their totals, in ascending order; clear them                      # write_columns
+
+`item_sums` does the same for dicts of numbers: it hashes their names, and adds their values.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +26,13 @@ from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 
 WORD, BLANK = 1, 2
-"""Bits of a character's class: whether \\w and \\s of regular expressions match it."""
+"""Bits of a character's class: whether the regular expressions \\w and \\s match it."""
 LOW, FACTORS = 0xFFFFFFFF, (0xE35E67B1, 0x9E3779B1)
 ZERO, ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 class Cell:
-    """A variable of the code."""
+    """A variable in the emitted code."""
 
     def __init__(self, dtype: str, value: int = 0) -> None:
         self.dtype, self.buffer = dtype, T.alloc_buffer((1,), dtype, scope="global")
@@ -49,8 +60,11 @@ def whole(value: int, dtype: str = "int64") -> Expr:
 
 
 def spread(x: Expr) -> Expr:
-    """The digits of u64 mixed. TVM tells LLVM that products and sums of unsigned numbers do not overflow, and LLVM makes what it likes of
-    those that do (a hash by 32-bit products lost its first block): so halves are multiplied, and joined bit by bit."""
+    """x u64 with its bits mixed.
+
+    TVM tells LLVM that products and sums of unsigned numbers don't overflow, and LLVM may do anything with those that do: a hash by 32-bit
+    products lost its first block. So the two halves of x are multiplied on their own, and joined by bit operations.
+    """
     lower, upper = tirx.bitwise_and(x, whole(LOW, "uint64")), tirx.shift_right(x, whole(32, "uint64"))
     first, second = T.Bind(tirx.Mul(lower, whole(FACTORS[0], "uint64"))), T.Bind(tirx.Mul(upper, whole(FACTORS[1], "uint64")))
     turned = tirx.bitwise_or(tirx.shift_left(second, whole(32, "uint64")), tirx.shift_right(second, whole(32, "uint64")))
@@ -59,17 +73,17 @@ def spread(x: Expr) -> Expr:
 
 
 def followed(hash_: Expr, code: Expr) -> Expr:
-    """The hash of a word that goes on, from 0 at its beginning, or of one character."""
+    """The hash of a word after one more character. It is 0 before the first. So it also makes the hash of a single character."""
     return spread(tirx.bitwise_xor(turned(hash_), tirx.Cast("uint64", code) + whole(1, "uint64")))
 
 
 def joined(hash_: Expr, unit: Expr) -> Expr:
-    """The hash of a term that goes on, of its first unit at its beginning."""
+    """The hash of a term after one more unit. At first it is the hash of the first unit."""
     return spread(tirx.bitwise_xor(turned(hash_), unit))
 
 
 def turned(x: Expr) -> Expr:
-    """The bits of u64, 23 places on: the order of what is joined matters."""
+    """x u64, its bits rotated by 23 places. So a hash depends on the order of the parts."""
     return tirx.bitwise_or(tirx.shift_left(x, whole(23, "uint64")), tirx.shift_right(x, whole(41, "uint64")))
 
 
@@ -79,13 +93,13 @@ def argument(name: str, dtype: str, *shape: Any) -> Any:
 
 
 def slot(number: Expr, hash_: Expr) -> Expr:
-    """A term's number + 1, and the upper half of its hash."""
+    """The content of a slot of the table: the upper half of the term's hash, and the term's number + 1. 0 is an empty slot."""
     high = tirx.bitwise_and(hash_, whole(0xFFFFFFFF00000000, "uint64"))
     return tirx.bitwise_or(high, tirx.Cast("uint64", number + 1))
 
 
 def term_table(analyzer: str) -> tirx.PrimFunc:
-    """`term_table(slots u64[S], texts u32, starts i64[M + 1], M i64)`: fill the slots, of which there are 2^k."""
+    """`term_table(slots u64[S], texts u32, starts i64[M + 1], M i64)` in TIR: it puts M terms into the slots. S is a power of two."""
     count, size = tirx.Var("count", "int64"), tirx.Var("size", "int64")
     slots, texts, starts = (
         argument("slots", "uint64", size),
@@ -123,8 +137,13 @@ def term_table(analyzer: str) -> tirx.PrimFunc:
 
 def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
     """`term_counts(codes u32, offsets i64[D + 1], classes u8, …table, copy u32, first i64, end i64, hashes u64, totals i32, low u64,
-    high u64, indptr i64[D + 1], indices i32, counts i32, D, least, most, shortest, width, alternate)`, the last i64. From `copy` to `high`
-    it is memory, for a document's normalized copy, its words, and its columns; those for columns are 0, and become so again."""
+    high u64, indptr i64[D + 1], indices i32, counts i32, D, least, most, shortest, width, alternate)` in TIR. The parameters from D on are
+    i64.
+
+    It writes the columns of D documents and their counts as a sparse matrix (indptr, indices, counts). The arrays from `copy` to `high` are
+    memory to work in: for a document's normalized copy, its words, and its columns. The last, `totals`, `low` and `high`, are 0 before and
+    after a call.
+    """
     documents, size = tirx.Var("documents", "int64"), tirx.Var("size", "int64")
     codes, offsets, kinds = (
         argument("codes", "uint32"),
@@ -145,7 +164,7 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
     space = whole(ord(" "), "uint32")
 
     def find(hash_: Expr, start: Expr, length: Expr) -> Expr:
-        """The number of the term that copy[start : start + length] is, or -1."""
+        """The number of the term copy[start : start + length] in the table, or -1 if it is not there."""
         mask, place, found = T.Bind(size - 1), Cell("int64"), Cell("int64", -2)
         place.set(tirx.bitwise_and(tirx.Cast("int64", hash_), mask))
         with T.While(tirx.EQ(found.value, whole(-2))):
@@ -168,7 +187,7 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
         return T.Bind(found.value)
 
     def count(hash_: Callable[[], Expr], start: Expr, length: Expr) -> None:
-        """Count the term that copy[start : start + length] is."""
+        """Count the term copy[start : start + length]. hash_ makes its hash, if it is looked up."""
         if hashed:
             column, minus = place_of(murmur(copy, start, length), width, alternate)
             add_to(column, tirx.Select(minus, whole(-1, "int32"), whole(1, "int32")), totals, low, high)
@@ -182,12 +201,14 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
                 add_to(column, whole(1, "int32"), totals, low, high)
 
     def count_word(term: Expr, start: Expr, length: Expr) -> None:
-        """Count copy[start : start + length], which that term is, or none."""
+        """Count the word copy[start : start + length]. term: its number in the table, or -1."""
         count(lambda: whole(0, "uint64"), start, length) if hashed else count_found(term)
 
     def count_sequences(units: Expr, span: Callable[[Expr, Expr], tuple[Expr, Expr]], unit: Callable[[Expr], Expr]) -> None:
-        """Count the terms of `least` to `most` units (of words: of two or more). span: where those from one to another begin, and
-        their length."""
+        """Count the terms of `least` to `most` units; single words have been counted before.
+
+        span(i, j): where the term of the units i … j begins in `copy`, and its length. unit(i): the hash of unit i.
+        """
         shortest_one = tirx.Max(least, whole(2)) if analyzer == "word" else least
         with T.serial(ZERO, tirx.Max(tirx.Min(most, units) - shortest_one + 1, ZERO)) as longer:
             n = T.Bind(shortest_one + longer)
@@ -206,7 +227,7 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
         return followed(whole(0, "uint64"), copy[i])
 
     def count_words(code: Expr, inside: Expr) -> None:
-        """A character of the document, or (not `inside`) what follows the last one."""
+        """Analyzer "word": take the next character. Not `inside` a word, the current word ends; it is counted and kept as a unit."""
         with T.If(inside):
             with T.Then():
                 T.buffer_store(copy, code, [length.value])
@@ -233,7 +254,7 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
                 word.set(whole(0, "uint64"))
 
     def copy_character(code: Expr, inside: Expr) -> None:
-        """The same, where more than one blank become a space."""
+        """Analyzer "char": copy the next character, if there is one (`inside`). Two or more blanks become one space."""
         blank = tirx.NE(tirx.bitwise_and(kinds[code], whole(BLANK, "uint8")), whole(0, "uint8"))
         with when(inside):
             blanks.set(tirx.Select(blank, blanks.value + 1, ZERO))
@@ -245,7 +266,8 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
                     length.add(ONE)
 
     def count_within_words(code: Expr, inside: Expr) -> None:
-        """The same: characters of one word after the other, a space before and behind each."""
+        """Analyzer "char_wb": take the next character. Not `inside` a word, the current word ends, gets a space at both ends, and its
+        sequences of characters are counted."""
         with T.If(inside):
             with T.Then():
                 T.buffer_store(copy, code, [length.value + 1])
@@ -300,7 +322,11 @@ def term_counts(analyzer: str, hashed: bool) -> tirx.PrimFunc:
 
 def item_sums() -> tirx.PrimFunc:
     """`item_sums(codes u32, counts i64[N + 1], values f64, totals f64, low u64, high u64, indptr i64[N + 1], indices i32, sums f64, N,
-    width, alternate)`, the last i64: hash the names, behind each of which the codes have a 0, and add up the values of a row's columns."""
+    width, alternate)` in TIR. The last three are i64.
+
+    Row n has counts[n] items. It hashes their names to columns, and writes the sums of the values of each column as a sparse matrix
+    (indptr, indices, sums). `codes` has the names, each followed by a 0. `totals`, `low` and `high` are as in `term_counts`.
+    """
     rows, width, alternate = (tirx.Var(name, "int64") for name in ("rows", "width", "alternate"))
     codes, counts, values = argument("codes", "uint32"), argument("counts", "int64"), argument("values", "float64")
     totals, low, high = argument("totals", "float64"), argument("low", "uint64"), argument("high", "uint64")
@@ -313,7 +339,7 @@ def item_sums() -> tirx.PrimFunc:
                 with T.While(tirx.NE(codes[place.value], whole(0, "uint32"))):
                     place.add(ONE)
                 value = T.Bind(values[item.value])
-                with when(tirx.Or(tirx.NE(value, tirx.const(0, "float64")), is_nan(value))):  # NaN, too, is counted
+                with when(tirx.Or(tirx.NE(value, tirx.const(0, "float64")), is_nan(value))):  # 0 is left out, NaN is not
                     column, minus = place_of(murmur(codes, start, T.Bind(place.value - start)), width, alternate)
                     add_to(column, tirx.Select(minus, -value, value), totals, low, high)
                 place.add(ONE)
@@ -325,15 +351,15 @@ def item_sums() -> tirx.PrimFunc:
 
 
 def place_of(signed: Expr, width: Expr, alternate: Expr) -> tuple[Expr, Expr]:
-    """The column of a hash, and whether it counts negatively."""
+    """(column, minus) of a hash: |hash| mod width, and whether its value is subtracted."""
     size = T.Bind(tirx.Select(signed < 0, -signed, signed))
-    lowest = whole(2147483647) - (width - 1)  # the source's own rule for -2³¹, whose absolute value no int32 is
+    lowest = whole(2147483647) - (width - 1)  # the source's own rule for -2³¹, since int32 has no 2³¹
     size = T.Bind(tirx.Select(tirx.EQ(signed, whole(-(2**31))), lowest, size))
     return T.Bind(tirx.truncmod(size, width)), tirx.And(tirx.NE(alternate, ZERO), signed < 0)
 
 
 def add_to(column: Expr, change: Expr, totals: Any, low: Any, high: Any) -> None:
-    """Add to the total of a column."""
+    """Add `change` to the total of a column, and mark the column in both levels of the bitmap."""
     T.buffer_store(totals, totals[column] + change, [column])
     for words, shift in ((low, 6), (high, 12)):
         word = T.Bind(tirx.shift_right(column, whole(shift)))
@@ -343,7 +369,7 @@ def add_to(column: Expr, change: Expr, totals: Any, low: Any, high: Any) -> None
 
 
 def write_columns(width: Expr, totals: Any, low: Any, high: Any, written: Cell, indices: Any, values: Any) -> None:
-    """The columns that have been added to, in ascending order, and their totals, from the number `written` on."""
+    """Write the marked columns, in ascending order, and their totals to indices[written …] and values[written …]; clear them."""
 
     def write(column: Expr) -> None:
         T.buffer_store(indices, tirx.Cast("int32", column), [written.value])
@@ -356,7 +382,7 @@ def write_columns(width: Expr, totals: Any, low: Any, high: Any, written: Cell, 
 
 
 def for_each_bit(words: Any, word: Expr, body: Callable[[Expr], None]) -> None:
-    """The numbers of the bits of words[word], counted from those of words[0] on; the word becomes 0."""
+    """body(number) for each bit that is set in words[word], ascending. Bits are counted from those of words[0] on. Clears the word."""
     left = Cell("uint64")
     left.set(words[word])
     T.buffer_store(words, whole(0, "uint64"), [word])
@@ -368,13 +394,13 @@ def for_each_bit(words: Any, word: Expr, body: Callable[[Expr], None]) -> None:
 
 
 def murmur(text: Any, start: Expr, length: Expr) -> Expr:
-    """`hbc.ops.text.murmur` of characters as UTF-8, i64."""
+    """`murmur` of hbc/ops/vectorizers/hashing.py for text[start : start + length] as UTF-8, as i64."""
 
     def u64(value: int) -> Expr:
         return whole(value, "uint64")
 
     def cut(x: Expr) -> Expr:
-        """Modulo 2^32: as u64, nothing overflows (see `spread`)."""
+        """x modulo 2^32. The numbers are u64, so that nothing overflows (see `spread`)."""
         return T.Bind(tirx.bitwise_and(x, u64(LOW)))
 
     def rotated(x: Expr, bits: int) -> Expr:
@@ -384,11 +410,11 @@ def murmur(text: Any, start: Expr, length: Expr) -> Expr:
         return cut(tirx.Mul(rotated(cut(tirx.Mul(cut(block), u64(0xCC9E2D51))), 15), u64(0x1B873593)))
 
     def tail(code: Expr, at: int) -> Expr:
-        """The byte of a character's six bits from `at` on, behind its first byte."""
+        """A later byte of a character's UTF-8: its six bits from bit `at` on."""
         return tirx.bitwise_or(u64(0x80), tirx.bitwise_and(tirx.shift_right(code, u64(at)), u64(0x3F)))
 
     def encoded(code: Expr, count: int) -> Expr:
-        """A character as so many bytes, the first one lowest."""
+        """A character as `count` bytes of UTF-8 in one number, the first byte lowest."""
         lead = tirx.bitwise_or(u64(0xF00 >> count & 0xFF), tirx.shift_right(code, u64(6 * (count - 1))))
         for i in range(1, count):
             lead = tirx.bitwise_or(lead, tirx.shift_left(tail(code, 6 * (count - 1 - i)), u64(8 * i)))
@@ -411,7 +437,7 @@ def murmur(text: Any, start: Expr, length: Expr) -> Expr:
             total.set(cut(tirx.Mul(rotation, u64(5)) + u64(0xE6546B64)))
             waiting.set(tirx.shift_right(waiting.value, whole(32, "uint64")))
             pending.add(whole(-4))
-    total.set(tirx.bitwise_xor(total.value, mixed(waiting.value)))  # of nothing it is 0
+    total.set(tirx.bitwise_xor(total.value, mixed(waiting.value)))  # mixed(0) is 0
     total.set(tirx.bitwise_xor(total.value, tirx.Cast("uint64", count.value)))
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         x = T.Bind(total.value)

@@ -1,4 +1,14 @@
-"""The topics of documents (hbc/ops/topics.py): a document's whole iteration in one function, which all models share."""
+"""The topics of documents, of LatentDirichletAllocation (hbc/ops/topics.py): one compiled function has a document's whole iteration. All
+models share it.
+
+    for each document:
+        gamma = 1;  theta = exp(digamma(gamma) - digamma(Σ gamma))
+        until the mean change of gamma is below tol, at most max_iter times:
+            ratio[word] = count[word] / (Σ theta[k] · words[word, k] + eps)
+            gamma[k] = prior + theta[k] · Σ ratio[word] · words[word, k]
+            theta = exp(digamma(gamma) - digamma(Σ gamma))
+        result = gamma / Σ gamma
+"""
 
 from __future__ import annotations
 
@@ -28,13 +38,14 @@ from hbc.ir.types import Array
 from hbc.ops.topics import EULER, Topics, digamma
 
 LANES = 8
+"""float64 in a register: words of a document, or topics, that go at once."""
 TILE = 4
-"""Topics that are summed together: their sums hide each other's latency."""
+"""The number of topics that are summed together: their sums hide each other's latency."""
 ZERO = tirx.const(0, "int64")
 
 
 def compiled_topics(machine: Machine) -> Rule:
-    """The rule `Topics` of float64 → `CompiledTopics`. Of float32, the last bits of numpy's products decide where documents stop."""
+    """The rule `Topics` → `CompiledTopics`, for float64. With float32, the last bits of numpy's products decide when a document stops."""
 
     def rule(node: Node) -> Node | None:
         op = node.op
@@ -47,7 +58,10 @@ def compiled_topics(machine: Machine) -> Rule:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompiledTopics(Topics):
-    """The same by the compiled function: 300 documents of 50 words, 10 topics, 84 → 4 ms (scikit-learn: 63), one 340 → 70 µs."""
+    """`Topics` by the compiled function.
+
+    300 documents of 50 words and 10 topics take 4 ms instead of 84 (scikit-learn: 63), one document 70 µs instead of 340.
+    """
 
     machine: Machine = field(kw_only=True)
 
@@ -74,12 +88,12 @@ class CompiledTopics(Topics):
 
     @cached_property
     def _words(self) -> Any:
-        """[V, K] with topics of no words, to a multiple of TILE."""
+        """The topics of the words, [V, K], padded with zeros to a multiple of TILE topics."""
         return as_tensor(np.ascontiguousarray(np.pad(self.words.T, ((0, 0), (0, -len(self.words) % TILE)))))
 
     @cached_property
     def _first(self) -> float:
-        """θ of gamma = 1."""
+        """theta where all gamma are 1."""
         return float(np.exp(digamma(np.ones(1)) - digamma(np.full(1, float(len(self.words)))))[0])
 
     @cached_property
@@ -89,8 +103,11 @@ class CompiledTopics(Topics):
 
 def iteration(dialect: Dialect) -> tirx.PrimFunc:
     """`iteration(indptr i64[D + 1], indices i64[E], counts[E], words[V, P], block[(P + 2) W], state[3 (P + 8)], result[D, K], max_iter i64,
-    first, prior, tol)`, of float64 where nothing is said: the shares of K topics in D documents. P is K to a multiple of TILE, W the most
-    words of a document to a multiple of LANES; `block` and `state` are memory. `first` is θ of the gamma that all begin with."""
+    first, prior, tol)` in TIR: it writes the shares of K topics in D documents to `result`. The other arrays are float64.
+
+    P is K rounded up to a multiple of TILE. W is the most words of a document, rounded up to a multiple of LANES. `block` and `state` are
+    memory to work in. `first` is theta at the beginning, where all gamma are 1.
+    """
     documents, topics, padded = (tirx.Var(name, "int64") for name in ("documents", "topics", "padded"))
 
     def argument(name: str, *shape: Any, dtype: str = "float64") -> Any:
@@ -114,14 +131,14 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
         count = T.Bind(indptr[document + 1] - begin)
         vectors = T.Bind((count + (LANES - 1)) // LANES)
         stride = T.Bind(vectors * LANES)
-        # How often the words occur that do, that by their sums of topics, then the words topic after topic.
+        # The rows of `block`, an entry for each word of the document: its count; its ratio; its weight in topic 0, 1, …
         with T.serial(ZERO, stride) as entry:
             place = T.Bind(begin + tirx.Min(entry, count - 1))
             T.buffer_store(block, tirx.Select(tirx.LT(entry, count), counts[place], zero), [entry])
             word = T.Bind(indices[place])
             with T.serial(ZERO, padded) as k:
                 T.buffer_store(block, words[word, k], [(k + 2) * stride + entry])
-        # gamma and its sum; ψ of it, then θ; of each topic the sum of its words.
+        # The parts of `state`: gamma and their sum; digamma of these, then theta; for each topic the sum over the words.
         wide = T.Bind((topics + LANES) // LANES)
         theta, sums = T.Bind(wide * LANES), T.Bind(wide * (2 * LANES))
         with T.serial(ZERO, theta) as k:
@@ -182,7 +199,7 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
 
 
 def _digamma(x: Expr, dialect: Dialect) -> Expr:
-    """`digamma` of a vector."""
+    """`hbc.ops.topics.digamma` of a vector."""
     c = Statements(FORMATS["f64"], dialect, LANES)
     zero, one, six = (c.real(value) for value in (0, 1, 6))
     given = c.name(x)

@@ -1,4 +1,5 @@
-"""The coupling of pairs of classes: a row after the other, each with as many sweeps as it needs."""
+"""Class probabilities from the probabilities of pairs of classes (`PairwiseCoupling`): one row after the other, each with as many sweeps
+as it needs to converge."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Values by the hashes of combined categories: hashes and slots of a vector of rows at once, then a look-up for each row.
+"""Values looked up by the hashes of combined categories (`HashedValues`).
 
-A slot holds the hash and all values of a combination, so that a look-up misses the caches once, and whether that hash is the row's
-chooses between this slot and the last one: no branch depends on it. 244 combinations of 100,000 rows take 100 ms, by tables of 17 MB; by
-linear probing, in tables filled to a quarter, they took 270, since each search was foreseen wrongly about once.
+    for a vector of rows:  hash = Horner(elements);  slot = hash table's place of the hash
+    for each row:          slot = slot if words[slot] == hash else unknown;  values = words[slot + 1 …]
+
+A slot holds the hash and all values of a combination, so a look-up misses the caches once. If the hash in the slot is not the row's, the
+table's last slot is chosen, which has the values for unknown combinations. No branch depends on it. 244 combinations of 100,000 rows take
+100 ms with tables of 17 MB. Linear probing in tables filled to a quarter took 270 ms: the processor mispredicted about one branch a search.
 """
 
 from __future__ import annotations
@@ -25,17 +28,21 @@ from hbc.ops.hash_tables import MIXER, SPREADER, mixed
 from hbc.ops.hashed_categories import MULTIPLIER, HashedValues
 
 TOGETHER = 8
-"""Combinations that take each step together: those of one go on while others wait for memory (one by one: 240 ms). Their numbers take
-1 KB of the stack twice."""
+"""Combinations that take each step together: the look-ups of one go on while others wait for memory (one by one: 240 ms). `hashes` and
+`places` take 1 KB of the stack each."""
 FACTOR = int(MULTIPLIER) ** 2 * int(MIXER) % (1 << 64)
-"""A hash, times MIXER, is this times Σ x_i MULTIPLIER^(L - 1 - i) of its L elements: by Horner's rule a product for each."""
+"""hash · MIXER is this times Σ x_i MULTIPLIER^(L - 1 - i) over the L elements. Horner's rule takes one product an element."""
 
 
 @dataclass(frozen=True)
 class PackedTables:
-    """Of P combinations, i64: steps[P], the elements that a hash is made of; elements[P, L], which ones. words: the slots of all tables,
-    widths[P] words each, from starts[P] on, and behind those of a table, at unknown[P], one for what is not known. A slot is a hash, as
-    `mixed`, then the bits of its values, two a word. outputs: the columns that these values are for, counts[P] from first[P] on."""
+    """The tables of P combinations. All arrays are i64.
+
+    steps[P]: the number of elements that a hash is made of. elements[P, L]: which columns of x they are.
+    words: the slots of all tables. Those of combination p begin at starts[p] and have widths[p] words each. Behind them, at unknown[p], is
+    one more slot, for unknown combinations. A slot is a hash, as `mixed` gives it, and then the bits of its float32 values, two in a word.
+    outputs: the output columns of these values. Those of combination p are outputs[first[p] : first[p] + counts[p]].
+    """
 
     steps: Array
     elements: Array
@@ -87,7 +94,7 @@ def hashed_values(f: Chunk, node: Node) -> None:
 
         @contextmanager
         def each() -> Iterator[tuple[Expr, Expr]]:
-            """A combination of the group, and where its numbers begin in `hashes` and `places`."""
+            """(p, at): each combination of the group, and where its rows begin in `hashes` and `places`."""
             with f.repeat(together) as i:
                 yield T.Bind(group * TOGETHER + i), T.Bind(i * f.lanes)
 
@@ -107,7 +114,7 @@ def hashed_values(f: Chunk, node: Node) -> None:
                 T.buffer_store(places, first + _share(_bits(hashes[at + lane]), buckets), [at + lane])
         with each() as (p, at):
             start, width, size = of("starts", p), of("widths", p), of("sizes", p)
-            with f.lane() as lane:  # whatever a row's hash is, and that of none, its bucket and its slot are in the tables
+            with f.lane() as lane:  # any hash leads to a bucket and a slot inside the tables, also where no row is
                 factor = _times(f.constant(table.factors, "u16", places[at + lane]), SPREADER)
                 spread = tirx.Mul(_bits(hashes[at + lane]), factor)
                 T.buffer_store(places, start + _share(spread, size) * width, [at + lane])
@@ -131,8 +138,12 @@ def _whole(value: int | np.uint64) -> Expr:
 
 
 def _bits(x: Expr) -> Expr:
-    """As u64. TVM tells LLVM that products do not overflow, of u64 too (host/text_count.py works around it). Of these vectors LLVM makes
-    nothing of that, since it knows one factor only; in parts of 32 bits a product would be a dozen instructions instead of one."""
+    """x as u64.
+
+    TVM tells LLVM that products don't overflow, even of u64, though these do. host/text_count.py multiplies 32 bits at a time because of
+    it. Here LLVM cannot make use of that promise, since it knows only one of the factors. In parts of 32 bits a product would be a dozen
+    instructions instead of one.
+    """
     return tirx.Cast("uint64", x)
 
 
@@ -141,6 +152,6 @@ def _times(x: Expr, factor: int | np.uint64) -> Expr:
 
 
 def _share(x: Expr, count: Expr) -> Expr:
-    """⌊⌊x / 2^32⌋ count / 2^32⌋, i64."""
-    count = _bits(tirx.Cast("uint32", count))  # so that LLVM knows that half of its digits are 0
+    """⌊⌊x / 2^32⌋ · count / 2^32⌋, i64: a number in 0 … count - 1 from the upper half of x."""
+    count = _bits(tirx.Cast("uint32", count))  # so LLVM knows that its upper half is 0
     return tirx.Cast("int64", tirx.shift_right(tirx.Mul(tirx.shift_right(x, _whole(32)), count), _whole(32)))

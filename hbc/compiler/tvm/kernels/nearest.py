@@ -1,5 +1,8 @@
-"""Distances and smallest numbers. A tile of points is in registers while a vector of rows passes its features; of the numbers
-that come out, only those that beat a row's k-th best are looked at one by one."""
+"""Distances of rows to points (`Distances`), and the columns of a row's k smallest numbers in order (`Smallest`, `Ascending`).
+
+Distances: the sums of a few points and a vector of rows are in registers while the loop passes over the features.
+Smallest: a number is only looked at more closely if it is below the k-th best of its row so far.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.nearest import Ascending, Distances, Smallest
 
-POINTS = 4  # of a tile, at most
+POINTS = 4  # the most points of a tile
 MOST_INSERTED = 10
-"""Numbers of a row that are kept in order together with their columns. Of more, the columns are found afterwards: 20 of 150 take 0.32
-instead of 0.76 µs a row, 15 of 1,000 1.9 instead of 2.3 (10 of 1,000 would take 1.7 instead of 1.4)."""
-MOST_SORTED = 32  # numbers of a row that are kept in order; more, in a heap
+"""Up to so many numbers are kept in order together with their columns (`_sorted`). For more, the columns are found afterwards (`_ranked`):
+20 of 150 take 0.32 instead of 0.76 µs a row, 15 of 1,000 1.9 instead of 2.3 (but 10 of 1,000 would take 1.7 instead of 1.4)."""
+MOST_SORTED = 32  # up to so many numbers are kept in order; more are kept in a heap
 RUN = 64
-"""Numbers that are sorted by counting those before each, `COMPARED` at once. Longer runs are merged of two."""
-COMPARED = 8
+"""Up to so many numbers are sorted by counting, for each, those that come before it. Longer runs are merged from two."""
+COMPARED = 8  # numbers that are compared at once
 ZERO, ONE = (tirx.const(value, "int64") for value in (0, 1))
 
 
@@ -48,7 +51,7 @@ def distances(f: Chunk, node: Node) -> None:
     padded[:count] = op.points
     packed = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
     weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
-    calls = op.metric == "power"  # of the C library: a row at a time
+    calls = op.metric == "power"  # calls C's pow, which takes one row at a time
 
     def term(feature: Expr, at: Expr, row: Row) -> Expr:
         a, b = f.read(x, [feature], row), f.constant(packed, dtype, at)
@@ -104,7 +107,7 @@ def distances(f: Chunk, node: Node) -> None:
 
 
 class Heaps:
-    """For each of some lanes a max-heap of numbers and their columns. Its array is a whole tree; children that are not there are -inf."""
+    """A max-heap of numbers and their columns for each lane. Its array is a complete tree; missing children are -inf."""
 
     def __init__(self, f: Chunk, capacity: int, dtype: str, nothing: int, lanes: int) -> None:
         self.f, self.dtype, self.nothing = f, dtype, nothing
@@ -126,7 +129,7 @@ class Heaps:
         T.buffer_store(self.roots, number(np.inf, self.dtype), [lane])
 
     def push(self, lane: Expr, value: Expr, place: Expr, capacity: int) -> None:
-        """A number that is less than the root."""
+        """Put a number that is less than the root in the place of the root."""
         base = T.Bind(lane * self.stride)
         at = self.f.scratch(1, "i64")
         T.buffer_store(at, ZERO, [0])
@@ -140,7 +143,10 @@ class Heaps:
         T.buffer_store(self.roots, self.numbers[base], [lane])
 
     def sort(self, lane: Expr, count: int, stable: bool = False) -> None:
-        """The first `count` places by number, then by column, or (`stable`) as they stand: insertion, since few of them matter."""
+        """Sort the first `count` places by number. Equal numbers are sorted by column, or (`stable`) keep their order.
+
+        It is insertion sort, since there are few.
+        """
         base = T.Bind(lane * self.stride)
         at, value, place = self.f.scratch(1, "i64"), self.f.scratch(1, self.dtype), self.f.scratch(1, "i64")
         with self.f.repeat(count - 1) as i:
@@ -158,7 +164,7 @@ class Heaps:
             self.put(at[0], value[0], place[0])
 
     def again(self, lane: Expr, capacity: int) -> None:
-        """Push what the heap holds, in the order of its array, into an empty one."""
+        """Empty the heap and push its numbers again, in the order of its array."""
         numbers, places = self.f.scratch(capacity, self.dtype), self.f.scratch(capacity, "i64")
         with self.f.repeat(capacity) as i:
             T.buffer_store(numbers, self.numbers[lane * self.stride + i], [i])
@@ -173,8 +179,8 @@ def smallest(f: Chunk, node: Node) -> None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
     width, dtype = x.type.columns, x.type.dtype
-    # Where equal numbers can stay or stand otherwise than by column, one more is kept: rows in which two are equal are done again, in a
-    # heap.
+    # If the source doesn't choose or order equal numbers by column, one more number is kept. Rows in which two of those kept are equal
+    # are done again as the source does it, in a heap.
     again = op.k > 1 or op.block > 0
     held = min(op.k + again, width)
     if held > MOST_SORTED:
@@ -205,15 +211,20 @@ def smallest(f: Chunk, node: Node) -> None:
 
 
 class Best(NamedTuple):
-    """For every lane its smallest numbers in order and their columns, equal ones by column: element i of lane l at i * lanes + l."""
+    """For every lane its smallest numbers in ascending order, and their columns. Equal numbers are in the order of their columns.
+
+    Element i of lane l is at i * lanes + l.
+    """
 
     numbers: Any
     places: Any
 
 
 def _sorted(f: Chunk, node: Node, held: int) -> Best:
-    """Insertion, of a vector of rows at once: the numbers above the new one move up. Against heaps, a row after the other, a search
-    among 152 points takes 0.5 instead of 2.5 µs a row."""
+    """Insertion sort of the smallest numbers and their columns, for a vector of rows at once. Numbers above a new one move up.
+
+    A search among 152 points takes 0.5 µs a row. With heaps, one row after the other, it took 2.5.
+    """
     x = node.inputs[0]
     width, dtype = x.type.columns, x.type.dtype
     best = Best(f.scratch(held * f.lanes, dtype), f.scratch(held * f.lanes, "i64"))
@@ -226,7 +237,7 @@ def _sorted(f: Chunk, node: Node, held: int) -> Best:
         with f.lane() as lane:
             T.buffer_store(candidate, f.read(x, [column], f.row(lane)), [lane])
         some = _any_less(candidate, best.numbers, f.lanes, (held - 1) * f.lanes)
-        # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+        # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
         with T.serial(ZERO, tirx.Cast("int64", some)):
             for i in reversed(range(held)):
                 for values, new in ((best.places, column), (best.numbers, None)):
@@ -242,8 +253,12 @@ def _sorted(f: Chunk, node: Node, held: int) -> Best:
 
 
 def _ranked(f: Chunk, node: Node, held: int) -> Best:
-    """As `_sorted`, but the numbers alone are put in order, in registers: the larger of two moves on. Then the columns of a row whose
-    numbers are among them are collected; a column's place is how many numbers are less, and of equal ones how many came before."""
+    """The same as `_sorted`, in two passes. The first sorts the smallest numbers, in registers, without their columns.
+
+    It is insertion sort: a new number passes along the sorted ones, the smaller of two stays, and the larger moves on. The second pass
+    finds the columns whose numbers are among the smallest. The place of a column is the number of smaller numbers, plus the number of
+    equal ones in earlier columns.
+    """
     x = node.inputs[0]
     width, dtype = x.type.columns, x.type.dtype
     best = Best(f.scratch(held * f.lanes, dtype), f.scratch(held * f.lanes, "i64"))
@@ -258,7 +273,7 @@ def _ranked(f: Chunk, node: Node, held: int) -> Best:
             carried = vector(moving, 0, lanes)
             for each in inserted:
                 value, other = T.Bind(vector(each, 0, lanes)), T.Bind(carried)
-                store(each, tirx.Min(other, value), 0, lanes)  # of NaN the second one
+                store(each, tirx.Min(other, value), 0, lanes)  # if `other` is NaN, this is `value`
                 carried = tirx.Max(value, other)
         for i, each in enumerate(inserted):
             with T.vectorized(tirx.const(lanes, "int64")) as lane:
@@ -291,7 +306,7 @@ def _ranked(f: Chunk, node: Node, held: int) -> Best:
 
 
 def _by_heaps(f: Chunk, node: Node) -> None:
-    """The same with many to keep, in a heap for every row."""
+    """The same as `smallest` if there are many numbers to keep: with a heap for every row."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
     width, dtype = x.type.columns, x.type.dtype
@@ -321,7 +336,7 @@ def _by_heaps(f: Chunk, node: Node) -> None:
 
 
 def _in_order(f: Chunk, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO) -> None:
-    """One row, its blocks of columns in their order, into a heap of exactly k."""
+    """Push the numbers of one row into a heap of exactly k, in the order in which the source visits them: block of columns by block."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
     block = op.block or x.type.columns
@@ -339,7 +354,7 @@ def _in_order(f: Chunk, node: Node, heaps: Heaps, row: Row, lane: Expr = ZERO) -
 
 
 def _any_less(a: Any, b: Any, lanes: int, start: int = 0) -> Expr:
-    """Whether any element of a buffer is less than the other's, which begin at `start`."""
+    """Whether a[i] < b[start + i] for any of the lanes i."""
     return any_of(tirx.LT(vector(a, 0, lanes), vector(b, start, lanes)), lanes)
 
 
@@ -356,8 +371,10 @@ class Entries(NamedTuple):
 
 @emits(Ascending)
 def ascending(f: Chunk, node: Node) -> None:
-    """What is there is gathered, sorted in runs, and these merged, a row after the other. (45 of 150 columns take about 1.2 µs
-    a row.) For processors: `Lower` leaves it out for a GPU."""
+    """Emit `Ascending`: for each row, collect the numbers ≥ 0, sort them in runs, and merge the runs.
+
+    45 of 150 columns take about 1.2 µs a row. Only for processors: `Lower` replaces the operator for a GPU.
+    """
     (x,) = node.inputs
     assert isinstance(node.op, Ascending)
     width, dtype = x.type.columns, x.type.dtype
@@ -398,7 +415,7 @@ def _rounds(count: Expr, step: int) -> Expr:
 
 
 def _before(f: Chunk, numbers: Any, first: Expr, last: Expr, at: Expr) -> Expr:
-    """How many of the numbers from `first` to `last` come before that at `at`: are less, or equal and stand before it."""
+    """How many of the numbers from `first` to `last` come before the one at `at`: they are less, or equal and stand before it."""
     value, lanes = broadcast(T.Bind(numbers[at]), COMPARED), tirx.Ramp(ZERO, ONE, COMPARED)
     counts = f.scratch(COMPARED, "i64")
     store(counts, broadcast(ZERO, COMPARED), 0, COMPARED)
@@ -412,7 +429,10 @@ def _before(f: Chunk, numbers: Any, first: Expr, last: Expr, at: Expr) -> Expr:
 
 
 def _merge(f: Chunk, entries: Entries, merged: Entries, first: Expr, middle: Expr, last: Expr) -> None:
-    """Two sorted runs become one, without branches: which is next is random. Of equal numbers, the left run's come first."""
+    """Merge two sorted runs, first … middle and middle … last, into one. Of equal numbers, those of the left run come first.
+
+    There are no branches: which run has the next number is random, so a processor would predict half of them wrongly.
+    """
     left, right = f.scratch(1, "i64"), f.scratch(1, "i64")
     T.buffer_store(left, first, [0])
     T.buffer_store(right, middle, [0])

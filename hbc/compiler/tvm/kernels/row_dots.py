@@ -1,4 +1,11 @@
-"""The loops of `RowDot` (plan/row_dots.py): squares of rows and columns, and the sums of their lanes."""
+"""The loops of `RowDot` (plan/row_dots.py): dot products of rows with few outputs, along the columns of a row.
+
+    for `lanes` rows:
+        sums[row][lane] += weight · x[row, window + lane]       # for each window of `lanes` columns; one register a row
+        y[row] = Σ sums[row][lane]                              # halves of registers are added, two rows at a time
+
+The last rows of a block go one by one, with the same order of additions.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +28,10 @@ from hbc.ops import tensor
 
 @emits(RowDot)
 def row_dot(f: Chunk, node: Node) -> None:
-    """A square of a register's lanes goes at once: as many rows, each of them into a register of partial sums. These are added up in
-    halves, for one row as for many: what a row gives does not depend on the rows beside it."""
+    """Emit the dot products of a vector of rows. As many rows go at once as a register has lanes, each with a register of partial sums.
+
+    The lanes of a register are added in halves, in the same order for a single row. So a row's result does not depend on the other rows.
+    """
     op = node.op
     assert isinstance(op, RowDot)
     lanes = op.lanes
@@ -31,13 +40,13 @@ def row_dot(f: Chunk, node: Node) -> None:
         row = f.start + group * lanes
         sums = _partial_sums(f, op, terms, k, row, lanes)
         half = lanes // 2
-        while half:  # of every pair of registers, the lower halves of each row's lanes and the upper ones
+        while half:  # for each pair of registers: the lower halves of each row's lanes plus the upper halves
             lower = [j * 2 * half + i for j in range(lanes // half) for i in range(half)]
             pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
             sums = [T.Bind(tirx.Add(shuffled(pair, lower), shuffled(pair, [at + half for at in lower]))) for pair in pairs]
             half //= 2
         pool, start = f.place(node, k, Row(row, group * lanes))
-        with T.serial(start, start + 1) as at:  # TVM keeps runs of elements whole only where they begin at a loop's variable
+        with T.serial(start, start + 1) as at:  # TVM keeps a run of elements whole only if it begins at a loop variable
             store(pool, sums[0], at, lanes)
     with f.each_row(partial=True) as one, f.grid([op.width]) as (k,):
         (total,) = _partial_sums(f, op, terms, k, one.block, 1)
@@ -49,11 +58,11 @@ def row_dot(f: Chunk, node: Node) -> None:
 
 
 Added = Callable[[Expr, Expr, Expr, Expr, bool], Expr]
-"""(total, output, place in the windows, the caller's number there, whether it may be none that is wanted) → the new total."""
+"""(total, output, place in the windows, the number of x there, masked) → the new total. masked: some places of the window don't count."""
 
 
 def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
-    """The sums of output k for so many rows from `row` of the block on, each spread over the lanes of a register."""
+    """The sums of output k for `rows` rows, from row `row` of the block on. The sum of a row is spread over the lanes of a register."""
     lanes = op.lanes
     sums = [f.scratch(lanes, op.dtype) for _ in range(rows)]
     for total in sums:
@@ -77,13 +86,13 @@ def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr
 def _added(f: Chunk, term: Term, dtype: str) -> Added:
     weights, size = f.own(term.weights, dtype), term.positions.size
     kept, value = f.own(term.kept, "i8"), term.value
-    # Of a condition the weight is added or not.
+    # If the value is a condition, made a number, the weight is added or not: no product.
     chosen = isinstance(value.op, tensor.Cast) and value.inputs[0].type.dtype == "bool"
     element_of = _along(f, value.inputs[0] if chosen else value, term.positions)
 
     def added(total: Expr, k: Expr, place: Expr, x: Expr, masked: bool) -> Expr:
         weight, y = f.constant(weights, dtype, k * size + place), element_of(place, x)
-        # `0 < kept` rather than `kept != 0`, which LLVM turns round: then it finds no instruction that adds under a mask.
+        # Not `kept != 0`: LLVM would swap the two cases, and then find no instruction that adds under a mask.
         here = tirx.LT(tirx.const(0, "int8"), f.constant(kept, "i8", place)) if masked else None
         if chosen:
             return tirx.Select(y if here is None else tirx.And(y, here), tirx.Add(total, weight), total)
@@ -94,7 +103,7 @@ def _added(f: Chunk, term: Term, dtype: str) -> Added:
 
 
 def _along(f: Chunk, node: Node, positions: np.ndarray) -> Callable[[Expr, Expr], Expr]:
-    """(place, the caller's number there) → the element of a value at positions[place] of its columns."""
+    """A function (place, the number of x there) → the element of `node` in column positions[place]."""
     if isinstance(node.op, Input):
         return lambda place, x: x
     if (taken := taken_columns(node)) is not None:

@@ -1,5 +1,8 @@
-"""Ranks among sorted edges. With AVX-512 the tree of a search is looked up in registers, for all rows of a register at once: 43 edges of
-float32 take 0.5 ns an element instead of 1.6, 1,000 of them 2.4 instead of 8."""
+"""`Rank`: how many of a column's sorted edges are below a value. `TakeByColumn`: a look-up in a table for each column.
+
+With AVX-512 the search tree is looked up in registers, for all rows of a register at once. 43 edges of float32 take 0.5 ns an element
+instead of 1.6, and 1,000 edges 2.4 ns instead of 8.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from hbc.ir.types import Array
 from hbc.ops.columns import Rank, TakeByColumn
 
 LINEAR_RANK = 256
-"""Bytes of edges up to which counting all of them is faster than a binary search without such registers (4 columns of 43: 1.9 to
-3.8 ns)."""
+"""Without AVX-512: up to so many bytes of edges a column, counting all edges is faster than a binary search (4 columns of 43 edges: 1.9
+instead of 3.8 ns)."""
 FEW = 8
-"""Edges up to which counting them is faster than any search (4 edges of float32: 0.2 ns an element, searched for 0.26)."""
+"""Up to so many edges, counting them is faster than any search (4 edges of float32: 0.2 ns an element, by a search 0.26)."""
 REGISTERS = 4
-"""That a level of the search is looked up in at most."""
+"""The most registers that hold a level of the search tree."""
 TABLE = 8
-"""Registers that a table is looked up in at most."""
+"""The most registers that hold a column's table."""
 NODE = 16
-"""Edges that one comparison of a row's number counts, at the bottom of a search that registers do not hold."""
+"""The number of edges that one compare counts at the bottom of a search, below the levels that registers hold."""
 
 
 @emits(Rank, rereads=True)
@@ -41,7 +44,7 @@ def rank(f: Chunk, node: Node) -> None:
 
 
 def _padded(edges: Array, size: int) -> Array:
-    """The edges of every column, and behind them as many more as make `size`, which no number is above."""
+    """The edges of every column, padded to `size` edges with the largest number of the dtype (∞ for floats): no value is above it."""
     largest = np.inf if edges.dtype.kind == "f" else np.iinfo(edges.dtype).max
     padded = np.full((len(edges), size), largest, edges.dtype)
     padded[:, : edges.shape[1]] = edges
@@ -49,10 +52,13 @@ def _padded(edges: Array, size: int) -> Array:
 
 
 def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
-    """The edge that halves a column's others, then those that halve the halves, and so on, are the nodes of a tree, 1 its root, 2k and
-    2k + 1 the children of k, so that a level's nodes are consecutive. What a search of all registers leaves is counted row by row.
+    """Emit the search for all rows of a register at once.
 
-    Nodes are counted down, from -1 on: a condition as an integer of all bits is one instruction, as 1 it is two.
+    The edges form a binary search tree. The root, node 1, is the middle edge of a column, and node k has the children 2k and 2k + 1. So
+    the nodes of a level are consecutive and are looked up in up to REGISTERS registers. If there are more levels than registers hold,
+    `_descended` searches the rest row by row.
+
+    Nodes have negative numbers, -1 for the root: a condition as an integer of all bits (-1) takes one instruction, as 1 two.
     """
     (x,), (width, count) = node.inputs, edges.shape
     dtype, bits = x.type.dtype, 8 * edges.itemsize
@@ -97,8 +103,10 @@ def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
 
 
 def _descended(f: Chunk, edges: Array, dtype: str, start: Expr, levels: int, value: Expr, place: Expr) -> Expr:
-    """The rank of one number, of whose search `levels` levels are left; `place` is where those above lead. The edges of the last levels
-    are counted at once."""
+    """The rank of one value. The levels above have led to `place`, and `levels` levels are left.
+
+    The edges of the last levels, NODE of them, are counted at once.
+    """
     value, at = T.Bind(value), T.Bind(tirx.Cast("int64", place))
     for level in reversed(range(NODE.bit_length() - 1, levels)):
         edge = f.constant(edges, dtype, start + (at * 2 + 1) * (1 << level) - 1)
