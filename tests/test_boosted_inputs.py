@@ -156,6 +156,27 @@ def test_integer_categories_of_lightgbm() -> None:
         compiled.predict(frame.assign(n=pd.Categorical(np.full(60, 99))))
 
 
+def test_names_of_catboost() -> None:
+    """It compares them as text, and finds columns in another order by them, which is refused. An array has no names."""
+    catboost = pytest.importorskip("catboost")
+    frames = [pd.DataFrame(X), named(list("0123")), named(NAMES), named(["a", 1, 2, 3])]
+    frames += [frame[[*frame.columns[1::-1], *frame.columns[2:]]] for frame in frames]
+    for fitted_on in FITTED_ON.values():
+        model = catboost.CatBoostRegressor(n_estimators=4, depth=2, verbose=0, thread_count=1, allow_writing_files=False)
+        model.fit(fitted_on, SUM)
+        compiled = hbc.convert(model, "numpy")
+        answers = 0
+        for given in (X, *frames):
+            try:
+                found = compiled.predict(given)
+            except hbc.InvalidInputError:
+                assert fitted_on is not X
+                continue
+            answers += 1
+            np.testing.assert_allclose(found, model.predict(given), rtol=1e-12)
+        assert answers == (9 if fitted_on is X else 3 if 0 in fitted_on.columns else 2)
+
+
 def test_what_needs_names_has_no_way_around_them(tmp_path: Any) -> None:
     """After a call with a frame, in a saved model, and by a handle."""
     model = models("xgboost", "names")["classifier"]

@@ -138,6 +138,8 @@ class Frames(Joined):
     """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejects)."""
     text_names: bool = joins(either, False)
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
+    numbered: bool = joins(either, False)
+    """The fitted names are the numbers of the columns, "0", "1" and so on, which `feature_names` leaves out."""
     named_methods: tuple[str, ...] = joins(union, ())
     """The methods that reject what has no names of columns (arrays, lists, sparse matrices), where the others take it."""
     integer_categories: tuple[int, ...] | None = joins(same, None)

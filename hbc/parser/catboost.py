@@ -82,6 +82,18 @@ class CatBoostOutputs:
     def _numeric(self) -> list[int]:
         return [i for i in range(len(as_frame(self.given))) if i not in self._categorical]
 
+    def _note_names(self) -> None:
+        """Note that frames must have the fitted names, as text. CatBoost numbers the columns of an array, and keeps no names then: its
+        `feature_names_` are the same for a frame whose columns are named by these numbers."""
+        features = self.document["features_info"]
+        kept = [
+            feature.get("feature_id")
+            for kind in ("float_features", "categorical_features")
+            for feature in features.get(kind, [])
+        ]
+        numbers = list(map(str, range(len(self.model.feature_names_))))
+        note_input(Frames(text_names=True, numbered=any(kept) and self.model.feature_names_ == numbers), self.given)
+
     @cached_property
     def _columns(self) -> dict[int, tuple[int, bool]]:
         """float feature → (its column in `_numbers`, whether NaN counts as greater than every border)."""
@@ -95,6 +107,7 @@ class CatBoostOutputs:
     def _numbers(self) -> Node | None:
         """The input columns that hold numbers, f32[N, F]; None if there are none."""
         if not self._categorical:
+            self._note_names()
             note_input(Frames(libraries=FRAME_LIBRARIES, no_numbers=NO_NUMBERS), self.given)
             note_input(Sparse(matrices_only=True), self.given)
             return t.cast(as_matrix(self.given), "f32")
@@ -103,6 +116,7 @@ class CatBoostOutputs:
     @cached_property
     def _categories(self) -> Categories:
         frame = as_frame(self.given)
+        self._note_names()
         note_input(Frames(libraries=FRAME_LIBRARIES), self.given)
         frame.need_strings(self._categorical)
         chosen = frame.select(self._categorical)

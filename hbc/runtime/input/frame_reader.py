@@ -207,6 +207,8 @@ class FrameReader:
 
     def _positions(self, table: Table) -> Sequence[int]:
         fitted, n = self.spec.feature_names, self.spec.n_features
+        if fitted is None and self._frames.numbered:
+            fitted = tuple(map(str, range(n)))
         if fitted is not None and tuple(table.names) == fitted:
             return self.columns.in_order
         names = table.names_as_text() if self._frames.text_names else table.string_names()
