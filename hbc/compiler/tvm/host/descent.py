@@ -84,10 +84,12 @@ class _Sweeps:
         self.arguments = list(map(as_tensor, arrays))
 
     def descend(self, order: Array) -> float:
+        """Make one sweep over the coordinates in `order`. Returns the sum of the changes."""
         self.sweep(order, *self.arguments)
         return float(self.total[0])
 
     def result(self) -> Array:
+        """The coordinates, [rows, components]."""
         return self.y.transpose(0, 2, 1).reshape(-1, self.y.shape[1])[: self.rows]
 
 

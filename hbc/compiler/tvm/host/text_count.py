@@ -51,11 +51,13 @@ class Cell:
 
 @contextmanager
 def when(condition: Expr) -> Iterator[None]:
+    """The statements in here run if the condition is true."""
     with T.If(condition), T.Then():
         yield
 
 
 def whole(value: int, dtype: str = "int64") -> Expr:
+    """A constant of an integer dtype."""
     return tirx.const(int(value), dtype)
 
 
@@ -88,6 +90,7 @@ def turned(x: Expr) -> Expr:
 
 
 def argument(name: str, dtype: str, *shape: Any) -> Any:
+    """A parameter of a function: a buffer of one dimension, or of `shape`."""
     sizes = shape or (tirx.Var(f"{name}_size", "int64"),)
     return tirx.decl_buffer(sizes, dtype, name=name, data_alignment=np.dtype(dtype).itemsize)
 

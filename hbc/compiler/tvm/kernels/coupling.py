@@ -16,6 +16,7 @@ from hbc.ops.coupling import PairwiseCoupling
 
 @emits(PairwiseCoupling, rereads=True)
 def coupling(f: Chunk, node: Node) -> None:
+    """Emit `PairwiseCoupling`."""
     op, (r,) = node.op, node.inputs
     assert isinstance(op, PairwiseCoupling)
     size = op.classes

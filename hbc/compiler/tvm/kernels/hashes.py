@@ -56,6 +56,7 @@ class PackedTables:
 
 
 def pack(op: HashedValues) -> PackedTables:
+    """Pack the tables of all combinations."""
     table, ends = op.table, np.cumsum(np.append(0, np.diff(op.starts)[op.of]))
     counts = np.bincount(op.of, minlength=len(op.elements))
     outputs, first = np.argsort(op.of, kind="stable"), np.cumsum(counts) - counts
@@ -77,6 +78,7 @@ def pack(op: HashedValues) -> PackedTables:
 
 @emits(HashedValues, rereads=True)
 def hashed_values(f: Chunk, node: Node) -> None:
+    """Emit `HashedValues`, for groups of TOGETHER combinations."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, HashedValues)
     packed, table = f.once(pack, op), op.table

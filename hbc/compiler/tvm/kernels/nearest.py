@@ -41,6 +41,7 @@ def _nanoseconds(node: Node) -> float:
 
 @emits(Distances, rereads=True, skipped=True, nanoseconds=_nanoseconds)
 def distances(f: Chunk, node: Node) -> None:
+    """Emit `Distances`: the distance of each row to each point, summed in float64, a tile of points at a time."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Distances)
     count, width = op.points.shape
@@ -121,6 +122,7 @@ class Heaps:
         T.buffer_store(self.places, place, [at])
 
     def clear(self, lane: Expr, capacity: int) -> None:
+        """Empty the heap of a lane: `capacity` places of inf, behind them -inf."""
         with self.f.repeat(self.stride) as i:
             empty = tirx.Select(
                 tirx.LT(i, tirx.const(capacity, "int64")), number(np.inf, self.dtype), number(-np.inf, self.dtype)
@@ -176,6 +178,7 @@ class Heaps:
 
 @emits(Smallest, skipped=True)
 def smallest(f: Chunk, node: Node) -> None:
+    """Emit `Smallest`: the columns of the k smallest numbers of each row, in order."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Smallest)
     width, dtype = x.type.columns, x.type.dtype

@@ -84,6 +84,7 @@ def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr
 
 
 def _added(f: Chunk, term: Term, dtype: str) -> Added:
+    """The code that adds one element of a term to a sum, as `Added` says."""
     weights, size = f.own(term.weights, dtype), term.positions.size
     kept, value = f.own(term.kept, "i8"), term.value
     # If the value is a condition, made a number, the weight is added or not: no product.

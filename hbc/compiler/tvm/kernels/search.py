@@ -33,6 +33,7 @@ NODE = 16
 
 @emits(Rank, rereads=True)
 def rank(f: Chunk, node: Node) -> None:
+    """Emit `Rank`: by registers with AVX-512, by counting if there are few edges, otherwise by a binary search."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Rank)
     if f.dialect.wide and x.type.dtype in REGISTER_TABLES and op.edges.shape[1] > FEW:
@@ -118,6 +119,7 @@ def _descended(f: Chunk, edges: Array, dtype: str, start: Expr, levels: int, val
 
 
 def _counted(f: Chunk, node: Node, edges: Array) -> None:
+    """Emit ranks by counting all edges below a value."""
     (x,), (width, count) = node.inputs, edges.shape
     with f.grid([width]) as (column,):
         total = f.scratch(f.lanes, "i32")
@@ -132,6 +134,7 @@ def _counted(f: Chunk, node: Node, edges: Array) -> None:
 
 
 def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
+    """Emit ranks by a binary search, one row after the other."""
     (x,), (width, count) = node.inputs, edges.shape
     dtype, levels = x.type.dtype, count.bit_length()
     padded = f.own(_padded(edges, 1 << levels), dtype)
@@ -148,6 +151,7 @@ def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
 
 @emits(TakeByColumn)
 def take_by_column(f: Chunk, node: Node) -> None:
+    """Emit `TakeByColumn`: y[n, f] = table[f, x[n, f]]. With AVX-512, tables of up to TABLE registers are looked up in registers."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TakeByColumn)
     table, dtype = op.table, node.type.dtype

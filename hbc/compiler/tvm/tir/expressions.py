@@ -15,6 +15,7 @@ from hbc.compiler.tvm.tir.dialect import DTYPES, FLOATS, Dialect, Expr
 
 
 def number(value: float, dtype: str) -> Expr:
+    """A constant of a dtype."""
     return tirx.const(value, DTYPES[dtype])
 
 
@@ -80,6 +81,7 @@ def fused(a: Expr, b: Expr, c: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def convert(x: Expr, source: str, dtype: str) -> Expr:
+    """x, of dtype `source`, as `dtype`. A number becomes true unless it is 0; NaN is true."""
     if source == dtype:
         return x
     if dtype == "bool":
@@ -88,6 +90,7 @@ def convert(x: Expr, source: str, dtype: str) -> Expr:
 
 
 def sigmoid(x: Expr, dtype: str) -> Expr:
+    """1 / (1 + e^-x), with e^-|x| so that nothing overflows. For targets without the functions of mathematics.py."""
     one = number(1, dtype)
 
     def halves(x: Expr) -> Expr:

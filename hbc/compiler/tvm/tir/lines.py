@@ -38,6 +38,7 @@ class Format:
 
     @property
     def least_normal(self) -> float:
+        """The least positive normal number."""
         return math.ldexp(1, 1 - self.bias)
 
     @property
@@ -132,9 +133,11 @@ class Lines:
         return tirx.reinterpret(many(self.form.integer, self.lanes), x)
 
     def of_bits(self, bits: Expr) -> Expr:
+        """The number of the format that has these bits."""
         return tirx.reinterpret(many(self.form.dtype, self.lanes), bits)
 
     def call(self, name: str, *args: Expr) -> Expr:
+        """An LLVM intrinsic on values of the format."""
         return tirx.call_llvm_pure_intrin(many(self.form.dtype, self.lanes), name, *args)
 
     def avx512(self, name: str, *args: Expr) -> Expr:
@@ -164,6 +167,7 @@ class Lines:
         return self.name(tirx.Select(tirx.LT(self.real(high), x), self.real(high), x))
 
     def at_least(self, low: float, x: Expr) -> Expr:
+        """max(low, x). NaN stays NaN."""
         return self.name(tirx.Select(tirx.LT(x, self.real(low)), self.real(low), x))
 
     def power_of_two(self, biased: Expr) -> Expr:

@@ -248,4 +248,5 @@ def _doubled(x: Expr, first: int) -> Expr:
 
 
 def _joined(halves: Sequence[Expr]) -> Expr:
+    """One register of float32 from two halves."""
     return shuffled(list(halves), list(range(LANES)))

@@ -45,6 +45,7 @@ class CategoricalTrees(TreeEnsemble):
 
 
 def sets_of(op: TreeEnsemble) -> CategoryPlanes:
+    """The category sets of an ensemble, which must be a `CategoricalTrees`."""
     assert isinstance(op, CategoricalTrees)
     assert op.sets is not None
     return op.sets
@@ -65,6 +66,7 @@ def join_sets(graph: Graph) -> Graph:
 
 
 def _joined(node: Node) -> Node | None:
+    """The rewriting of one node, for `join_sets`. None if it stays."""
     op = node.op
     if type(op) is not TreeEnsemble or op.strategy != "scan" or not isinstance(node.inputs[0].op, tensor.Concat):
         return None
@@ -99,6 +101,7 @@ def _columns_of(x: Node, part: Node) -> Array | None:
 
 
 def _fits(sets: CategoryPlanes) -> bool:
+    """Whether the tables and bit strings of category sets are small enough for this code."""
     if sets.categories.max(initial=0) > LARGEST_CATEGORY:
         return False
     return all(len(known) + 3 <= MOST_BITS for known in _known(sets)[1])
@@ -136,6 +139,7 @@ class PackedSets:
 
 
 def pack_sets(op: TreeEnsemble) -> PackedSets:
+    """Pack the category sets of a `CategoricalTrees`."""
     sets = sets_of(op)
     columns, known = _known(sets)
     sizes = np.array([int(categories.max(initial=-1)) + 2 for categories in known], np.int64)
@@ -175,6 +179,7 @@ class Codes:
         self.bit = T.alloc_buffer((count * f.block,), "uint8")
 
     def fill(self, row: Expr) -> None:
+        """Compute the bits of all categories of a row of x."""
         f, sets, dtype = self.f, self.sets, self.x.type.dtype
         with f.repeat(self.count) as column:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.columns, "i64", column))], Row(row)))

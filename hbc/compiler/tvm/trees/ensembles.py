@@ -12,7 +12,10 @@ from hbc.ops.tree import TreeEnsemble
 
 @emits(TreeEnsemble, CategoricalTrees, nanoseconds=lambda node: nanoseconds_of(node.op))
 def trees(f: Block, node: Node) -> None:
-    """The kernel of the ensemble's strategy where it is exact enough; leaf numbers and exact sums are always walked for."""
+    """Emit a tree ensemble by the kernel of its strategy. If that kernel isn't exact enough for the ensemble, the trees are walked.
+
+    Leaf numbers and `exact` sums are always walked.
+    """
     op = node.op
     assert isinstance(op, TreeEnsemble)
     kernel_of(op, f.schedule.tree_kernels).kernel(f, node)

@@ -62,6 +62,7 @@ class FixedPoint:
 
     @property
     def columns(self) -> int:
+        """The number C of columns of `integers`."""
         return int(self.integers.shape[1])
 
 
@@ -178,6 +179,7 @@ def _common_zeros(integers: Array) -> int:
 
 
 def _tree_of_leaf(op: TreeEnsemble) -> Array:
+    """i64[L]: the tree of each leaf."""
     tree = np.zeros(len(op.values), np.int64)
     nodes, trees = op.roots, np.arange(op.n_trees)
     while len(nodes):

@@ -208,6 +208,7 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
 
 
 def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:
+    """The records of pieces of one size, in the order of the scan."""
     split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
     starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
     split, leaf = found.split[order], found.leaf[order]
@@ -517,10 +518,12 @@ bits a, b, c."""
 
 
 def _bytes(words: Expr, lanes: int) -> Expr:
+    """Words as vectors of bytes."""
     return tirx.reinterpret(many("uint8", lanes), words)
 
 
 def _each(byte: int) -> Expr:
+    """A byte in all lanes, as words."""
     return tirx.Broadcast(tirx.const(byte * 0x01010101, "int32"), WORDS)
 
 

@@ -82,6 +82,7 @@ class PackedLanes:
 
     @property
     def vectors(self) -> int:
+        """The number of vectors of 64 trees."""
         return len(self.first) // LANES
 
 
@@ -187,6 +188,7 @@ class Lanes:
         return lambda output: vector(self.sums, output * rows, rows)
 
     def run(self, row: Expr, rows: int) -> None:
+        """Compute `sums` for `rows` rows from `row` on. rows: 1 or ROWS."""
         f, together = self.f, self.packed.together
         with f.repeat(self.outputs) as output:
             start = T.Bind(f.constant(self.start, "i64", output))
@@ -280,6 +282,7 @@ class Lanes:
                         T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(tree, column)), [at])
 
     def _integer(self, tree: Expr, column: Expr) -> Expr:
+        """The integer of the leaf that a tree has reached, for a column of values."""
         at = tirx.Cast("int64", self.places[tree]) + column * self.packed.bytes
         word = tirx.reinterpret("int64", self.f.constants(self.integers, "u8", at, WORD))
         return tirx.shift_right(word, tirx.const(64 - 8 * self.packed.bytes, "int64"))

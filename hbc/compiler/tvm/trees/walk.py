@@ -228,12 +228,15 @@ class Walk:
             T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
 
     def _link(self, node: Expr) -> Expr:
+        """The second word of a node: `left << shift | column`."""
         return tirx.Cast(self.link, self.f.constant(self.words, self.word, node * 2 + 1))
 
     def _column(self, link: Expr) -> Expr:
+        """The column of keys that a node compares."""
         return tirx.bitwise_and(link, tirx.const((1 << self.shift) - 1, self.link))
 
     def _step(self, node: Expr, row: Expr) -> Expr:
+        """The child to which a row goes from a node."""
         threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.words, self.word, node * 2))
 
         def onward(link: Expr) -> Expr:
@@ -287,6 +290,7 @@ class Sums:
             f.store(node, column, Row(row), total[0])
 
     def _add(self, tree: Expr, row: Expr, place: Expr) -> None:
+        """Use one leaf, at `place` of `values`, that a row has reached."""
         f, node, width = self.f, self.node, self.values.shape[1]
         if self.op.output == "leaf":
             f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
