@@ -137,6 +137,7 @@ def _log(c: Lines, x: Expr) -> Expr:
 
 def _to_base(base: str) -> Callable[[Lines, Expr], Expr]:
     """The logarithm to a base of `BASES`: from a table for float32 on AVX-512, otherwise ln x / ln base."""
+
     def value(c: Lines, x: Expr) -> Expr:
         if c.wide and c.form.bits == 32:
             return table_log(c, x, base)
