@@ -75,7 +75,7 @@ def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr
                 continue
             with T.serial(tirx.const(first, "int64"), tirx.const(end, "int64")) as window:
                 outside = (f.base + row) * width + f.constant(starts, "i64", window)
-                with T.serial(outside, outside + 1) as origin:  # as above
+                with T.serial(outside, outside + 1) as origin:  # one round, as in `row_dot`: the run begins at a loop variable
                     for r, total in enumerate(sums):
                         with T.vectorized(tirx.const(lanes, "int64")) as lane:
                             x = argument[origin + r * width + lane]

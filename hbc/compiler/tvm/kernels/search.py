@@ -84,7 +84,7 @@ def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
             value = T.Bind(vector(values, first, lanes))
             store(ks, tirx.Broadcast(tirx.const(-1, f"int{bits}"), lanes), 0, lanes)
             for level in range(top):
-                start = (1 << level) // lanes * lanes  # the first levels share a register
+                start = (1 << level) // lanes * lanes  # the first levels together fit in one register
                 registers = range(start, max(2 * start, lanes), lanes)
                 k = vector(ks, 0, lanes)
                 edge = look_up([f.constants(tree, dtype, column * stride + at, lanes) for at in registers], k, dtype)

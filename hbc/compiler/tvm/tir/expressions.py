@@ -85,7 +85,7 @@ def convert(x: Expr, source: str, dtype: str) -> Expr:
     if source == dtype:
         return x
     if dtype == "bool":
-        return tirx.Not(tirx.EQ(x, number(0, source)))  # NE is false for NaN
+        return tirx.Not(tirx.EQ(x, number(0, source)))  # TVM's NE is false for NaN
     return tirx.Cast(DTYPES[dtype], x)
 
 

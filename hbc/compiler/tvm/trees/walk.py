@@ -35,7 +35,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.tree import TreeEnsemble
 
-WALKS = 16  # walks in flight: a step waits for two loads, and as many walks fill that time (12 and 20 measure the same, 24 is slower)
+WALKS = 16  # walks in flight fill the time in which a step waits for its two loads (12 and 20 measure the same, 24 is slower)
 LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
 TREES = 4  # trees that 16 rows walk before the next 16 do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
