@@ -174,10 +174,13 @@ def test_what_hangs_on_the_last_bit_is_refused() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "tvm", "torch", "onnx"])
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])
 def test_equal_points_are_within_any_radius(backend: str, mode: str) -> None:
-    """For equal points x² - 2xy + y² is a rounding error, which for a sixth of them is larger than the square of this radius."""
+    """For equal points x² - 2xy + y² is a rounding error. For a sixth of them it is larger than the square of this radius. Whether the
+    source finds those too depends on the processor's matrix product: 60 of 60 on one with AVX-512, 52 on one with AVX2."""
     for width in (2, 5, 8):
         points = np.random.default_rng(width).normal(size=(60, width)) + 100
         model = RadiusNeighborsTransformer(radius=1e-9, algorithm="brute", mode=mode).fit(points)
-        found, expected = hbc.convert(model, backend).transform(points), model.transform(points)
-        assert found.nnz == expected.nnz == 60
-        np.testing.assert_array_equal(found.toarray(), expected.toarray())
+        found, expected = hbc.convert(model, backend).transform(points), model.transform(points).tocoo()
+        np.testing.assert_array_equal(found.indptr, np.arange(61))
+        np.testing.assert_array_equal(found.indices, np.arange(60))
+        np.testing.assert_array_equal(expected.row, expected.col)
+        np.testing.assert_array_equal(found.data[expected.row], expected.data)
