@@ -13,9 +13,10 @@ import pytest
 import hbc
 
 pytest.importorskip("onnx")
+from backends import BACKENDS
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
-from onnx_models import BACKENDS, DTYPES, ML, MODES, NAN, assert_agrees, at_thresholds, graph, matrix, session, source, trees
+from onnx_models import DTYPES, ML, MODES, NAN, assert_agrees, at_thresholds, graph, matrix, session, source, trees
 
 THREE = [10, 11, 12]
 

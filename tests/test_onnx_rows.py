@@ -14,9 +14,10 @@ import hbc
 
 pytest.importorskip("onnx")
 pytest.importorskip("skl2onnx")
+from backends import BACKENDS
 from onnx import TensorProto as T
 from onnx import helper
-from onnx_models import BACKENDS, graph, session
+from onnx_models import graph, session
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.calibration import CalibratedClassifierCV

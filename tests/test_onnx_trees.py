@@ -10,9 +10,10 @@ import pytest
 import hbc
 
 pytest.importorskip("onnx")
+from backends import BACKENDS
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
-from onnx_models import BACKENDS, DTYPES, ML, MODES, NAN, assert_agrees, at_thresholds, graph, trees
+from onnx_models import DTYPES, ML, MODES, NAN, assert_agrees, at_thresholds, graph, trees
 
 REGRESSORS: list[dict[str, Any]] = [
     *({"modes": (mode,)} for mode in MODES),

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from installed import ABSENT
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import OneHotEncoder
-from test_estimators import BACKENDS, CASES
+from test_estimators import CASES
 
 import hbc
 

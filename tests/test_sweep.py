@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS
 from defaults import CONVERTIBLE, ESTIMATORS, REFUSED_BY_DEFAULT, made, refused_by_default
 from estimators import all_cases
 from estimators.case import Case
 from sklearn.utils import get_tags
-from test_estimators import BACKENDS, check_agreement, source_methods
+from test_estimators import check_agreement, source_methods
 
 import hbc
 from hbc.parser.unsupported import ON_NEW_DATA, UNSUPPORTED

@@ -16,6 +16,7 @@ from hbc.ops import tensor as t
 from hbc.ops.functions import Function
 
 pytest.importorskip("tvm")
+from hbc.compiler.tvm.run.targets import host_machine
 
 FUNCTIONS: dict[str, Callable[[Node], Node]] = {
     "exp": t.exp,
@@ -111,7 +112,8 @@ def test_accurate(name: str, dtype: DType, target: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["log", "log2", "log10"])
 def test_logarithms_where_intervals_meet(name: str) -> None:
-    """Logarithms are right for numbers on both sides of the ends of every interval, with all exponents, and for many numbers around 1."""
+    """Logarithms are right for numbers on both sides of the ends of every interval, with all exponents, and for many numbers around 1.
+    There are intervals where the processor has AVX-512; elsewhere the accuracy is that of `test_accurate`."""
     ends = np.ldexp(np.float32(1 + np.arange(32) / 32), np.arange(-149, 128)[:, None]).astype(np.float32).ravel()
     bits = ends.view(np.int32)[:, None] + np.arange(-3, 4, dtype=np.int32)
     around = np.arange(*np.array([0.9, 1.1], np.float32).view(np.int32), 7, dtype=np.int32)
@@ -119,7 +121,7 @@ def test_logarithms_where_intervals_meet(name: str) -> None:
     values = values[values > 0]
     exact = truth(name, values.astype(np.float64))
     ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
-    assert (np.abs(run(name, "f32", values) - exact) / ulp).max() <= 1.5
+    assert (np.abs(run(name, "f32", values) - exact) / ulp).max() <= (1.5 if host_machine().dialect.wide else MOST_ULP[name])
 
 
 INF, NAN = np.inf, np.nan
