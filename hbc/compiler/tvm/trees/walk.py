@@ -117,7 +117,7 @@ def distinct(values: Array) -> tuple[Array, Array]:
 def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
     """(number, count): the number of every node (-1 if it is in no tree), and how many numbers there are.
 
-    The roots come first, then pairs of brothers, tree by tree. A pair is followed by the children of the brother with more nodes below
+    The roots come first, then pairs of siblings, tree by tree. A pair is followed by the children of the sibling with more nodes below
     it: a cache line holds four pairs, so the likelier next step often hits the same line.
 
     Leaves of pure forests have few different values. Parents of two leaves then share one pair of nodes for each pair of values. Such
