@@ -187,20 +187,8 @@ def _after_fork_in_child() -> None:
     _after_fork()
     own = threading.get_ident()
     _in_flight[:] = [thread for thread in _in_flight if thread == own]
-    if sys.version_info < (3, 12):
-        _renew_cached_properties()
     for thing in list(_renewable):
         thing.after_fork()
-
-
-def _renew_cached_properties() -> None:
-    """Replace the locks of all of hbc's cached properties, which other threads may hold. Python 3.12 has none."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "hbc":
-            for kind in list(vars(module).values()):
-                for value in list(vars(kind).values()) if isinstance(kind, type) else ():
-                    if isinstance(value, functools.cached_property):
-                        value.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
 # A fork waits for a compiler at work: the child would have a half-changed LLVM, and locks of TVM's, LLVM's and Python's that nobody opens.

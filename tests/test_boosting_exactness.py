@@ -163,7 +163,7 @@ def scrambled_xgboost(booster, rng):
 
 
 def check_xgboost(booster, rng, dtype, feature_types=None):
-    machine = xgboost_parser.Machine(xgboost_parser.read_model(booster))
+    machine = xgboost_parser.BoosterOutputs(xgboost_parser.read_model(booster))
     dumped = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
     trees = dumped.get("gbtree", dumped)["model"]["trees"]
     features = np.concatenate([tree["split_indices"] for tree in trees])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -16,6 +15,7 @@ from hbc.ir.ranges import Range
 from hbc.ir.rows import Rows
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import Array, Dim, DType, TensorType, type_of
+from hbc.lazy import cached_property
 
 OPERATORS: dict[str, type[Operator]] = {}
 

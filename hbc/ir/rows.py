@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.lazy import cached_property
 
 
 @dataclass(frozen=True, eq=False)

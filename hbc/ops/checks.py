@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
+from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.columns import among
 from hbc.ops.hash_tables import Known, known

@@ -4,13 +4,13 @@ categories."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.types import Array, TensorType
+from hbc.lazy import cached_property
 from hbc.ops.city_hash import city_hashes
 from hbc.ops.hash_tables import PerfectHash
 

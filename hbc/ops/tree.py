@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from hbc.ir.graph import Node, Operator, at_least_one, operator
 from hbc.ir.magnitudes import magnitudes
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
+from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 

@@ -10,7 +10,6 @@ import json
 import math
 import tempfile
 from dataclasses import dataclass, replace
-from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import FRAME_LIBRARIES, Column, Frames, Sparse
 from hbc.ir.types import Array
+from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax

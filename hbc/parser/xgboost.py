@@ -11,7 +11,6 @@ import itertools
 import json
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Arrays, Frames, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, Array
+from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax

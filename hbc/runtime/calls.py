@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from hbc.ir.graph import gives_rows
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import cached_property
 from hbc.runtime import sparse
 from hbc.runtime.frame_output import make_frame
 from hbc.runtime.host import Labels

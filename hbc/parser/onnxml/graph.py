@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
+from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckWhole
 from hbc.parser.frame import Frame, Refusal

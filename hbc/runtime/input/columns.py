@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.lazy import cached_property
 from hbc.runtime.input.values import converted, digits, floats, reject_numbers, strings
 
 

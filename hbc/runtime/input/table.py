@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
+from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, from_arrow
 
 FEW_ROWS = 64

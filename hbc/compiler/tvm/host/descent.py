@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from hbc.compiler.tvm.tir.vectors import as_vector, broadcast, shuffled, vector
 from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.types import Array, dtype_name
+from hbc.lazy import cached_property
 from hbc.ops.nmf import CoordinateDescent, Descent
 
 BLOCK = 256

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows, narrow
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.lazy import cached_property
 from hbc.ops.vectorizers.analyze import Analyze
 from hbc.ops.vectorizers.counting import CountTerms
 from hbc.ops.vectorizers.hashing import HashItems, HashTerms

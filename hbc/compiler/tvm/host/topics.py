@@ -13,7 +13,6 @@ models share it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array
+from hbc.lazy import cached_property
 from hbc.ops.topics import EULER, Topics, digamma
 
 LANES = 8

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
+from hbc.lazy import cached_property
 from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 

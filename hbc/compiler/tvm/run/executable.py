@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,6 +30,7 @@ from hbc.ir.graph import Graph, Node, topological
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import cached_property
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, building, cpus, run_free, shielded, show
 

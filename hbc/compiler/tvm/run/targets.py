@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tvm.tirx import compilation_pipeline
 from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
+from hbc.lazy import cached_property
 
 PIPELINE = "hbc"
 CUDA_ARCH = "sm_90"

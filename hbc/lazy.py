@@ -1,0 +1,33 @@
+"""Attributes that are computed at their first use."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property:  # noqa: N801  its name in functools
+        """`functools.cached_property` as it is since Python 3.12: without a lock.
+
+        Before, one lock served all objects of a class. A signal handler that called a model while its thread held that lock waited for
+        ever, since a compiler's thread asked for it too; and a forked child could inherit the lock closed. Two threads may compute a value
+        at the same time, which does no harm: the values are equal.
+        """
+
+        def __init__(self, compute: Any) -> None:
+            self.compute = compute
+            self.__doc__ = compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            values = instance.__dict__
+            if self.name not in values:
+                values[self.name] = self.compute(instance)
+            return values[self.name]
