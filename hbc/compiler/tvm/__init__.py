@@ -14,7 +14,7 @@ from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
 from hbc.compiler.tvm.nest.elementwise import RUN_AS_THEY_ARE
 from hbc.compiler.tvm.plan.operators import EMISSIONS
-from hbc.compiler.tvm.plan.plan import LANES
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT
 from hbc.compiler.tvm.plan.tree_kernels import TREE_KERNELS
 from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.targets import host_machine, machine
@@ -63,7 +63,7 @@ class TvmCompiler(Compiler):
         known = rows is not None
         choices = splits * op.values.shape[1] if op.output == "sum" else math.inf
         runs = {
-            "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or LANES) < LANES,
+            "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
             "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),
             "select": choices <= MOST_SELECTED[known],
         }

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from hbc.compiler.costs import Shape, Terms, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.leaves import WIDTHS
-from hbc.compiler.tvm.trees.planes import CHUNK
-from hbc.compiler.tvm.trees.scan import CHUNKS_OF_PIECES, FEW_ROWS, FEW_ROWS_IN_LANES
-from hbc.compiler.tvm.trees.scan_few_rows import LANES, MOST_PLANES, ROWS
-from hbc.compiler.tvm.trees.walk import TREES, WALKS
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.scan import FEW_ROWS, FEW_ROWS_IN_LANES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
+from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 
@@ -23,7 +23,7 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
     single = rows % WALKS
     together = rows - single
     node, steps = 2 * s.bytes, s.steps
-    tile = node * 2 * s.splits / max(s.trees, 1) * TREES
+    tile = node * 2 * s.splits / max(s.trees, 1) * TREES_IN_TILE
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
     return {
         "call": 1,
@@ -47,9 +47,9 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
     few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
-    chunks = (rows + CHUNK - few) // CHUNK
-    rest = max(rows - chunks * CHUNK, 0)
-    together = min(rows // (CHUNK * CHUNKS_OF_PIECES) * CHUNKS_OF_PIECES, chunks)
+    chunks = (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
+    rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
+    together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
     kind = "" if small else ", leaves of 16 bits"
     values = s.trees * s.width
     tables = next((width for width in WIDTHS if s.leaves <= width), WIDTHS[-1]) // WIDTHS[0]
@@ -65,9 +65,10 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         "64 rows": chunks,
     }
     if in_lanes:
-        splits = -(-s.trees // LANES) * LANES * (s.leaves - 1)  # lanes with no tree or a smaller one take as long as the others
-        fours = min((rest + 2) // ROWS, rest)
-        alone = max(rest - fours * ROWS, 0)
+        # Lanes with no tree or a smaller one take as long as the others.
+        splits = -(-s.trees // TREES_IN_VECTOR) * TREES_IN_VECTOR * (s.leaves - 1)
+        fours = min((rest + 2) // ROWS_TOGETHER, rest)
+        alone = max(rest - fours * ROWS_TOGETHER, 0)
         return terms | {
             "four rows and split, trees in lanes": fours * splits,
             "single row and split, trees in lanes": alone * splits,

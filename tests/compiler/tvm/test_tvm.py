@@ -29,11 +29,11 @@ from hbc.ops.tree import TreeEnsemble
 tvm = pytest.importorskip("tvm")
 
 from hbc.compiler.tvm import COMPILER  # noqa: E402
-from hbc.compiler.tvm.plan.plan import LANES, MAX_ROWS, WALK_ROWS, make_plan  # noqa: E402
+from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, WALK_ROWS, make_plan  # noqa: E402
 
 SINGLE = CompileOptions(threads=1)
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40, 5e-324, 1e300, -1e300]
-BATCHES = [0, 1, LANES - 1, LANES, LANES + 1, MAX_ROWS, MAX_ROWS + LANES + 3]
+BATCHES = [0, 1, ROWS_IN_STATEMENT - 1, ROWS_IN_STATEMENT, ROWS_IN_STATEMENT + 1, MAX_ROWS, MAX_ROWS + ROWS_IN_STATEMENT + 3]
 
 
 def given(dtype: DType, *columns: int, name: str = "x") -> Node:
@@ -309,7 +309,7 @@ def test_trees(name: str) -> None:
     kind: DType = "f32" if op.threshold.dtype == np.float32 else "f64"
     x = given(kind, features)
     graph, executable = compiled(op(x), inputs=(x,))
-    for n in [*BATCHES, WALK_ROWS + LANES + 3]:
+    for n in [*BATCHES, WALK_ROWS + ROWS_IN_STATEMENT + 3]:
         agrees(graph, executable, near_thresholds(op, n, features))
 
 

@@ -23,12 +23,12 @@ pytest.importorskip("tvm")
 
 from hbc.compiler.tvm import COMPILER
 from hbc.compiler.tvm.kernels.nearest import COMPARED, RUN
-from hbc.compiler.tvm.plan.plan import LANES
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT
 
 TARGETS = [None, {"kind": "llvm", "mcpu": "haswell"}] if platform.machine() == "x86_64" else [None]
 WIDTHS = [1, 2, COMPARED - 1, COMPARED, COMPARED + 1, RUN - 1, RUN, RUN + 1, 2 * RUN, 2 * RUN + 1, 4 * RUN, 4 * RUN + 1, 300]
 SPECIAL = [0.0, -0.0, 5e-324, 1e-310, 1.0, 1e308, np.inf, np.nan, -1.0, -5e-324, -np.inf]
-BATCHES = [0, 1, LANES - 1, LANES + 1]
+BATCHES = [0, 1, ROWS_IN_STATEMENT - 1, ROWS_IN_STATEMENT + 1]
 
 
 def counted(width: int) -> Array:
@@ -43,8 +43,8 @@ def cases(width: int) -> list[Array]:
     rng = np.random.default_rng(width)
     return [
         counted(width),
-        rng.choice(SPECIAL, (3 * LANES + 1, width)),
-        rng.integers(-1, 4, (LANES + 3, width)).astype(np.float64),  # many ties
+        rng.choice(SPECIAL, (3 * ROWS_IN_STATEMENT + 1, width)),
+        rng.integers(-1, 4, (ROWS_IN_STATEMENT + 3, width)).astype(np.float64),  # many ties
         np.array([[0.0], [1.0], [-1.0]]) * np.arange(width),
         np.broadcast_to(np.array([[np.inf], [np.nan], [-1.0]]), (3, width)).copy(),
         np.where(np.arange(5 * width).reshape(5, width) % 2, 0.0, -0.0),
@@ -148,7 +148,7 @@ def test_neighbours_within_a_radius(mode: str, algorithm: str, radius: float) ->
     for count in (1, RUN + 1, 300):
         model = RadiusNeighborsTransformer(mode=mode, algorithm=algorithm, radius=radius).fit(points(count))
         compiled = hbc.convert(model, "tvm")
-        queries = points(LANES + 3, 1)
+        queries = points(ROWS_IN_STATEMENT + 3, 1)
         queries[5] = 50  # far from everything, but within 100
         for data in (queries, queries[:1], queries[5:6]):
             found, expected = compiled.transform(data), model.transform(data)

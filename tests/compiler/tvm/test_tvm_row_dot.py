@@ -16,11 +16,11 @@ from hbc.ops import tensor as t
 pytest.importorskip("tvm")
 
 from hbc.compiler.tvm import COMPILER
-from hbc.compiler.tvm.plan.plan import LANES, MAX_ROWS, make_plan
+from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, make_plan
 from hbc.compiler.tvm.plan.row_dots import RowDot
 
 TARGETS = [None, {"kind": "llvm", "mcpu": "haswell"}] if platform.machine() == "x86_64" else [None]
-BATCHES = [0, 1, LANES - 1, LANES, LANES + 3, MAX_ROWS + LANES + 1]
+BATCHES = [0, 1, ROWS_IN_STATEMENT - 1, ROWS_IN_STATEMENT, ROWS_IN_STATEMENT + 3, MAX_ROWS + ROWS_IN_STATEMENT + 1]
 
 
 def given(columns: int, dtype: DType = "f64", name: str = "x") -> Node:

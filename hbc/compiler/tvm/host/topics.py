@@ -37,7 +37,7 @@ from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.ops.topics import EULER, Topics, digamma
 
-LANES = 8
+DOUBLES = 8
 """float64 in a register: words of a document, or topics, that go at once."""
 TILE = 4
 """The number of topics that are summed together: their sums hide each other's latency."""
@@ -79,7 +79,7 @@ class CompiledTopics(Topics):
         arrays = (
             *(array.astype(np.int64, copy=False) for array in (x.indptr, indices)),
             writable(np.ascontiguousarray(data)),
-            *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + LANES))),
+            *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + DOUBLES))),
             result,
         )
         indptr, indices, counts, *rest = map(as_tensor, arrays)
@@ -105,7 +105,7 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
     """`iteration(indptr i64[D + 1], indices i64[E], counts[E], words[V, P], block[(P + 2) W], state[3 (P + 8)], result[D, K], max_iter i64,
     first, prior, tol)` in TIR: it writes the shares of K topics in D documents to `result`. The other arrays are float64.
 
-    P is K rounded up to a multiple of TILE. W is the most words of a document, rounded up to a multiple of LANES. `block` and `state` are
+    P is K rounded up to a multiple of TILE. W is the most words of a document, rounded up to a multiple of DOUBLES. `block` and `state` are
     memory to work in. `first` is theta at the beginning, where all gamma are 1.
     """
     documents, topics, padded = (tirx.Var(name, "int64") for name in ("documents", "topics", "padded"))
@@ -123,14 +123,14 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
     )
     max_iter = tirx.Var("max_iter", "int64")
     first, prior, tol = (tirx.Var(name, "float64") for name in ("first", "prior", "tol"))
-    zero, eps = number(0, "f64"), broadcast(number(float(np.finfo(np.float64).eps), "f64"), LANES)
+    zero, eps = number(0, "f64"), broadcast(number(float(np.finfo(np.float64).eps), "f64"), DOUBLES)
 
     with IRBuilder() as builder, T.serial(ZERO, documents) as document:
         memory, numbers = as_vector(block), as_vector(state)
         begin = T.Bind(indptr[document])
         count = T.Bind(indptr[document + 1] - begin)
-        vectors = T.Bind((count + (LANES - 1)) // LANES)
-        stride = T.Bind(vectors * LANES)
+        vectors = T.Bind((count + (DOUBLES - 1)) // DOUBLES)
+        stride = T.Bind(vectors * DOUBLES)
         # The rows of `block`, an entry for each word of the document: its count; its ratio; its weight in topic 0, 1, …
         with T.serial(ZERO, stride) as entry:
             place = T.Bind(begin + tirx.Min(entry, count - 1))
@@ -139,39 +139,39 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
             with T.serial(ZERO, padded) as k:
                 T.buffer_store(block, words[word, k], [(k + 2) * stride + entry])
         # The parts of `state`: gamma and their sum; digamma of these, then theta; for each topic the sum over the words.
-        wide = T.Bind((topics + LANES) // LANES)
-        theta, sums = T.Bind(wide * LANES), T.Bind(wide * (2 * LANES))
+        wide = T.Bind((topics + DOUBLES) // DOUBLES)
+        theta, sums = T.Bind(wide * DOUBLES), T.Bind(wide * (2 * DOUBLES))
         with T.serial(ZERO, theta) as k:
             T.buffer_store(state, number(1, "f64"), [k])
             T.buffer_store(state, first, [theta + k])
         steps, change = (T.alloc_buffer((1,), dtype, scope="global") for dtype in ("int64", "float64"))
-        totals = [T.alloc_buffer((LANES,), "float64", scope="global") for _ in range(TILE)]
+        totals = [T.alloc_buffer((DOUBLES,), "float64", scope="global") for _ in range(TILE)]
 
         def clear(total: Any) -> None:
-            store(total, broadcast(zero, LANES), 0, LANES)
+            store(total, broadcast(zero, DOUBLES), 0, DOUBLES)
 
         def add(total: Any, a: Expr, b: Expr) -> None:
-            term = tirx.call_llvm_pure_intrin(f"float64x{LANES}", "llvm.fmuladd", a, b, vector(total, 0, LANES))
-            store(total, term, 0, LANES)
+            term = tirx.call_llvm_pure_intrin(f"float64x{DOUBLES}", "llvm.fmuladd", a, b, vector(total, 0, DOUBLES))
+            store(total, term, 0, DOUBLES)
 
         T.buffer_store(steps, ZERO, [0])
         with T.While(tirx.LT(steps[0], max_iter)):
             with T.serial(ZERO, vectors) as part:
                 clear(totals[0])
                 with T.serial(ZERO, topics) as k:
-                    share = broadcast(numbers[theta + k], LANES)
-                    add(totals[0], share, vector(memory, (k + 2) * stride + part * LANES, LANES))
-                norm = tirx.Add(vector(totals[0], 0, LANES), eps)
-                store(memory, tirx.Div(vector(memory, part * LANES, LANES), norm), stride + part * LANES, LANES)
+                    share = broadcast(numbers[theta + k], DOUBLES)
+                    add(totals[0], share, vector(memory, (k + 2) * stride + part * DOUBLES, DOUBLES))
+                norm = tirx.Add(vector(totals[0], 0, DOUBLES), eps)
+                store(memory, tirx.Div(vector(memory, part * DOUBLES, DOUBLES), norm), stride + part * DOUBLES, DOUBLES)
             with T.serial(ZERO, padded // TILE) as tile:
                 for total in totals:
                     clear(total)
                 with T.serial(ZERO, vectors) as part:
-                    ratio = T.Bind(vector(memory, stride + part * LANES, LANES))
+                    ratio = T.Bind(vector(memory, stride + part * DOUBLES, DOUBLES))
                     for i, total in enumerate(totals):
-                        add(total, ratio, vector(memory, (tile * TILE + (i + 2)) * stride + part * LANES, LANES))
+                        add(total, ratio, vector(memory, (tile * TILE + (i + 2)) * stride + part * DOUBLES, DOUBLES))
                 for i, total in enumerate(totals):
-                    half = LANES // 2
+                    half = DOUBLES // 2
                     while half:
                         store(total, tirx.Add(vector(total, 0, half), vector(total, half, half)), 0, half)
                         half //= 2
@@ -184,11 +184,11 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
                 T.buffer_store(state, gamma, [k])
                 T.buffer_store(state, state[topics] + gamma, [topics])
             with T.serial(ZERO, wide) as part:
-                store(numbers, _digamma(vector(numbers, part * LANES, LANES), dialect), theta + part * LANES, LANES)
-            whole = T.Bind(broadcast(state[theta + topics], LANES))
+                store(numbers, _digamma(vector(numbers, part * DOUBLES, DOUBLES), dialect), theta + part * DOUBLES, DOUBLES)
+            whole = T.Bind(broadcast(state[theta + topics], DOUBLES))
             with T.serial(ZERO, wide) as part:
-                rest = tirx.Sub(vector(numbers, theta + part * LANES, LANES), whole)
-                store(numbers, function("exp", rest, "f64", dialect, LANES), theta + part * LANES, LANES)
+                rest = tirx.Sub(vector(numbers, theta + part * DOUBLES, DOUBLES), whole)
+                store(numbers, function("exp", rest, "f64", dialect, DOUBLES), theta + part * DOUBLES, DOUBLES)
             still = tirx.LT(change[0] / tirx.Cast("float64", topics), tol)
             T.buffer_store(steps, tirx.Select(still, max_iter, steps[0] + 1), [0])
         with T.serial(ZERO, topics) as k:
@@ -200,7 +200,7 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
 
 def _digamma(x: Expr, dialect: Dialect) -> Expr:
     """`hbc.ops.topics.digamma` of a vector."""
-    c = Statements(FORMATS["f64"], dialect, LANES)
+    c = Statements(FORMATS["f64"], dialect, DOUBLES)
     zero, one, six = (c.real(value) for value in (0, 1, 6))
     given = c.name(x)
     small = tirx.LE(given, c.real(1e-6))
@@ -211,7 +211,7 @@ def _digamma(x: Expr, dialect: Dialect) -> Expr:
         result = c.name(tirx.Sub(result, tirx.Select(below, tirx.Div(one, x) if step else inverse, zero)))
         x = c.name(tirx.Add(x, tirx.Select(below, one, zero)))
     r = c.name(tirx.Div(one, x))
-    result = tirx.Add(result, tirx.Sub(function("log", x, "f64", dialect, LANES), tirx.Mul(c.real(0.5), r)))
+    result = tirx.Add(result, tirx.Sub(function("log", x, "f64", dialect, DOUBLES), tirx.Mul(c.real(0.5), r)))
     square = c.name(tirx.Mul(r, r))
     series: Expr = c.real(1 / 252)
     for coefficient in (1 / 120, 1 / 12):
@@ -221,4 +221,4 @@ def _digamma(x: Expr, dialect: Dialect) -> Expr:
 
 
 def _whole(count: int) -> int:
-    return -(-count // LANES) * LANES
+    return -(-count // DOUBLES) * DOUBLES

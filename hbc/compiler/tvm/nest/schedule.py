@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.plan.plan import LANES, Plan
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Plan
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
@@ -70,7 +70,7 @@ class CpuBlocks(Schedule):
     """A core computes blocks of rows one after the other, so that the memory of a block stays in its caches; vector instructions compute
     16 rows at once."""
 
-    lanes = LANES
+    lanes = ROWS_IN_STATEMENT
     scope = "global"
     numbers_before_loops = True
     flattens = True

@@ -19,7 +19,7 @@ from hbc.lazy import cached_property
 from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 
-LANES = 16  # rows that one vector statement computes
+ROWS_IN_STATEMENT = 16  # rows that one vector statement computes
 MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
 WALK_ROWS = 4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
 WALK_BYTES = 1 << 20  # that the keys of a block may take, twice as wide as its rows where NaN goes both ways
@@ -113,7 +113,7 @@ class Plan:
         """Whether full vectors of rows get code of their own. LLVM keeps their values in registers then: what is read for a vector
         that is not full has to lie in memory. (Linear regressions take 0.8 times as long, three of them together 0.4 times; the
         code takes 1.5 times as long to compile.)"""
-        vector = sum(count * LANES * bytes_of(dtype) for (dtype, _), count in self.pools.items())
+        vector = sum(count * ROWS_IN_STATEMENT * bytes_of(dtype) for (dtype, _), count in self.pools.items())
         return self.row is not None or (len(self.segments) == 1 and len(self.steps) <= FEW_STEPS and vector <= FEW_BYTES)
 
 
@@ -141,7 +141,7 @@ def make_plan(
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
     rows = most_rows(trees)
-    least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else LANES
+    least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else ROWS_IN_STATEMENT
     while rows > least and rows * width > BLOCK_BYTES:
         rows //= 2
     rows = block or (rows if row is None else FLAT_ROWS)

@@ -54,7 +54,7 @@ def long_log(c: Lines, x: Expr, lift: Expr) -> tuple[Expr, Expr]:
     return total, c.name(tirx.Add(lost, c.fma(k, c.real(form.ln2[1]), low)))
 
 
-LANES = 16  # float32 in a register
+FLOATS = 16  # float32 in a register
 LARGEST = 200.0
 """For |x| beyond this, 2^x is 0 or ∞ in float32."""
 TWO_TO = (1.0, 0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875, 0.00015353361)
@@ -130,13 +130,13 @@ def _short_power(c: Statements, x: Expr, exponent: float) -> Expr:
 
     The product is split into an integer and a rest. 2^rest is computed in float32 and scaled by the integer.
     """
-    wide = Statements(FORMATS["f64"], c.dialect, LANES // 2)
+    wide = Statements(FORMATS["f64"], c.dialect, FLOATS // 2)
     k, m, index = split(c, c.name(tirx.abs(x)))
     inverses, logs = intervals(0.0)
     operands = [c.name(operand) for operand in (k, m, looked_up(inverses, index, c), looked_up(logs, index, c))]
     coefficients = [coefficient / math.log(2) for coefficient in (1.0, *series(3))]
     counts, rests = [], []
-    for first in (0, LANES // 2):
+    for first in (0, FLOATS // 2):
         k, m, inverse, log = (_doubled(operand, first) for operand in operands)
         r = wide.name(wide.fma(m, inverse, wide.real(-1)))
         total = wide.real(coefficients[-1])
@@ -145,8 +145,8 @@ def _short_power(c: Statements, x: Expr, exponent: float) -> Expr:
         log = wide.fma(total, r, tirx.Add(k, log))
         power = wide.between(-LARGEST, LARGEST, wide.name(tirx.Mul(log, wide.real(exponent))))
         count = wide.name(wide.call("llvm.rint", power))
-        counts.append(tirx.Cast(f"float32x{LANES // 2}", count))
-        rests.append(tirx.Cast(f"float32x{LANES // 2}", tirx.Sub(power, count)))
+        counts.append(tirx.Cast(f"float32x{FLOATS // 2}", count))
+        rests.append(tirx.Cast(f"float32x{FLOATS // 2}", tirx.Sub(power, count)))
     count, rest = (c.name(_joined(halves)) for halves in (counts, rests))
     total = c.real(TWO_TO[-1])
     for coefficient in TWO_TO[-2::-1]:
@@ -243,10 +243,10 @@ def _of_two(values: Sequence[float], index: Expr) -> Expr:
 
 def _doubled(x: Expr, first: int) -> Expr:
     """The half of a register of float32 that begins at lane `first`, as float64."""
-    half = shuffled([x], list(range(first, first + LANES // 2)))
-    return tirx.Cast(f"float64x{LANES // 2}", half)
+    half = shuffled([x], list(range(first, first + FLOATS // 2)))
+    return tirx.Cast(f"float64x{FLOATS // 2}", half)
 
 
 def _joined(halves: Sequence[Expr]) -> Expr:
     """One register of float32 from two halves."""
-    return shuffled(list(halves), list(range(LANES)))
+    return shuffled(list(halves), list(range(FLOATS)))

@@ -19,6 +19,7 @@ from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan, number
 from hbc.compiler.tvm.tir.vectors import permute, vector
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.graph import Constant, Graph, Node, operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType
@@ -27,7 +28,6 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_BITS = 1024  # the most bits of a set: its bytes fill two registers at most
 LARGEST_CATEGORY = 1 << 20  # the largest category number, since a table has an entry for every number up to it
-ROWS = 64  # rows in a register of bytes
 
 
 @operator
@@ -205,5 +205,8 @@ class Codes:
     def test_many(self, bytes_: Array, start: Expr, registers: int, column: Expr, first: Expr) -> Expr:
         """The same for the 64 rows from `first` on. registers: 1 or 2, as many as the set's bytes fill."""
         at = T.Bind(column * self.f.block + first)
-        table = [self.f.constants(bytes_, "u8", start + offset, ROWS) for offset in range(0, registers * ROWS, ROWS)]
-        return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS)), vector(self.bit, at, ROWS))
+        table = [
+            self.f.constants(bytes_, "u8", start + offset, ROWS_IN_VECTOR)
+            for offset in range(0, registers * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
+        ]
+        return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS_IN_VECTOR)), vector(self.bit, at, ROWS_IN_VECTOR))

@@ -24,13 +24,13 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 8
 WIDTHS = (64, 128, 256)  # leaves of a tree that a permutation of one, two or four registers tells apart
-ROWS = 64  # rows in a vector of bytes
 GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bits
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
@@ -275,7 +275,7 @@ class LeafTables(Leaves):
         # For each digit two vectors of 32 sums. 16 bits hold two rows' bytes: one vector adds up (even + 256 · odd), the other odd alone.
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
-        self.in_order = T.alloc_buffer((self.digits * ROWS,), "uint16")
+        self.in_order = T.alloc_buffer((self.digits * ROWS_IN_VECTOR,), "uint16")
         # One buffer for each register, and loops of one round: see PiecesScan.
         self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(chunks * 2)]
 
@@ -306,10 +306,15 @@ class LeafTables(Leaves):
                 looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
                 for tree in range(self.trees):
                     values = [
-                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS)) for at in range(0, width, ROWS)
+                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS_IN_VECTOR))
+                        for at in range(0, width, ROWS_IN_VECTOR)
                     ]
                     for chunk in range(chunks):
-                        leaf = vector(reached, ((group - start) * self.trees + tree) * (chunks * ROWS) + chunk * ROWS, ROWS)
+                        leaf = vector(
+                            reached,
+                            ((group - start) * self.trees + tree) * (chunks * ROWS_IN_VECTOR) + chunk * ROWS_IN_VECTOR,
+                            ROWS_IN_VECTOR,
+                        )
                         looked_up[chunk].append(permute(values, T.Bind(leaf)))
                 for chunk, digits in enumerate(looked_up):
                     while len(digits) > 1:
@@ -331,12 +336,12 @@ class LeafTables(Leaves):
                 even = T.Bind(tirx.Sub(both, tirx.shift_left(odd, broadcast(tirx.const(8, "uint16"), 32))))
                 for half in range(2):
                     alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
-                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS + half * 32, 32)
-            outputs = T.Bind((target + column) * f.block + first + chunk * ROWS)
-            with f.repeat(ROWS // 8) as eight:
+                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS_IN_VECTOR + half * 32, 32)
+            outputs = T.Bind((target + column) * f.block + first + chunk * ROWS_IN_VECTOR)
+            with f.repeat(ROWS_IN_VECTOR // 8) as eight:
                 total = vector(self.sums, outputs + eight * 8, 8)
                 for digit in range(self.digits):
-                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS, 8))
+                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS_IN_VECTOR, 8))
                     total = tirx.Add(total, tirx.Mul(digits, broadcast(tirx.const(1 << DIGIT * digit, "int64"), 8)))
                 store(self.sums, total, outputs + eight * 8, 8)
 
@@ -351,11 +356,11 @@ class LeafGather(Leaves):
 
     def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
-        with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS) as row:
+        with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS_IN_VECTOR) as row:
             start = T.Bind(f.constant(self.starts, "i64", group))
             total: Expr = None
             for tree in range(self.trees):
-                leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS)])
+                leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS_IN_VECTOR)])
                 value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
                 total = value if total is None else tirx.Add(total, value)
             place = T.Bind((target + column) * f.block + first + row)

@@ -25,7 +25,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import PLANE, RankedTrees
 
-CHUNK = 64  # rows in a vector of bytes
+ROWS_IN_VECTOR = 64  # rows in a vector of bytes
 
 
 def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
@@ -50,11 +50,11 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
     if not planes:
         return result
-    chunks = T.Bind((rows + (CHUNK - 1)) // CHUNK)
-    lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), CHUNK) for value in (0, PLANE))
+    chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
+    lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, PLANE))
     zero = tirx.const(0, "int64")
     if ranked.most_thresholds <= PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
-        together = T.Bind(tirx.Min(rows, (rows + (CHUNK - FEW_ROWS)) // CHUNK * CHUNK))
+        together = T.Bind(tirx.Min(rows, (rows + (ROWS_IN_VECTOR - FEW_ROWS_TO_RANK)) // ROWS_IN_VECTOR * ROWS_IN_VECTOR))
         _rank_many(f, x, ranked, result, together)
         _rank(f, x, ranked, result, together, rows, 1)
     elif ranked.most_thresholds <= PLANE:
@@ -65,19 +65,26 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
         columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
         with f.repeat(f.size(len(ranked.plane_column))) as plane:
             start = T.Bind(f.constant(columns, "i64", plane) * f.block)
-            first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), CHUNK))
+            first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), ROWS_IN_VECTOR))
             with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                rank = tirx.Max(vector(ranks, start + chunk * CHUNK, CHUNK), first)
-                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), CHUNK))
-                store(result, held(f, tirx.Cast(many("uint8", CHUNK), above), CHUNK), plane * f.block + chunk * CHUNK, CHUNK)
+                rank = tirx.Max(vector(ranks, start + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR), first)
+                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), ROWS_IN_VECTOR))
+                store(
+                    result,
+                    held(f, tirx.Cast(many("uint8", ROWS_IN_VECTOR), above), ROWS_IN_VECTOR),
+                    plane * f.block + chunk * ROWS_IN_VECTOR,
+                    ROWS_IN_VECTOR,
+                )
     if len(ranked.below):
         first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
         with f.repeat(f.size(len(ranked.below))) as plane:
             source = T.Bind(f.constant(sources, "i64", plane) * f.block)
             target = T.Bind((first_below + plane) * f.block)
             with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                byte = T.Bind(vector(result, source + chunk * CHUNK, CHUNK))
-                store(result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), target + chunk * CHUNK, CHUNK)
+                byte = T.Bind(vector(result, source + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR))
+                store(
+                    result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), target + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR
+                )
     return result
 
 
@@ -120,7 +127,7 @@ def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, first: Expr, end:
 
 
 LINE = 8  # thresholds in a line
-FEW_ROWS = 16  # for fewer rows, 64 at once take longer than one by one: for one row of 28 columns 1.6 µs more
+FEW_ROWS_TO_RANK = 16  # for fewer rows, 64 at once take longer than one by one: for one row of 28 columns 1.6 µs more
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
 
 
@@ -140,19 +147,19 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) 
     features = f.own(ranked.column_feature, "i64")
     missing = f.own(ranked.missing_rank, "i32") if ranked.missing_rank.any() else None
     count = f.size(columns)
-    turned = T.alloc_buffer((few_sizes(columns) * CHUNK,), "float32")
-    places, before, less = (T.alloc_buffer((CHUNK,), dtype) for dtype in ("int32", "uint8", "uint8"))
-    chunks = T.Bind((rows + (CHUNK - 1)) // CHUNK)
+    turned = T.alloc_buffer((few_sizes(columns) * ROWS_IN_VECTOR,), "float32")
+    places, before, less = (T.alloc_buffer((ROWS_IN_VECTOR,), dtype) for dtype in ("int32", "uint8", "uint8"))
+    chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
     with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-        first = T.Bind(chunk * CHUNK)
-        there = T.Bind(tirx.Min(rows - first, tirx.const(CHUNK, "int64")))
+        first = T.Bind(chunk * ROWS_IN_VECTOR)
+        there = T.Bind(tirx.Min(rows - first, tirx.const(ROWS_IN_VECTOR, "int64")))
         with f.repeat(there) as row, f.repeat(count) as column:
             feature = T.Bind(f.constant(features, "i64", column))
-            T.buffer_store(turned, f.read(x, [feature], Row(first + row)), [column * CHUNK + row])
+            T.buffer_store(turned, f.read(x, [feature], Row(first + row)), [column * ROWS_IN_VECTOR + row])
         with f.repeat(count) as column:
             table = [T.Bind(f.constants(pivots, "f32", column * 32 + at, 16)) for at in (0, 16)]
-            with f.repeat(CHUNK // 16) as part:
-                value = T.Bind(vector(turned, column * CHUNK + part * 16, 16))
+            with f.repeat(ROWS_IN_VECTOR // 16) as part:
+                value = T.Bind(vector(turned, column * ROWS_IN_VECTOR + part * 16, 16))
                 place = T.Bind(broadcast(tirx.const(0, "int32"), 16))
                 for step in (16, 8, 4, 2, 1):
                     at = tirx.Add(place, broadcast(tirx.const(step - 1, "int32"), 16))
@@ -166,16 +173,21 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) 
                 if missing is not None:  # until here, the rank of NaN is 0
                     place = tirx.Select(tirx.EQ(value, value), place, broadcast(f.constant(missing, "i32", column), 16))
                 store(before, tirx.Cast("uint8x16", place), part * 16, 16)
-            with f.repeat(CHUNK) as row:
+            with f.repeat(ROWS_IN_VECTOR) as row:
                 line = f.constants(lines, "f32", column * (32 * LINE) + tirx.Cast("int64", places[row]), LINE)
-                value = broadcast(turned[column * CHUNK + row], LINE)
+                value = broadcast(turned[column * ROWS_IN_VECTOR + row], LINE)
                 below_ = tirx.call_llvm_pure_intrin(
                     "float32x8", "llvm.x86.avx.cmp.ps.256", line, value, tirx.const(LESS, "int8")
                 )
                 bits = tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx.movmsk.ps.256", below_)
                 T.buffer_store(less, tirx.Cast("uint8", bits), [row])
-            ones = tirx.call_llvm_pure_intrin("uint8x64", "llvm.ctpop.v64i8", vector(less, 0, CHUNK))
-            store(result, held(f, tirx.Add(vector(before, 0, CHUNK), ones), CHUNK), column * f.block + first, CHUNK)
+            ones = tirx.call_llvm_pure_intrin("uint8x64", "llvm.ctpop.v64i8", vector(less, 0, ROWS_IN_VECTOR))
+            store(
+                result,
+                held(f, tirx.Add(vector(before, 0, ROWS_IN_VECTOR), ones), ROWS_IN_VECTOR),
+                column * f.block + first,
+                ROWS_IN_VECTOR,
+            )
 
 
 def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:

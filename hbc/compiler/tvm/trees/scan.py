@@ -56,9 +56,9 @@ from hbc.compiler.tvm.trees.leaves import (
     fixed_point,
     pack_leaves,
 )
-from hbc.compiler.tvm.trees.planes import CHUNK, comparable, held, rank_planes
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces, ranked_trees
-from hbc.compiler.tvm.trees.scan_few_rows import ROWS, Lanes, PackedLanes, fits_lanes, pack_lanes
+from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums
 from hbc.ir.graph import Node
@@ -66,10 +66,13 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
-TREES = 4  # trees in a group; their leaves are added together
-GROUPS = 8  # groups whose reached leaves are kept and then looked up, one digit after the other
-CHUNKS = 2  # chunks in lockstep, each for the 4 trees of a group: these 8 chains hide the latency of each other's compares
-CHUNKS_OF_PIECES = 4  # chunks for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
+TREES_IN_GROUP = 4  # trees in a group; their leaves are added together
+GROUPS_TOGETHER = 8  # groups whose reached leaves are kept and then looked up, one digit after the other
+VECTORS_IN_LOCKSTEP = 2
+"""Vectors of rows in lockstep, each for the 4 trees of a group: these 8 chains hide the latency of each other's compares."""
+VECTORS_OF_PIECES = (
+    4  # vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
+)
 HALF = 32  # rows (bytes) in a register of AVX2
 WORDS = HALF // 4  # words in such a register
 FEW_ROWS = 16  # for fewer rows, walks are faster than a chunk of 64 rows
@@ -94,12 +97,12 @@ def scannable(op: TreeEnsemble) -> bool:
 
 @dataclass(frozen=True)
 class PackedSteps:
-    """The splits of groups of TREES trees in lockstep: a step has one split of each tree. Shorter trees are padded with splits that change
-    nothing.
+    """The splits of groups of TREES_IN_GROUP trees in lockstep: a step has one split of each tree. Shorter trees are padded with
+    splits that change nothing.
 
     starts i64[G + 1]: group g has the steps starts[g]:starts[g + 1].
-    plane, rank, lo, mid i32[steps, TREES]: the split. Rows of a greater rank go right, to the leaves from mid on. Ranks are bytes and
-    leaves pairs of bytes, repeated to fill words as in `PackedPieces`.
+    plane, rank, lo, mid i32[steps, TREES_IN_GROUP]: the split. Rows of a greater rank go right, to the leaves from mid on. Ranks
+    are bytes and leaves pairs of bytes, repeated to fill words as in `PackedPieces`.
     """
 
     starts: Array
@@ -136,7 +139,7 @@ def cut(dialect: Dialect) -> Cut:
 class PackedPieces:
     """`Pieces` of one size, tree by tree.
 
-    starts i64[G · TREES + 1]: the tree at place t has the records starts[t]:starts[t + 1].
+    starts i64[G · TREES_IN_GROUP + 1]: the tree at place t has the records starts[t]:starts[t + 1].
     records i32[V, words]: the planes of the splits; the bytes to compare with (rows of lesser ranks go left); `lo` of the first split;
     the table of 2^size bytes. With masks the table has the next leaves, otherwise next leaf ^ lo; for one split it is one byte repeated.
     Ranks and `lo` are bytes repeated four times, since a load brings a word into all lanes, but not a byte: that takes one of the ports
@@ -150,7 +153,7 @@ class PackedPieces:
 
 @dataclass(frozen=True)
 class Packed:
-    """An ensemble as the scan reads it. Trees are in groups of TREES, as `Lockstep` says.
+    """An ensemble as the scan reads it. Trees are in groups of TREES_IN_GROUP, as `Lockstep` says.
 
     splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
     span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, targets[s], and their
@@ -170,7 +173,7 @@ class Packed:
 
 def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> Packed:
     """Pack an ensemble for a processor. permute: it permutes bytes. Vectorized over all splits and leaves."""
-    steps = lockstep(ranked, op.target, TREES)
+    steps = lockstep(ranked, op.target, TREES_IN_GROUP)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
     permute = permute and most <= WIDTHS[-1]
@@ -178,8 +181,8 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
         widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
     tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
     leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
-    group, place = np.divmod(steps.place[tree], TREES)
-    leaves = pack_leaves(fixed, TREES, group, place, leaf, ranked.leaves, widths, permute)
+    group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
+    leaves = pack_leaves(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths, permute)
     plane, sets, set_starts = _set_planes(ranked, steps)
     new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
@@ -256,10 +259,10 @@ def tree_scan(f: Block, node: Node) -> None:
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
-    chunks = CHUNKS if isinstance(packed.splits, PackedSteps) else CHUNKS_OF_PIECES
-    several = T.Bind(f.rows // (CHUNK * chunks))
-    end = T.Bind((f.rows + (CHUNK - few_rows)) // CHUNK)
-    scanned = T.Bind(tirx.Min(f.rows, end * CHUNK))
+    chunks = VECTORS_IN_LOCKSTEP if isinstance(packed.splits, PackedSteps) else VECTORS_OF_PIECES
+    several = T.Bind(f.rows // (ROWS_IN_VECTOR * chunks))
+    end = T.Bind((f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR)
+    scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
     ranked_rows = f.rows if in_lanes else scanned
     ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)), ranked_rows)
     sets = None
@@ -268,16 +271,16 @@ def tree_scan(f: Block, node: Node) -> None:
         sets.fill(ranked_rows)
     leaves: Leaves
     if packed.leaves.table.dtype == np.uint8:
-        leaves = LeafTables(f, fixed, packed.leaves, TREES, chunks)
+        leaves = LeafTables(f, fixed, packed.leaves, TREES_IN_GROUP, chunks)
     else:
-        leaves = LeafGather(f, fixed, packed.leaves, TREES)
+        leaves = LeafGather(f, fixed, packed.leaves, TREES_IN_GROUP)
     leaves.clear(scanned)
     kind = StepsScan if isinstance(packed.splits, PackedSteps) else BytesScan if f.dialect.byte_masks else MasksScan
     scan = kind(f, packed, ranks, leaves, sets, chunks)
     with T.serial(tirx.const(0, "int64"), several) as part:
-        scan.run(T.Bind(part * (CHUNK * chunks)), chunks)
+        scan.run(T.Bind(part * (ROWS_IN_VECTOR * chunks)), chunks)
     with T.serial(several * chunks, end) as chunk:
-        scan.run(T.Bind(chunk * CHUNK), 1)
+        scan.run(T.Bind(chunk * ROWS_IN_VECTOR), 1)
 
     again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
     result = Result(f, node, fixed, None if fixed.exact else again)
@@ -288,11 +291,11 @@ def tree_scan(f: Block, node: Node) -> None:
         lanes = f.once(pack_lanes_of, op, ranked, fixed)
         few = Lanes(f, lanes, ranked.planes, ranks, fixed.start, sets.codes if sets is not None else None)
         # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
-        fours = T.Bind((f.rows - scanned + 2) // ROWS)
+        fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
         with T.serial(tirx.const(0, "int64"), fours) as four:
-            few.run(T.Bind(scanned + four * ROWS), ROWS)
-            result.write(T.Bind(scanned + four * ROWS), ROWS, few.totals(ROWS))
-        with T.serial(scanned + fours * ROWS, f.rows) as row:
+            few.run(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER)
+            result.write(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER, few.totals(ROWS_TOGETHER))
+        with T.serial(scanned + fours * ROWS_TOGETHER, f.rows) as row:
             few.run(row, 1)
             result.write(row, 1, few.totals(1))
     else:
@@ -322,7 +325,7 @@ class Scan:
         self.spans = f.size(len(packed.targets))
         self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
         leaf = "uint16" if isinstance(packed.splits, PackedSteps) else "uint8"
-        self.reached = T.alloc_buffer((GROUPS * TREES * chunks * CHUNK,), leaf)
+        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * chunks * ROWS_IN_VECTOR,), leaf)
 
     def run(self, first: Expr, chunks: int) -> None:
         """Add the leaf values of the rows first … first + 64 · chunks of the block to their sums."""
@@ -332,13 +335,13 @@ class Scan:
             self.leaves.begin(span, chunks)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
             start = T.Bind(f.constant(self.span_starts, "i64", span))
-            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS - 1)) // GROUPS) as part:
-                begin = T.Bind(start + part * GROUPS)
-                end = T.Bind(tirx.Min(begin + GROUPS, last))
+            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS_TOGETHER - 1)) // GROUPS_TOGETHER) as part:
+                begin = T.Bind(start + part * GROUPS_TOGETHER)
+                end = T.Bind(tirx.Min(begin + GROUPS_TOGETHER, last))
                 with T.serial(begin, end) as group:
                     if self.sets is not None:
                         self.sets.run(group, first, chunks)
-                    self.scan(group, T.Bind((group - begin) * (TREES * chunks * CHUNK)), first, chunks)
+                    self.scan(group, T.Bind((group - begin) * (TREES_IN_GROUP * chunks * ROWS_IN_VECTOR)), first, chunks)
                 self.leaves.add((begin, end), target, first, self.reached, chunks)
             self.leaves.end(target, first, chunks)
 
@@ -371,29 +374,37 @@ class StepsScan(Scan):
         self.plane, self.rank, self.lo, self.mid = (f.own(a, "i32") for a in (steps.plane, steps.rank, steps.lo, steps.mid))
 
     def run(self, first: Expr, chunks: int) -> None:
-        self.candidates = self.f.scratch(TREES * chunks * CHUNK, "u16")  # in registers; here, since allocating takes a call
+        # In registers. It is made here, once, since allocating takes a call.
+        self.candidates = self.f.scratch(TREES_IN_GROUP * chunks * ROWS_IN_VECTOR, "u16")
         super().run(first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        zero = tirx.Broadcast(tirx.const(0, "uint16"), CHUNK)
-        for slot in range(TREES * chunks):
-            store(self.candidates, zero, slot * CHUNK, CHUNK)
+        zero = tirx.Broadcast(tirx.const(0, "uint16"), ROWS_IN_VECTOR)
+        for slot in range(TREES_IN_GROUP * chunks):
+            store(self.candidates, zero, slot * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
         with self._steps(self.starts, group) as step:
-            for tree in range(TREES):
-                self._split(step * TREES + tree, first, tree, chunks)
-        for slot in range(TREES * chunks):
-            store(self.reached, vector(self.candidates, slot * CHUNK, CHUNK), place + slot * CHUNK, CHUNK)
+            for tree in range(TREES_IN_GROUP):
+                self._split(step * TREES_IN_GROUP + tree, first, tree, chunks)
+        for slot in range(TREES_IN_GROUP * chunks):
+            store(
+                self.reached,
+                vector(self.candidates, slot * ROWS_IN_VECTOR, ROWS_IN_VECTOR),
+                place + slot * ROWS_IN_VECTOR,
+                ROWS_IN_VECTOR,
+            )
 
     def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
         plane = self._plane(self.plane, at, first)
-        rank = comparable(self.f, _bytes(self._everywhere(self.rank, at, CHUNK // 4), CHUNK), CHUNK)
-        lo, mid = (tirx.reinterpret("uint16x64", self._everywhere(array, at, CHUNK // 2)) for array in (self.lo, self.mid))
+        rank = comparable(self.f, _bytes(self._everywhere(self.rank, at, ROWS_IN_VECTOR // 4), ROWS_IN_VECTOR), ROWS_IN_VECTOR)
+        lo, mid = (
+            tirx.reinterpret("uint16x64", self._everywhere(array, at, ROWS_IN_VECTOR // 2)) for array in (self.lo, self.mid)
+        )
         for chunk in range(chunks):
-            slot = (tree * chunks + chunk) * CHUNK
-            value = comparable(self.f, vector(self.ranks, plane + chunk * CHUNK, CHUNK), CHUNK)
-            leaf = vector(self.candidates, slot, CHUNK)
+            slot = (tree * chunks + chunk) * ROWS_IN_VECTOR
+            value = comparable(self.f, vector(self.ranks, plane + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR), ROWS_IN_VECTOR)
+            leaf = vector(self.candidates, slot, ROWS_IN_VECTOR)
             onward = tirx.Select(tirx.LT(rank, value), mid, lo)
-            store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, CHUNK)
+            store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, ROWS_IN_VECTOR)
 
 
 class PiecesScan(Scan):
@@ -408,21 +419,21 @@ class PiecesScan(Scan):
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, "i32")) for kind in packed.splits
         ]
         # One buffer for each register. With a longer buffer, LLVM joins pairs of registers and takes them apart at every split.
-        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * CHUNK // self.lanes)]
+        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * ROWS_IN_VECTOR // self.lanes)]
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        f, candidates = self.f, self.candidates[: chunks * CHUNK // self.lanes]
+        f, candidates = self.f, self.candidates[: chunks * ROWS_IN_VECTOR // self.lanes]
         zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
         # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
-        with f.repeat(TREES) as tree, f.repeat(1) as origin:
+        with f.repeat(TREES_IN_GROUP) as tree, f.repeat(1) as origin:
             for candidate in candidates:
                 store(candidate, zero, origin, self.lanes // 4)
             for pieces_ in self.pieces:
-                with self._steps(pieces_.starts, group * TREES + tree) as piece:
+                with self._steps(pieces_.starts, group * TREES_IN_GROUP + tree) as piece:
                     self._piece(candidates, pieces_, piece, first, origin)
             for slot, candidate in enumerate(candidates):
                 leaf = _bytes(vector(candidate, origin, self.lanes // 4), self.lanes)
-                store(self.reached, leaf, place + tree * (chunks * CHUNK) + slot * self.lanes, self.lanes)
+                store(self.reached, leaf, place + tree * (chunks * ROWS_IN_VECTOR) + slot * self.lanes, self.lanes)
 
     def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
         f, size, records = self.f, pieces_.size, pieces_.records
@@ -450,24 +461,26 @@ class PiecesScan(Scan):
 class MasksScan(PiecesScan):
     """Pieces with compares into masks, 64 rows in a register: leaf = where(leaf == lo, table[index], leaf)."""
 
-    lanes = CHUNK
+    lanes = ROWS_IN_VECTOR
 
     def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
-        self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), CHUNK))
+        self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), ROWS_IN_VECTOR))
 
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
-        left = [tirx.LT(value, _bytes(rank, CHUNK)) for value, rank in zip(values, ranks, strict=True)]
+        left = [tirx.LT(value, _bytes(rank, ROWS_IN_VECTOR)) for value, rank in zip(values, ranks, strict=True)]
         index = self.zero
         # The highest bit is added first, since LLVM knows that nothing is carried beyond it.
         for bit in (len(left) - 1, *range(len(left) - 1)):
-            index = T.Bind(tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), CHUNK)), index))
+            index = T.Bind(
+                tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), ROWS_IN_VECTOR)), index)
+            )
         lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
-        found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, CHUNK), index)
-        here = tirx.EQ(_bytes(leaf, CHUNK), _bytes(lo, CHUNK))
-        return tirx.reinterpret("int32x16", tirx.Select(here, found, _bytes(leaf, CHUNK)))
+        found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, ROWS_IN_VECTOR), index)
+        here = tirx.EQ(_bytes(leaf, ROWS_IN_VECTOR), _bytes(lo, ROWS_IN_VECTOR))
+        return tirx.reinterpret("int32x16", tirx.Select(here, found, _bytes(leaf, ROWS_IN_VECTOR)))
 
 
 class BytesScan(PiecesScan):
@@ -550,7 +563,7 @@ class SetPlanes:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
         self.codes = Codes(f, op, x)
         own = f.once(pack_sets, op)
-        self.registers, self.size = -(-own.bytes.shape[1] // CHUNK), f.size(own.bytes.shape[1])
+        self.registers, self.size = -(-own.bytes.shape[1] // ROWS_IN_VECTOR), f.size(own.bytes.shape[1])
         self.starts = f.own(packed.set_starts, "i64")
         self.columns = f.own(own.set_column[packed.sets], "i64")
         # The sets in the order of use. The padding lets whole registers be loaded, and lets places without a row look up any byte.
@@ -573,10 +586,10 @@ class SetPlanes:
             plane = T.Bind((slot + self.planes) * f.block + first)
             if f.dialect.byte_permute:
                 for chunk in range(chunks):
-                    at = chunk * CHUNK
+                    at = chunk * ROWS_IN_VECTOR
                     test = self.codes.test_many(self.bytes, set_, self.registers, column, first + at)
-                    store(self.ranks, held(f, test, CHUNK), plane + at, CHUNK)
+                    store(self.ranks, held(f, test, ROWS_IN_VECTOR), plane + at, ROWS_IN_VECTOR)
             else:
-                with f.repeat(CHUNK * chunks) as row:
+                with f.repeat(ROWS_IN_VECTOR * chunks) as row:
                     test = self.codes.test(self.bytes, set_, column, first + row)
                     T.buffer_store(self.ranks, held(f, test), [plane + row])

@@ -34,9 +34,9 @@ from hbc.compiler.tvm.trees.planes import held
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
-LANES = 64  # trees in a vector
-TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
-ROWS = 4  # rows at a time, which share the loads of the model
+TREES_IN_VECTOR = 64  # trees in a vector
+VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
+ROWS_TOGETHER = 4  # rows at a time, which share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
@@ -47,7 +47,10 @@ def fits_lanes(ranked: RankedTrees, sets: PackedSets | None) -> bool:
     """Whether an ensemble can run here: planes and leaves are numbered by bytes, and the masks of category sets stay in the cache."""
     if ranked.planes > MOST_PLANES or int(ranked.leaf_counts.max(initial=1)) > 256:
         return False
-    return sets is None or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-LANES].sum()) * 8 <= MOST_MASK_BYTES
+    return (
+        sets is None
+        or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-TREES_IN_VECTOR].sum()) * 8 <= MOST_MASK_BYTES
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class PackedLanes:
     @property
     def vectors(self) -> int:
         """The number of vectors of 64 trees."""
-        return len(self.first) // LANES
+        return len(self.first) // TREES_IN_VECTOR
 
 
 def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, sets: PackedSets | None) -> PackedLanes:
@@ -92,15 +95,15 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
     Vectorized over all splits and leaves.
     """
     counts = np.diff(ranked.starts).astype(np.int64)
-    vectors = -(-len(counts) // LANES)
+    vectors = -(-len(counts) // TREES_IN_VECTOR)
     order = np.argsort(-counts, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
 
-    together = min(TOGETHER, max(vectors, 1))
+    together = min(VECTORS_TOGETHER, max(vectors, 1))
     groups = -(-vectors // together)
     lengths = np.zeros(groups * together, np.int64)
-    lengths[:vectors] = counts[order][::LANES]
+    lengths[:vectors] = counts[order][::TREES_IN_VECTOR]
     ends = np.concatenate([np.zeros((groups, 1), np.int64), lengths.reshape(groups, together)[:, ::-1]], axis=1)
     active = np.arange(together, 0, -1)
     blocks = np.diff(ends, axis=1) * active
@@ -111,15 +114,15 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
     # A leaf has the number of the split whose right side begins with it: its step + 1. The leftmost leaf is 0.
     number = np.zeros(len(ranked.leaves), np.int64)
     number[ranked.leaf_starts[tree] + ranked.split_mid] = step + 1
-    splits = np.zeros((int(blocks.sum()), FIELDS, LANES), np.uint8)
+    splits = np.zeros((int(blocks.sum()), FIELDS, TREES_IN_VECTOR), np.uint8)
     splits[:, 1] = 255  # no rank is greater
-    group, member = np.divmod(place[tree] // LANES, together)
+    group, member = np.divmod(place[tree] // TREES_IN_VECTOR, together)
     phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
     block = starts[group, phase] + step * active[phase] + member
     lo = number[ranked.leaf_starts[tree] + ranked.split_lo]
     tests_set = ranked.split_plane >= ranked.planes
     plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
-    lanes = place[tree] % LANES
+    lanes = place[tree] % TREES_IN_VECTOR
     for field, values in enumerate((plane, rank, lo)):
         splits[block, field, lanes] = values
     masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
@@ -133,9 +136,9 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
     renumbered[np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts) + number] = ranked.leaves
     little = np.ascontiguousarray(integers[renumbered].astype("<i8")).view(np.uint8).reshape(-1, WORD)[:, :size].reshape(-1)
     zeros = np.zeros(WORD + (width - 1) * size, np.uint8)
-    first = np.zeros(vectors * LANES, np.int32)
+    first = np.zeros(vectors * TREES_IN_VECTOR, np.int32)
     first[place] = len(zeros) + ranked.leaf_starts[:-1] * (width * size) + size - WORD
-    targets = np.zeros(vectors * LANES, np.int64)
+    targets = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
     targets[place] = target
     return PackedLanes(
         together, ends, starts, splits, size, width, first, np.concatenate([zeros, little]), targets, masks, mask_starts
@@ -145,12 +148,12 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
 def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
     """(`PackedLanes.masks`, `mask_starts`). Split i tests category set tested[i]; it stands at step[i] of `splits`, in lane[i]."""
     starts = np.cumsum(sets.counts) - sets.counts
-    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * LANES), np.uint8)
+    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * TREES_IN_VECTOR), np.uint8)
     for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
         mine = sets.set_column[tested] == column
         right = sets.goes_right(tested[mine])[:, :count]
         bits = (right << (lane[mine, None] % 8)).astype(np.uint8)
-        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (LANES // 8) + lane[mine] // 8, bits)
+        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (TREES_IN_VECTOR // 8) + lane[mine] // 8, bits)
     return masks, starts.astype(np.int64)
 
 
@@ -161,26 +164,30 @@ class Lanes:
         """start i64[K]: the number that the sum of each output begins with."""
         self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
         self.start = f.own(start, "i64")
-        self.planes, self.groups, self.vectors = f.size(planes), f.size(len(packed.ends)), f.size(packed.vectors * LANES)
-        self.registers = next(count for count in (1, 2, 4) if planes <= count * LANES)
+        self.planes, self.groups, self.vectors = (
+            f.size(planes),
+            f.size(len(packed.ends)),
+            f.size(packed.vectors * TREES_IN_VECTOR),
+        )
+        self.registers = next(count for count in (1, 2, 4) if planes <= count * TREES_IN_VECTOR)
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
         self.first, self.integers = f.own(packed.first, "i32"), f.own(packed.integers, "u8")
         self.target = f.own(packed.target, "i64") if packed.target.any() else None
-        self.sums = T.alloc_buffer((self.outputs * ROWS,), "int64")
-        self.row_ranks = T.alloc_buffer((ROWS * self.registers * LANES,), "uint8")
-        self.reached = T.alloc_buffer((ROWS * packed.together * LANES,), "uint8")
-        self.places = T.alloc_buffer((packed.together * LANES,), "int32")
+        self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
+        self.row_ranks = T.alloc_buffer((ROWS_TOGETHER * self.registers * TREES_IN_VECTOR,), "uint8")
+        self.reached = T.alloc_buffer((ROWS_TOGETHER * packed.together * TREES_IN_VECTOR,), "uint8")
+        self.places = T.alloc_buffer((packed.together * TREES_IN_VECTOR,), "int32")
         # Buffers of one vector each are on the stack, and LLVM makes them registers.
-        self.candidates = [T.alloc_buffer((LANES,), "uint8") for _ in range(ROWS * packed.together)]
-        self.right = T.alloc_buffer((LANES,), "uint8")
+        self.candidates = [T.alloc_buffer((TREES_IN_VECTOR,), "uint8") for _ in range(ROWS_TOGETHER * packed.together)]
+        self.right = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
         self.total = T.alloc_buffer((1,), "int64")
         if codes is not None:
             self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
             self.mask_size = f.size(packed.masks.shape[1])
-            self.row_mask_size = few_sizes(packed.masks.shape[1]) + LANES
-            self.row_masks = T.alloc_buffer((ROWS * self.row_mask_size,), "uint8")
-            lane = np.arange(LANES)
+            self.row_mask_size = few_sizes(packed.masks.shape[1]) + TREES_IN_VECTOR
+            self.row_masks = T.alloc_buffer((ROWS_TOGETHER * self.row_mask_size,), "uint8")
+            lane = np.arange(TREES_IN_VECTOR)
             self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
@@ -188,7 +195,7 @@ class Lanes:
         return lambda output: vector(self.sums, output * rows, rows)
 
     def run(self, row: Expr, rows: int) -> None:
-        """Compute `sums` for `rows` rows from `row` on. rows: 1 or ROWS."""
+        """Compute `sums` for `rows` rows from `row` on. rows: 1 or ROWS_TOGETHER."""
         f, together = self.f, self.packed.together
         with f.repeat(self.outputs) as output:
             start = T.Bind(f.constant(self.start, "i64", output))
@@ -197,26 +204,28 @@ class Lanes:
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
-                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * LANES])
+                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * TREES_IN_VECTOR])
         if self.codes is not None:
             self._decide(self.codes, row, rows)
-        zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), LANES) for value in (0, 1))
+        zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), TREES_IN_VECTOR) for value in (0, 1))
         # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
         with f.repeat(self.groups) as group, f.repeat(1) as origin:
             for candidate in self.candidates[: rows * together]:
-                store(candidate, zero, origin, LANES)
+                store(candidate, zero, origin, TREES_IN_VECTOR)
             for phase in range(together):
                 active = together - phase
                 start = T.Bind(f.constant(self.starts, "i64", group * together + phase))
                 first = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase))
                 end = T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase + 1))
-                store(self.right, tirx.Broadcast(tirx.Cast("uint8", first + 1), LANES), origin, LANES)
+                store(self.right, tirx.Broadcast(tirx.Cast("uint8", first + 1), TREES_IN_VECTOR), origin, TREES_IN_VECTOR)
                 with T.serial(first, end) as step:
                     for member in range(active):
                         self._split(member, rows, start + step * active + member, origin)
-                    store(self.right, tirx.Add(vector(self.right, origin, LANES), one), origin, LANES)
+                    store(self.right, tirx.Add(vector(self.right, origin, TREES_IN_VECTOR), one), origin, TREES_IN_VECTOR)
             for slot, candidate in enumerate(self.candidates[: rows * together]):
-                store(self.reached, vector(candidate, origin, LANES), origin + slot * LANES, LANES)
+                store(
+                    self.reached, vector(candidate, origin, TREES_IN_VECTOR), origin + slot * TREES_IN_VECTOR, TREES_IN_VECTOR
+                )
             self._add(group, rows)
 
     def _decide(self, codes: Codes, row: Expr, rows: int) -> None:
@@ -225,47 +234,57 @@ class Lanes:
         It is the `or` of the masks of the row's categories, one of each column.
         """
         f = self.f
-        vectors = T.Bind(self.mask_size // LANES)
+        vectors = T.Bind(self.mask_size // TREES_IN_VECTOR)
         for r in range(rows):
             with f.repeat(vectors) as i:
-                store(self.row_masks, tirx.Broadcast(tirx.const(0, "uint8"), LANES), r * self.row_mask_size + i * LANES, LANES)
+                store(
+                    self.row_masks,
+                    tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR),
+                    r * self.row_mask_size + i * TREES_IN_VECTOR,
+                    TREES_IN_VECTOR,
+                )
             with f.repeat(codes.count) as column:
                 # Some of the last four rows may not exist. Memory behind the last row may not hold a category's number, so it is not read.
                 there = tirx.Min(row + r, f.rows - 1) if r else row
                 bit = tirx.Cast("int64", codes.number[column * f.block + there])
                 start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
                 with f.repeat(vectors) as i:
-                    at = r * self.row_mask_size + i * LANES
-                    mask = f.constants(self.masks, "u8", start + i * LANES, LANES)
-                    store(self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, LANES), mask), at, LANES)
+                    at = r * self.row_mask_size + i * TREES_IN_VECTOR
+                    mask = f.constants(self.masks, "u8", start + i * TREES_IN_VECTOR, TREES_IN_VECTOR)
+                    store(
+                        self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, TREES_IN_VECTOR), mask), at, TREES_IN_VECTOR
+                    )
 
     def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
         """One step of 64 trees, for all rows."""
-        f, at = self.f, block * (FIELDS * LANES)
-        plane, split, lo = (f.constants(self.splits, "u8", at + field * LANES, LANES) for field in range(FIELDS))
-        right = vector(self.right, origin, LANES)  # j + 1 in all lanes, counted up: LLVM would broadcast a scalar at every use
+        f, at = self.f, block * (FIELDS * TREES_IN_VECTOR)
+        plane, split, lo = (
+            f.constants(self.splits, "u8", at + field * TREES_IN_VECTOR, TREES_IN_VECTOR) for field in range(FIELDS)
+        )
+        # j + 1 in all lanes, counted up, since LLVM would broadcast a scalar at every use.
+        right = vector(self.right, origin, TREES_IN_VECTOR)
         for r in range(rows):
-            first = origin + r * self.registers * LANES
-            table = [vector(self.row_ranks, first + i * LANES, LANES) for i in range(self.registers)]
+            first = origin + r * self.registers * TREES_IN_VECTOR
+            table = [vector(self.row_ranks, first + i * TREES_IN_VECTOR, TREES_IN_VECTOR) for i in range(self.registers)]
             candidate = self.candidates[r * self.packed.together + member]
-            leaf = vector(candidate, origin, LANES)
+            leaf = vector(candidate, origin, TREES_IN_VECTOR)
             onward = tirx.Select(tirx.LT(split, permute(table, plane)), right, lo)
             if self.codes is not None:
-                mask = vector(self.row_masks, r * self.row_mask_size + block * (LANES // 8), LANES)
-                mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, LANES))
-                mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, LANES))
-                onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), LANES), mask), right, onward)
-            store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, LANES)
+                mask = vector(self.row_masks, r * self.row_mask_size + block * (TREES_IN_VECTOR // 8), TREES_IN_VECTOR)
+                mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, TREES_IN_VECTOR))
+                mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, TREES_IN_VECTOR))
+                onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR), mask), right, onward)
+            store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, TREES_IN_VECTOR)
 
     def _add(self, group: Expr, rows: int) -> None:
         """Add the integers of the leaves that a group's trees reached to the sums."""
         f, packed, together = self.f, self.packed, self.packed.together
-        trees = T.Bind(group * (together * LANES))
+        trees = T.Bind(group * (together * TREES_IN_VECTOR))
         size = tirx.Broadcast(tirx.const(packed.bytes * packed.width, "int32"), 16)
         # LLVM doesn't know this count. If it did, it would unroll these loops and use gathers.
-        left = T.Bind(tirx.Min(tirx.const(together * LANES, "int64"), self.vectors - trees))
+        left = T.Bind(tirx.Min(tirx.const(together * TREES_IN_VECTOR, "int64"), self.vectors - trees))
         for row in range(rows):
-            start = row * together * LANES
+            start = row * together * TREES_IN_VECTOR
             with T.serial(tirx.const(0, "int64"), left // 16) as part:
                 leaf = tirx.Cast("int32x16", vector(self.reached, start + part * 16, 16))
                 place = tirx.Add(f.constants(self.first, "i32", trees + part * 16, 16), tirx.Mul(leaf, size))

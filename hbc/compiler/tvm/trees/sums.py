@@ -19,7 +19,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
 from hbc.compiler.tvm.trees.leaves import FixedPoint
-from hbc.compiler.tvm.trees.scan_few_rows import ROWS
+from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER
 from hbc.ir.graph import Node
 
 WRITTEN = 8  # rows whose results are written at once
@@ -36,8 +36,8 @@ class Result:
         self.total = None if fixed.total is None else f.size(fixed.total)
         self.few = None if fixed.few == 0 or again is None else f.size(fixed.few)
         self.base = f.own(fixed.base, "f64")
-        self.memory = {lanes: T.alloc_buffer((2 * lanes,), "float64") for lanes in (1, ROWS, WRITTEN)}
-        self.integers = {lanes: T.alloc_buffer((2 * lanes,), "int64") for lanes in (1, ROWS, WRITTEN)}
+        self.memory = {lanes: T.alloc_buffer((2 * lanes,), "float64") for lanes in (1, ROWS_TOGETHER, WRITTEN)}
+        self.integers = {lanes: T.alloc_buffer((2 * lanes,), "int64") for lanes in (1, ROWS_TOGETHER, WRITTEN)}
 
     def write(self, row: Expr, lanes: int, integers: Callable[[Expr], Expr]) -> None:
         """Store the sums of `lanes` rows from `row` on. integers: output column → the rows' integers.

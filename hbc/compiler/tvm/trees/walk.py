@@ -36,8 +36,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight fill the time in which a step waits for its two loads (12 and 20 measure the same, 24 is slower)
-LEVELS = 4  # steps between two tests whether all walks have ended (2 measures the same)
-TREES = 4  # trees that 16 rows walk before the next 16 do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
+STEPS_BETWEEN_TESTS = 4  # steps between two tests whether all walks have ended (2 measures the same)
+TREES_IN_TILE = 4  # trees that 16 rows walk before the next 16 do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
@@ -219,7 +219,7 @@ class Walk:
             T.buffer_store(at, tree, [i])
         T.buffer_store(going, tirx.const(1, dtype), [0])
         with T.While(tirx.NE(going[0], tirx.const(0, dtype))):
-            for _ in range(LEVELS):
+            for _ in range(STEPS_BETWEEN_TESTS):
                 for i, (_, row) in enumerate(walks):
                     T.buffer_store(at, self._step(at[i], row), [i])
             columns = [self._column(self._link(at[i])) for i in range(len(walks))]
@@ -329,9 +329,9 @@ def tree_walk(f: Block, node: Node) -> None:
         sums.start(row)
     count = WALKS if f.lanes > 1 else 1
     groups = T.Bind(f.rows // count)
-    with f.repeat(f.size(-(-sums.op.n_trees // TREES))) as tile, T.serial(tirx.const(0, "int64"), groups) as group:
-        first, start = T.Bind(group * count), T.Bind(tile * TREES)
-        with T.serial(start, tirx.Min(start + TREES, sums.trees)) as tree:
+    with f.repeat(f.size(-(-sums.op.n_trees // TREES_IN_TILE))) as tile, T.serial(tirx.const(0, "int64"), groups) as group:
+        first, start = T.Bind(group * count), T.Bind(tile * TREES_IN_TILE)
+        with T.serial(start, tirx.Min(start + TREES_IN_TILE, sums.trees)) as tree:
             sums.walk.run([(tree, first + i) for i in range(count)])
             sums.add_rows(tree, first, count)
     if f.lanes > 1:
