@@ -1,8 +1,15 @@
-"""One method of a graph as one TIR function: a loop over blocks of rows, and inside it a loop nest for every stored value.
+"""Builds the TIR function of one method of a graph. On a CPU the emitted program looks like this:
 
-The values of a block lie column after column, rows contiguous, so that every statement computes consecutive rows with one vector
-instruction, whatever the number of columns; sums run in order, and a table or a weight is read once for all rows. Intermediates
-never leave the cache, and a call allocates nothing but this workspace.
+    for block in blocks of 256 rows (4,096 where trees are walked or nothing is kept):
+        for ensemble in the tree ensembles:        # each at its place among the segments of the plan
+            its tree kernel, for the whole block
+        for chunk in the block's vectors of 16 rows:
+            for value in the stored values:
+                its loop nest over columns; each statement computes the 16 rows at once
+
+The values of a block lie column after column, with their rows contiguous. So every statement computes consecutive rows with one vector
+instruction, whatever the number of columns. Sums run in order, and a table or a weight is read once for all rows. Intermediates never
+leave the cache, and a call allocates nothing but this workspace. On a GPU each thread runs the same statements for one row.
 """
 
 from __future__ import annotations
@@ -38,10 +45,10 @@ class Kernel:
     """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass. Inputs and outputs
     without elements are not passed.
 
-    One that `tests` its input takes a number more, an f64 after the rows, and returns whether all blocks of rows passed; others it does not
-    compute, so that no code sees such values. NaN stands for no test. `bounded`: the sum of the squares of a block's input must be at
-    most that number (of NaN it is not, unless the function was built to leave out what is `missing`). `conditions`: how many values
-    must be true of all rows.
+    A function that `tests` its input takes one more argument after the rows, the bound (f64; NaN means no test). It returns 1 if all blocks
+    of rows passed, else 0. It does not compute blocks that fail, so that no code sees such values. There are two tests:
+    `bounded`: the sum of the squares of a block's input must be at most the bound. A sum with NaN fails, unless the function was built for
+    `missing` values, which it leaves out. `conditions`: so many values must be true for all rows of the block.
     """
 
     function: Any
@@ -49,9 +56,9 @@ class Kernel:
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
     outputs: tuple[TensorType, ...]
-    rows: int  # that threads get multiples of
+    rows: int  # threads get multiples of so many rows
     block: int  # rows that share the reading of the model
-    cost: float  # a rough number of nanoseconds a row, to decide on threads
+    cost: float  # roughly the nanoseconds a row takes, to decide on threads
     bounded: bool
     conditions: int = 0
 
@@ -69,7 +76,11 @@ def build(
     bounded: bool = False,
     missing: bool = False,
 ) -> Kernel:
-    """The TIR function of a method. `bounded`: of one with a single input, of floats, which may be `missing`."""
+    """The TIR function of a method, with its tables.
+
+    packed: arrays that all methods of the graph share; this call adds to them. bounded: test the sum of the squares of the input, which
+    must be the only one and hold floats. missing: leave NaN out of that sum.
+    """
     f = Function(plan, dialect, packed, schedule)
     rows = tirx.Var("n", "int64")
 
@@ -81,7 +92,7 @@ def build(
 
     inputs = {node: argument(i, node) for i, node in enumerate(plan.inputs)}
     results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
-    width = math.prod(int(size) for size in plan.row or ())  # of the plan's rows, those that are one of the caller's
+    width = math.prod(int(size) for size in plan.row or ())  # rows of the plan for each row of the caller
     first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
     bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
     good = tirx.decl_buffer((1,), "int64", name="good")
@@ -142,7 +153,7 @@ def build(
 
 
 def _shared(data: Array, packed: dict[Any, Any]) -> Array:
-    """An ensemble's data, or the same data of another method of the graph."""
+    """An array equal to an ensemble's data: that of another method of the graph if there is one, else the data itself."""
     known: list[Array] = packed.setdefault("data", [])
     for other in known:
         if np.array_equal(other, data):
@@ -152,8 +163,8 @@ def _shared(data: Array, packed: dict[Any, Any]) -> Array:
 
 
 def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> Any:
-    """The caller's array: numpy aligns no better than to the element. `trees`: an ensemble alone reads it, by columns that are
-    data, so that the code need not know how many there are."""
+    """The buffer of one of the caller's arrays, aligned to its element only, since numpy promises no more. `trees`: only an ensemble
+    reads it. Its columns are data there, so the number of columns is read from the call and not part of the code."""
     shape = [rows if size == "N" else int(size) for size in kind.shape]
     if trees and len(shape) == 2:
         shape[1] = tirx.Var(f"{name}_columns", "int64")
@@ -163,7 +174,7 @@ def _argument(name: str, kind: TensorType, rows: Expr, trees: bool = False) -> A
 
 @contextmanager
 def _unless(f: Block, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
-    """The rest of a block's code, run only where no row failed, or where there is no bound; good[0] says whether all blocks ran."""
+    """Runs the rest of a block's code only if no row of it failed, or if the bound is NaN. Sets good[0] to 0 otherwise."""
     some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
     fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.EQ(some, tirx.const(0, "int32")), tirx.isnan(bound))))
     T.buffer_store(good, tirx.Mul(good[0], fits), [0])
@@ -172,13 +183,14 @@ def _unless(f: Block, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
         yield
 
 
-SQUARES = 16  # values of the caller's that are squared at once
+SQUARES = 16  # the caller's values that are squared at once
 
 
 @contextmanager
 def _within(f: Block, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
-    """The code of a block, run only where the sum of the squares of the block's inputs (without NaN, if they may be `missing`) is at
-    most `bound`; good[0] says whether all blocks ran. (That sum is the cheapest test for NaN, infinities and values that are too large.)"""
+    """Runs the code of a block only if the sum of the squares of its inputs is at most `bound`, or if `bound` is NaN. Sets good[0] to 0
+    otherwise. `missing`: NaN is left out of the sum. None as `bound`: no test. The sum is the cheapest test for NaN, infinities and values
+    that are too large."""
     if bound is None:
         yield
         return
@@ -212,11 +224,11 @@ def _within(f: Block, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
 
 
 def _square(value: Expr, zero: Expr, missing: bool) -> Expr:
-    """value², 0 of NaN if it may be missing: TVM's larger one is the second unless the first is larger."""
+    """value²; with `missing`, 0 for NaN. TVM's Max gives its second operand unless the first is larger, and NaN is not."""
     square = tirx.Mul(value, value)
     return tirx.Max(square, zero) if missing else square
 
 
 def cost(plan: Plan) -> float:
-    """A rough number of nanoseconds a row."""
+    """Roughly the nanoseconds that a row takes."""
     return max(sum((nanoseconds(node) for node in plan.steps), 0.0), 1.0)

@@ -1,1 +1,1 @@
-"""What is computed where in a method, before any code: values, memory, blocks. Knows no TVM."""
+"""Plans a method before any code is written: its stored values, their memory, its blocks of rows. Does not use TVM."""

@@ -1,6 +1,7 @@
-"""All that the backend knows about an operator. The decorators `@emits` and `@element_of` register it where its code is written.
+"""The table of all that the backend knows about each operator. The decorators `@emits` and `@element_of` fill it where the code of an
+operator is written.
 
-Planning reads these facts and never runs the code, so that it needs no TVM. Adding an operator touches one file: that of its kernel.
+Planning reads these facts and never runs the code, so it needs no TVM. A new operator touches one file: the file of its kernel.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ Code = TypeVar("Code", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Emission:
-    """How an operator is computed, and what follows from that for the plan of a function.
+    """How an operator is computed, and the facts about it that the plan of a function needs.
 
-    kernel: `kernel(f, node)` writes the loops that fill the memory of a value. None: one expression after the other (`element`).
-    element: `element(node, dialect, *operands)` is the expression of one element of the result, from the same elements of the
+    kernel: `kernel(f, node)` writes the loops that fill the memory of a value. None: `element` is written for one element after the other.
+    element: `element(node, dialect, *operands)` returns the expression of one element of the result, from the same elements of the
     operands. None: the operator needs loops of its own.
-    rereads: whether it reads an element of an operand more than once, or in an order of its own, so that operands need memory.
-    costly: it takes dozens of instructions. Its results are stored, so that they are never computed twice and statements stay small.
-    skipped: where its result is used for some rows only, a look at every row first pays: a KNNImputer's distances took 160 ms for
-    100,000 rows without a gap.
+    rereads: whether it reads an element of an operand more than once, or in an order of its own. Its operands then need memory.
+    costly: whether it takes dozens of instructions. Its results are then stored, so that they are never computed twice and statements
+    stay small.
+    skipped: whether it is worth testing first which rows need the result. A KNNImputer's distances took 160 ms for 100,000 rows without
+    a gap.
     nanoseconds: a rough time for one row, to decide on threads. None: 0.3 ns for each element read or written.
     """
 
@@ -38,13 +40,13 @@ class Emission:
 
 
 EMISSIONS: dict[type[Operator], Emission] = {}
-"""The table of operators that this backend computes itself; the others are lowered."""
+"""The operators that this backend computes itself. All others are lowered to these."""
 
 UNKNOWN = Emission()
 
 
 def emission(op: Operator) -> Emission:
-    """What is registered for an operator; the neutral `Emission` if nothing is."""
+    """The `Emission` registered for an operator; one with the defaults if there is none."""
     return EMISSIONS.get(type(op), UNKNOWN)
 
 
@@ -81,7 +83,7 @@ def rereads(node: Node) -> bool:
 
 
 def per_element(nanoseconds: float) -> Callable[[Node], float]:
-    """So many nanoseconds for each element of a row's result."""
+    """A function for `Emission.nanoseconds`: so many nanoseconds for each element of a row's result."""
     return lambda node: nanoseconds * elements(node.type)
 
 

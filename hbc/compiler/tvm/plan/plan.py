@@ -1,5 +1,5 @@
-"""What is computed where: which values of a method get memory of their own, which are recomputed inside their only reader,
-and which memory they share. Knows nothing of TVM."""
+"""Plans a method: decides which values get memory of their own, which are recomputed inside their only reader, and which values share
+memory. Does not use TVM."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 
 ROWS_IN_STATEMENT = 16  # rows that one vector statement computes
-MAX_ROWS = 256  # of a block: more rows share the reading of a model's trees, until intermediates leave the L1 and L2 caches
-WALK_ROWS = 4096  # of a block where trees are walked: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
-WALK_BYTES = 1 << 20  # that the keys of a block may take, twice as wide as its rows where NaN goes both ways
+MAX_ROWS = (
+    256  # rows of a block. More would share the reading of a model's trees, but push intermediates out of the L1 and L2 caches
+)
+WALK_ROWS = 4096  # rows of a block that walks trees: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
+WALK_BYTES = 1 << 20  # the most bytes of a block's keys, which are twice as wide as its rows where NaN goes both ways
 FLAT_ROWS = 4096
-"""Of a block where nothing is kept for all of its rows: 400,000 squares take 70 µs, with 256 rows 74."""
-BLOCK_BYTES = 192 * 1024  # that the shared intermediates of a block may take
-SCAN_ROWS = 128  # at least, where trees are scanned: two vectors of rows share the reading of every split
+"""Rows of a block that keeps no value for all of its rows: 400,000 squares take 70 µs, with blocks of 256 rows 74."""
+BLOCK_BYTES = 192 * 1024  # the most bytes of a block's shared intermediates
+SCAN_ROWS = 128  # the fewest rows of a block that scans trees: two vectors of rows share the reading of every split
 FEW_STEPS = 28
-"""With 31, of nested choices, full vectors' own code takes 1.1 times as long; with 63 it takes a second more to compile."""
+"""The most values for which full vectors get code of their own. With 31 values (of nested choices) that code takes 1.1 times as long;
+with 63 it takes a second more to compile."""
 FEW_BYTES = 4608
-"""Of values of a vector of rows: 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too, and 4.8 nothing more."""
-MAX_INLINED = 24  # operators in one statement; larger ones take LLVM long and gain nothing
+"""The most bytes of such values, for one vector of rows. 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too; 4.8 gain nothing."""
+MAX_INLINED = 24  # the most operators of a statement; larger statements take LLVM long and gain nothing
 
 Types = dict[Node, TensorType]
 
 
 @operator
 class Never(Operator):
-    """y = false for every row, where `x < x` is: that is how graphs make rows of constants, and the kernel need not read x for it."""
+    """y = false for every row. It replaces `x < x`, by which graphs make rows of constants, so that the kernel need not read x."""
 
     shape: tuple[Dim, ...]
 
@@ -49,14 +52,14 @@ class Never(Operator):
 
 
 def without_reading(node: Node) -> Node | None:
-    """`x < x` → `Never`"""
+    """`Never` for `x < x`; None for other nodes."""
     return Never(node.type.shape)() if isinstance(node.op, tensor.Less) and node.inputs[0] is node.inputs[1] else None
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lives: `elements` consecutive columns from `offset` on, in the pool of a storage dtype: the pool of the
-    whole block of rows (`shared`), or that of one vector of rows."""
+    """The place of a value in memory: `elements` consecutive columns, from `offset` on, of a pool. There are two pools for each storage
+    dtype: one for the whole block of rows (`shared`) and one for a vector of rows."""
 
     dtype: str
     offset: int
@@ -70,15 +73,20 @@ class Slot:
 
 @dataclass(frozen=True)
 class Plan:
-    """The values to be computed for one method.
+    """The values that a method computes, their order and their memory.
 
-    constants: values that depend on no input. segments: the values that get a slot, in the order of computation; those of one
-    segment are computed together for one vector of rows after the other, while an ensemble of trees, a segment of its own,
-    goes through the whole block of rows, so that its nodes are read once for all. pools: columns of every pool. rows: rows of
-    a block. columns: of an input that is read in part, the columns that are read. needed: of values that are used only where
-    something is missing, the conditions: without a row that meets one of them, they are not computed. row: where every element is
-    computed by itself, the shape of a row; the nodes are then those of `flat`, and the elements of all rows count as rows.
-    conditions: what must be true of all rows of a block, computed by its first `before` segments; the others run only where it is.
+    constants: the values that depend on no input.
+    segments: the values that get a slot, in the order of computation. The values of a segment are computed together, for one vector of
+    rows after the other. A tree ensemble is a segment of its own: it goes through the whole block, so that its nodes are read once for
+    all rows.
+    slots: the place of each of these values. pools: the number of columns of each pool. rows: the rows of a block.
+    columns: for each input that is read in part, the columns that are read.
+    needed: for each value that is used only where something is missing, the conditions that say where. The value is not computed for a
+    vector of rows if none of its rows meets one of them.
+    row: the shape of a row, if every element is computed by itself; else None. The nodes are then those of `flat`, and each element of
+    each row counts as a row.
+    conditions: values that must be true for all rows of a block. The first `before` segments compute them; the other segments run only
+    if they are true.
     """
 
     outputs: tuple[Node, ...]
@@ -95,7 +103,7 @@ class Plan:
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
-        """The graph's inputs that this method reads, but for those without columns."""
+        """The graph's inputs that this method reads and that have columns."""
         nodes = topological((*self.conditions, *self.outputs))
         return tuple(node for node in nodes if isinstance(node.op, Input) and elements(node.type))
 
@@ -110,9 +118,9 @@ class Plan:
 
     @property
     def few_values(self) -> bool:
-        """Whether full vectors of rows get code of their own. LLVM keeps their values in registers then: what is read for a vector
-        that is not full has to lie in memory. (Linear regressions take 0.8 times as long, three of them together 0.4 times; the
-        code takes 1.5 times as long to compile.)"""
+        """Whether full vectors of rows get code of their own. LLVM then keeps their values in registers; for a vector that is not full,
+        values must lie in memory. Linear regressions take 0.8 times as long, three of them together 0.4 times. The code takes 1.5 times
+        as long to compile."""
         vector = sum(count * ROWS_IN_STATEMENT * bytes_of(dtype) for (dtype, _), count in self.pools.items())
         return self.row is not None or (len(self.segments) == 1 and len(self.steps) <= FEW_STEPS and vector <= FEW_BYTES)
 
@@ -120,8 +128,11 @@ class Plan:
 def make_plan(
     outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0, conditions: int = 0
 ) -> Plan:
-    """Decide for every node that the outputs need, of which the first ones are conditions. block: rows, if not those that suit the
-    caches. flatten: see Plan.row. register: bits of one that holds a vector; 0 where rows are computed one by one."""
+    """The plan of a method that returns `outputs`, without its first `conditions` ones, which are the plan's conditions.
+
+    block: the rows of a block; None for the number that suits the caches. flatten: whether the elements of rows may count as rows, see
+    Plan.row. register: the bits of a vector register; 0 if rows are computed one by one.
+    """
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
     row = _row(outputs) if flatten else None
@@ -159,7 +170,7 @@ def _cheap(op: Operator) -> bool:
 
 
 def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
-    """The nodes, and all stored values that they are made of."""
+    """The nodes, and all stored values that they are computed from."""
     found, waiting = set[Node](), list(nodes)
     while waiting:
         node = waiting.pop()
@@ -170,8 +181,8 @@ def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
 
 
 def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
-    """The shape of a row of every value, where each of its elements follows from the same element of the inputs, and of constants that
-    are numbers: nothing needs columns to lie together then."""
+    """The shape that a row of every value has, if each element follows from the same element of the inputs and from constants of one
+    number. None otherwise. Such a method does not need columns to lie together."""
     shapes = {node.type.shape for node in topological(outputs) if node.type.batched}
     for node in topological(outputs):
         if isinstance(node.op, Constant):
@@ -183,7 +194,7 @@ def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
 
 
 def flat(outputs: Sequence[Node]) -> tuple[Node, ...]:
-    """The same operators on inputs of one number a row."""
+    """The outputs computed by the same operators from inputs with one number a row."""
     made: dict[Node, Node] = {}
     for node in topological(outputs):
         if isinstance(node.op, Input):
@@ -196,7 +207,7 @@ def flat(outputs: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def most_rows(trees: dict[Node, TreeEnsemble]) -> int:
-    """Of a block, whatever its intermediates."""
+    """The most rows that a block gets for these trees, before its intermediates are looked at."""
     if not trees or any(op.strategy == "scan" for op in trees.values()):
         return MAX_ROWS
     width = max(2 * bytes_of(node.inputs[0].type.dtype) * node.inputs[0].type.columns for node in trees)
@@ -207,7 +218,7 @@ def most_rows(trees: dict[Node, TreeEnsemble]) -> int:
 
 
 def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
-    """The values of all nodes that depend on no input."""
+    """node → its value, for all nodes that depend on no input."""
     constants: dict[Node, Array] = {}
     with np.errstate(all="ignore"):
         for node in nodes:
@@ -217,7 +228,7 @@ def fold(nodes: Iterable[Node]) -> dict[Node, Array]:
 
 
 def _readers(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node, list[Node]]:
-    """The readers of every value that has rows; a value read twice by one reader has it twice."""
+    """node → its readers, for every value that has rows. A reader that reads a value twice is there twice."""
     readers: dict[Node, list[Node]] = {}
     for node in topological(outputs):
         if node not in constants:
@@ -229,7 +240,7 @@ def _readers(outputs: Sequence[Node], constants: dict[Node, Array]) -> dict[Node
 
 
 def is_view(node: Node) -> bool:
-    """Whether the value is only another way to index its operand."""
+    """Whether a value only indexes its operand in another way."""
     return isinstance(node.op, tensor.Reshape) or (isinstance(node.op, tensor.Take) and node.inputs[0].type.batched)
 
 
@@ -246,7 +257,7 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return bool(users)
     reader = users[0]
     while is_view(reader) and reader not in outputs:
-        # What a view reads is read by the reader of the view, perhaps repeatedly.
+        # The reader of a view reads the view's operand, perhaps repeatedly.
         repeats = isinstance(reader.op, tensor.Take) and _repeats(constants[reader.inputs[1]])
         if repeats or len(readers[reader]) != 1:
             return True
@@ -267,7 +278,7 @@ def _repeats(indices: Array) -> bool:
 def _cut(
     nodes: list[Node], readers: dict[Node, list[Node]], stored: set[Node], constants: dict[Node, Array]
 ) -> dict[Node, set[Node]]:
-    """Store more values where statements grow too large. The stored values, each with the stored values that it is made of."""
+    """stored value → the stored values that it is computed from. Adds values to `stored` where statements would grow too large."""
     size: Counter[Node] = Counter()
     reads: dict[Node, set[Node]] = {}
     for node in nodes:
@@ -284,7 +295,8 @@ def _cut(
 
 
 def _segments(order: list[Node], reads: dict[Node, set[Node]]) -> tuple[tuple[Node, ...], ...]:
-    """As few as the ensembles allow: of values that follow no ensemble, then ensembles, then values that follow those."""
+    """The nodes in as few segments as the ensembles allow: first the values that follow no ensemble, then ensembles, then the
+    values that follow these ensembles, and so on."""
     stage: dict[Node, int] = {}
     for node in order:
         trees = isinstance(node.op, TreeEnsemble)
@@ -301,10 +313,10 @@ def _segments(order: list[Node], reads: dict[Node, set[Node]]) -> tuple[tuple[No
 def _needed(
     nodes: list[Node], readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]
 ) -> dict[Node, frozenset[Node]]:
-    """The values that are used only where one of some conditions is true: as the first choice of a `Where`, or for such values.
-    The conditions are about the caller's rows themselves."""
-    missing: set[Node] = set()  # conditions that say so
-    plain: set[Node] = set()  # what is one of the caller's numbers
+    """value → conditions, for each value that is used only where one of the conditions is true: as the first choice of a `Where`, or to
+    compute such values. The conditions test the caller's rows themselves."""
+    missing: set[Node] = set()  # conditions that say where something is missing
+    plain: set[Node] = set()  # values that are the caller's numbers
     for node in nodes:
         source = node.inputs[0] if node.inputs else node
         if isinstance(node.op, Input) or ((is_view(node) or isinstance(node.op, tensor.Cast)) and source in plain):
@@ -331,7 +343,7 @@ def _needed(
 
 
 def _known_before(needed: dict[Node, frozenset[Node]], segments: tuple[tuple[Node, ...], ...], slots: dict[Node, Slot]) -> bool:
-    """Whether the conditions are computed before all values that they decide on."""
+    """Whether each condition is computed before the values that need it."""
     time = {node: i for i, node in enumerate(node for group in segments for node in group)}
 
     def known(node: Node) -> int:
@@ -345,7 +357,7 @@ def _known_before(needed: dict[Node, frozenset[Node]], segments: tuple[tuple[Nod
 def _columns_read(
     node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node], constants: dict[Node, Array]
 ) -> Array | None:
-    """The columns of an input matrix of which only chosen ones are read; None where all are."""
+    """The columns of an input matrix that are read, ascending; None if all columns may be read, or if the node is no input matrix."""
     if not isinstance(node.op, Input) or node in outputs or len(node.type.shape) != 2:
         return None
     takes = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]
@@ -357,7 +369,7 @@ def _columns_read(
 def _allocate(
     segments: tuple[tuple[Node, ...], ...], reads: dict[Node, set[Node]], outputs: Sequence[Node], widths: dict[Node, int]
 ) -> tuple[dict[Node, Slot], dict[tuple[str, bool], int]]:
-    """Slots by first fit among those whose last reader has run."""
+    """(node → slot, pool → columns): first fit, in memory of values whose last reader has run."""
     segment = {node: i for i, group in enumerate(segments) for node in group}
     shared = {node for node in segment if isinstance(node.op, TreeEnsemble)}
     last: dict[Node, int] = {}

@@ -1,5 +1,5 @@
-"""Products of few outputs, summed along the rows as the caller has them: a register of a row's columns at a time, so that no matrix is
-turned over or stored. Knows nothing of TVM; the loops are in kernels/row_dots.py.
+"""Replaces products of few outputs by sums along the caller's rows (`RowDot`): a register holds some columns of one row, so that no
+matrix is transposed or stored. Does not use TVM; the loops are in kernels/row_dots.py.
 
 118 columns of float64, one output, 10,000 rows: 344 to 133 µs, which is what BLAS takes; with an imputer, a one-hot encoder, a scaler and
 the selection of 80 % of the columns before a logistic regression: 706 to 370 µs.
@@ -18,19 +18,20 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor
 
 MOST_OUTPUTS = 2
-"""Each output reads the row anew: squares of rows that are turned over once and read by all are as fast for four (0.9 to 1.3 times)."""
+"""The most outputs of such a product. Each output reads the row anew, while transposed squares of rows are made once and read by all. For
+four outputs these are as fast (0.9 to 1.3 times)."""
 WINDOW = 2.5
-"""Columns that take as long first: the rows of a column share an instruction, but are picked out or turned over before. (Measured: plain or
-imputed columns 2 to 2.3, one-hot codes 2.2 to 2.5.)"""
+"""The number of columns that take as long as a window when they are transposed first. Then the rows of a column share an instruction, but
+must be picked out or transposed before. Measured: plain or imputed columns 2 to 2.3, one-hot codes 2.2 to 2.5."""
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A part of the sum: some columns of a value of which each element follows from one column of the caller's matrix `source`.
+    """A part of the sum: some columns of `value`. Each element of them follows from one column of the caller's matrix `source`.
 
-    A window is as many columns of the source as a register holds. starts: the first column of each. positions[window, lane]: the
-    column of `value` that is computed there; kept[window, lane]: whether one is; weights[output, window, lane]. The windows of
-    which all is kept, `whole` in number, come first.
+    A window is as many columns of the source as a register holds. starts[window]: its first column. positions[window, lane]: the
+    column of `value` that the lane computes. kept[window, lane]: whether the lane computes a column at all. weights[output, window, lane].
+    The windows whose lanes are all kept come first; there are `whole` of them.
     """
 
     value: Node
@@ -61,8 +62,8 @@ class RowDot(Operator):
 
 
 def along_rows(register: int, cheap: Callable[[Operator], bool]) -> Rule:
-    """The rule `x @ w` → RowDot, for registers of so many bits, where x has parts that only `cheap` operators compute from single columns:
-    a few instructions an element."""
+    """A rule that replaces `x @ w` by `RowDot`, for registers of so many bits. It applies if x has parts that `cheap` operators compute
+    from single columns: operators of a few instructions an element."""
 
     def rule(node: Node) -> Node | None:
         if not isinstance(node.op, tensor.MatMul) or not isinstance(node.inputs[1].op, Constant):
@@ -92,7 +93,7 @@ def along_rows(register: int, cheap: Callable[[Operator], bool]) -> Rule:
 
 
 def _parts(x: Node, weights: Array) -> Iterator[tuple[Node, Array]]:
-    """What is concatenated, with its rows of the weights."""
+    """(part, its rows of the weights) for each part that x concatenates; x itself if it concatenates nothing."""
     if not isinstance(x.op, tensor.Concat):
         yield x, weights
         return
@@ -120,7 +121,7 @@ def _term(value: Node, weights: Array, lanes: int, cheap: Callable[[Operator], b
 
 
 def _columns(node: Node, cheap: Callable[[Operator], bool]) -> tuple[Node, Array] | None:
-    """The caller's matrix that a value follows from, and for each column of the value the column of that matrix; None if not so."""
+    """(matrix, columns): column j of the value follows from column columns[j] of the caller's matrix alone. None if that is not so."""
     if isinstance(node.op, Input):
         numbers = node.type.dtype in ("f32", "f64", "i32", "i64")
         return (node, np.arange(node.type.columns)) if len(node.type.shape) == 2 and numbers else None
@@ -143,17 +144,17 @@ def _columns(node: Node, cheap: Callable[[Operator], bool]) -> tuple[Node, Array
 
 
 def taken_columns(node: Node) -> Array | None:
-    """The columns that a value is made of, where it only takes columns of another."""
+    """The columns that a node takes of its operand; None if it does more than take columns."""
     if not isinstance(node.op, tensor.Take) or node.op.axis != 1 or not isinstance(node.inputs[1].op, Constant):
         return None
     return node.inputs[1].op.value if node.inputs[1].op.value.ndim == 1 else None
 
 
 def _windows(columns: Array, width: int, lanes: int) -> Iterator[tuple[int, Array]]:
-    """Windows of `lanes` columns of a matrix of `width`, and which value's column stands in each place, -1 for none."""
+    """(start, positions) for each window of `lanes` columns in a matrix of `width`. positions[lane]: the value's column; -1 for none."""
     order = np.argsort(columns, kind="stable")
     ordered = columns[order]
-    # Of a column that is read several times, each time belongs to another round.
+    # A column that is read several times is read once in each of several rounds.
     rounds = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     for number in range(int(rounds.max(initial=-1)) + 1):
         left = np.flatnonzero(rounds == number)

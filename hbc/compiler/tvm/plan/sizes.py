@@ -1,4 +1,4 @@
-"""How many elements values have, and how wide they are stored."""
+"""The number of elements of a value, and the width of an element in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways in which this backend runs tree ensembles itself, by the names of their strategies."""
+"""The table of the tree kernels, by the names of their strategies (`TREE_KERNELS`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ Code = TypeVar("Code", bound=Callable[..., None])
 
 @dataclass(frozen=True)
 class TreeKernel:
-    """kernel: `kernel(f, node)` writes the loops over a block of rows. fits: whether it can run an ensemble within the numerical
-    contract. nanoseconds: a rough time for one row, to decide on threads."""
+    """One way to run tree ensembles.
+
+    kernel: `kernel(f, node)` writes the loops over a block of rows. fits: whether it can run an ensemble within the numerical
+    contract. nanoseconds: a rough time for one row, to decide on threads.
+    """
 
     kernel: Callable[..., None]
     fits: Callable[[TreeEnsemble], bool]
@@ -37,12 +40,12 @@ def tree_kernel(
 
 
 def kernel_of(op: TreeEnsemble, available: tuple[str, ...]) -> TreeKernel:
-    """The kernel of an ensemble's strategy. If it does not fit or is not among the available ones: the first of these, which runs every
-    ensemble."""
+    """The kernel of an ensemble's strategy. If that kernel does not fit or is not in `available`: the kernel of available[0], which runs
+    every ensemble."""
     asked = TREE_KERNELS.get(op.strategy)
     return asked if asked is not None and op.strategy in available and asked.fits(op) else TREE_KERNELS[available[0]]
 
 
 def nanoseconds_of(op: Any) -> float:
-    """A rough time for one row by an ensemble's strategy; walked, if no kernel has that name."""
+    """A rough time for one row by an ensemble's strategy; the time of a walk if no kernel has that name."""
     return TREE_KERNELS.get(op.strategy, TREE_KERNELS["walk"]).nanoseconds(op)
