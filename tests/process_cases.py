@@ -26,6 +26,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 import hbc
+from hbc.process import building
 
 AT_EXIT: list[Callable[[], object]] = []
 """What a child does at its exit after hbc's own exit hook: this is registered before the tvm backend is imported."""
@@ -59,6 +60,7 @@ def check_large(compiled: Any, which: int) -> None:
     np.testing.assert_allclose(compiled.decision_function(LARGE)[-len(X) :], EXPECTED[which], rtol=1e-5, atol=1e-5)
 
 
+@building
 def forget() -> None:
     """Empty the cache of code: models that are made now compile at their first call."""
     from hbc.compiler.tvm.run import cache
