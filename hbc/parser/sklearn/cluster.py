@@ -118,13 +118,16 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
     """y[n, c] = the mean (or another pooling function) of row n over the features of cluster c."""
     x = checked(m, x)
     members = np.asarray(m.labels_)
-    if m.pooling_func is np.mean:
-        sizes = np.bincount(members)
-        return t.div(t.matmul(t.cast(x, "f64"), np.eye(len(sizes))[members]), sizes.astype(np.float64)[None])
+    clusters = [np.flatnonzero(members == label) for label in np.unique(members)]
+    if (
+        m.pooling_func is np.mean
+    ):  # numpy's bincount adds in the order of the features, and divides afterwards: means of integers can be 0
+        x = t.cast(x, "f64")
+        sums = [t.sum_(t.take(x, cluster, axis=1), 1, keepdims=True, ordered=True) for cluster in clusters]
+        return t.div(t.concat(sums), np.array([[float(len(cluster)) for cluster in clusters]]))
     pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
     if m.pooling_func not in pools:
         raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
     note(x, Column(integer_bits=ANY_INTEGER))
     pool = pools[m.pooling_func]
-    groups = [t.take(x, np.flatnonzero(members == label), axis=1) for label in np.unique(members)]
-    return t.concat([pool(group, 1, keepdims=True) for group in groups])
+    return t.concat([pool(t.take(x, cluster, axis=1), 1, keepdims=True) for cluster in clusters])
