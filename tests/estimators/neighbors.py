@@ -192,6 +192,8 @@ CASES = [
         Case(
             f"NearestNeighbors {algorithm}",
             lambda a=algorithm: _classifier(nb.NearestNeighbors(n_neighbors=4, algorithm=a)),
+            atol=5e-7 if algorithm == "brute" else 1e-9,
+            reason="by x² - 2xy + y² the source's distance of a point to itself is 2e-7 or 0, as its processor rounds; here it is 0",
             float32=algorithm != "brute",
             rounded_ends=TO_ITSELF if algorithm == "brute" else "",
             methods=("kneighbors",),
