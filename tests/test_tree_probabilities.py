@@ -61,15 +61,15 @@ def bagged_forests(rng: np.random.Generator) -> Any:
 
 
 def bagged_trees(rng: np.random.Generator) -> Any:
-    member = DecisionTreeClassifier(max_depth=int(rng.integers(2, 9)))
+    member = DecisionTreeClassifier(max_depth=int(rng.integers(2, 9)))  # Bagging seeds it
     return BaggingClassifier(member, n_estimators=9, random_state=0).fit(*noise(rng, int(rng.integers(2, 8))))
 
 
 def voting_forests(rng: np.random.Generator) -> Any:
     members = [
-        ("a", RandomForestClassifier(7, max_depth=5)),
-        ("b", ExtraTreesClassifier(3)),
-        ("c", DecisionTreeClassifier(max_depth=9)),
+        ("a", RandomForestClassifier(7, max_depth=5, random_state=0)),
+        ("b", ExtraTreesClassifier(3, max_depth=12, random_state=0)),
+        ("c", DecisionTreeClassifier(max_depth=9, random_state=0)),
     ]
     return VotingClassifier(members, voting="soft", weights=[1, 2, 4]).fit(*noise(rng, 5))
 
