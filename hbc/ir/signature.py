@@ -135,7 +135,7 @@ class Frames(Joined):
     libraries: tuple[str, ...] = joins(common, ())
     """The only libraries whose frames are taken; () for any."""
     no_numbers: tuple[str, ...] = joins(union, ())
-    """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejects)."""
+    """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejected_by)."""
     text_names: bool = joins(either, False)
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
     numbered: bool = joins(either, False)

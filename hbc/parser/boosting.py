@@ -1,4 +1,4 @@
-"""Functions that several converters of trees use: thresholds, leaf numbers, staged sums, and splits on categories."""
+"""Functions that several converters of tree libraries use: thresholds, leaf numbers, staged sums, and splits on categories."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def with_codes(x: Frame, categories: Mapping[int, Array], dtype: DType, known_to
 
 
 def _known(column: Node, categories: Array, name: str, owner: str) -> Node:
-    """The same column of strings, where a call is rejected for a string that is no category. Missing values pass."""
+    """The column of strings with a check: a call is rejected if a string is not one of `categories`. Missing values pass."""
     yes = np.array([True])
     return CheckValues(
         owner,

@@ -1,4 +1,4 @@
-"""What converters receive: a matrix (a Node), or a Frame whose columns may have different dtypes."""
+"""The input that a converter receives: a matrix (a Node), or a Frame, whose columns may have different dtypes."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ class StringsNeeded(Exception):
 
 @dataclass(frozen=True)
 class FrameColumn:
-    """FrameColumn `index` of the matrix `node`; `origin` is its number in the model's input where it is still untouched."""
+    """One column of a Frame: column `index` of the matrix `node`."""
 
     node: Node
     index: int
     origin: int | None = None
+    """The number of this column in the model's input, if no operator has changed it."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Columns in order, with names where they are known."""
+    """Columns in order, and their names if they are known."""
 
     columns: tuple[FrameColumn, ...]
     names: tuple[str, ...] | None = None
@@ -65,7 +66,8 @@ class Frame:
         return f"column {index}" if self.names is None else f"column {self.names[index]!r}"
 
     def need_strings(self, indices: Sequence[int]) -> None:
-        """Say that these columns hold strings. Raises StringsNeeded if the model's input has them as numbers so far."""
+        """Require that these columns hold strings. Raises StringsNeeded if columns of the model's input were assumed to be numbers: the
+        walk then starts again with strings. Raises Refusal if a column is computed, and so certainly holds numbers."""
         wrong = [i for i in indices if self.dtypes[i] != "str"]
         origins = [self.columns[i].origin for i in wrong]
         if any(origin is None for origin in origins):
@@ -74,11 +76,11 @@ class Frame:
             raise StringsNeeded([origin for origin in origins if origin is not None])
 
     def blocks(self) -> tuple[Node, ...]:
-        """All columns as matrices, each of one dtype."""
+        """All columns in order, as matrices of one dtype each: neighbours that are columns of one node stay together."""
         return tuple(select_columns(run[0].node, [column.index for column in run]) for run in self._runs())
 
     def _runs(self) -> list[list[FrameColumn]]:
-        """Neighbours of one matrix together."""
+        """The columns in order, in lists of neighbours that belong to one node."""
         runs: list[list[FrameColumn]] = []
         for column in self.columns:
             if runs and runs[-1][0].node is column.node:
@@ -92,7 +94,8 @@ class Frame:
         return self.select([index]).matrix(strings=True)
 
     def matrix(self, strings: bool = False) -> Node:
-        """All columns as one matrix of their common dtype (numpy.result_type). Strings are refused unless asked for."""
+        """All columns as one matrix of their common dtype (numpy.result_type). Raises Refusal for columns of strings, unless all columns
+        hold strings and `strings` is true, and for a frame without columns."""
         kinds = set(self.dtypes)
         if "str" in kinds and (len(kinds) > 1 or not strings):
             texts = [self.name(i) for i, kind in enumerate(self.dtypes) if kind == "str"]
@@ -111,7 +114,7 @@ def _cast(node: Node, dtype: str) -> Node:
 
 
 def select_columns(x: Node, indices: Sequence[int]) -> Node:
-    """x[:, indices]; x itself where that changes nothing."""
+    """x[:, indices]; x itself if these are all its columns in order."""
     if list(indices) == list(range(x.type.columns)):
         return x
     return SelectColumns(np.asarray(indices, np.int64))(x)
@@ -126,7 +129,7 @@ def as_matrix(x: Node | Frame) -> Node:
 
 
 def untouched(x: Node | Frame) -> list[tuple[Node, int] | None]:
-    """For every column of x, the graph input and its column there; None where something has been computed."""
+    """For each column of x: (the graph input, its column there) if x has that column unchanged, or None if the column is computed."""
     if isinstance(x, Frame):
         return [untouched(column.node)[column.index] for column in x.columns]
     match x.op:
@@ -143,11 +146,12 @@ def untouched(x: Node | Frame) -> list[tuple[Node, int] | None]:
 
 
 OF_OWN_DTYPE = (t.Unary, t.Binary, t.Where, t.Concat, Check, SelectColumns, Binarize)
-"""Operators that give what has the dtype of the model's input again, such as abs(x)."""
+"""Operators whose result may have the dtype of the model's input, such as abs(x)."""
 
 
 def dtype_givers(x: Node | Frame) -> list[tuple[Node, int]]:
-    """The columns of the model's input that give x its dtype: those that stand in it, and those it is computed from in their dtype."""
+    """The columns of the model's input, as (graph input, column), whose dtype decides the dtype of x. These are the input columns that x
+    contains unchanged, and the ones from which OF_OWN_DTYPE compute x without a change of dtype."""
     found = [place for place in untouched(x) if place is not None]
     waiting = [column.node for column in x.columns] if isinstance(x, Frame) else [x]
     seen: set[Node] = set()
@@ -164,7 +168,7 @@ def dtype_givers(x: Node | Frame) -> list[tuple[Node, int]]:
 
 
 def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node | Frame]:
-    """The graph inputs of a variant, and the model's input as the first converter sees it."""
+    """(the graph inputs of the variant with columns of the dtypes `kinds`, the model's input as the first converter receives it)."""
     layout = input_layout(kinds)
     inputs = {}
     for name, columns in layout.items():
@@ -176,7 +180,7 @@ def source_frame(spec: InputSpec, kinds: Kinds) -> tuple[tuple[Node, ...], Node 
     place = {
         origin: FrameColumn(inputs[name], i, origin) for name, columns in layout.items() for i, origin in enumerate(columns)
     }
-    # A column that nobody reads can still be selected; its stand-in is not declared, so a graph that used it would be invalid.
+    # A column that nobody reads can still be selected. Its stand-in is no declared input, so a graph that used it would be invalid.
     numeric: list[DType] = [kind for kind in kinds if kind != "unread" and kind != "str"]
     unread = Input("unread", numeric[0] if numeric else "f64", (N, 1))()
     by_origin = tuple(place.get(i, FrameColumn(unread, 0, i)) for i in range(len(kinds)))

@@ -1,5 +1,5 @@
-"""What converters note about the model's own input: for which dtypes, frames and sparse matrices the source library does what the graph
-does. `Notes` holds the notes of one walk through a model, and input_spec.py makes the InputSpec of them."""
+"""The notes that converters take about the model's own input: for which dtypes, frames and sparse matrices the source library computes the
+same as the graph. `Notes` holds the notes of one walk through a model. input_spec.py makes an InputSpec from them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from hbc.ops.tensor import Cast, Concat, cast
 from hbc.parser.frame import Frame, as_matrix
 
 ANY_INTEGER = 1
-"""Column.integer_bits and function_bits: integers of any width and bool give what int64 gives."""
+"""For Column.integer_bits and function_bits: integers of any width and bool give the same result as int64."""
 
 NO_INTEGER = 128
-"""Column.function_bits: integers give something else than float64, whatever their width."""
+"""For Column.function_bits: integers of every width give another result than float64."""
 
 
 @dataclass
 class Notes:
-    """What has been noted in one walk through a model, and where the walk stands."""
+    """The notes of one walk through a model, and the place that the walk has reached."""
 
     path: list[str] = field(default_factory=lambda: ["model"])
     """The place of the estimator that is being converted."""
     columns: dict[Node | Frame, Column] = field(default_factory=dict)
-    """For a value: what holds of the input columns that give it its dtype."""
+    """Value → facts about the input columns that give it its dtype."""
     given: dict[int, Column] = field(default_factory=dict)
-    """For an input column: what holds of it."""
+    """Input column → facts about it."""
     arrays: Arrays = field(default_factory=Arrays)
     frames: Frames = field(default_factory=Frames)
     sparse: Sparse = field(default_factory=Sparse)
     rounds_sparse: bool = False
     """See `sparse_values_round_otherwise`."""
     dense_only: set[Node] = field(default_factory=set)
-    """Results that the source does not compute of a sparse matrix."""
+    """Results that the source does not compute for a sparse matrix."""
     named_only: set[Node] = field(default_factory=set)
-    """Results that the source does not compute of what has no names of columns."""
+    """Results that the source does not compute for input without names of columns."""
     narrow: list[Node | Frame] = field(default_factory=list)
     """See `narrow_integers_give_f32`."""
     widened: list[Node] = field(default_factory=list)
@@ -52,9 +52,9 @@ class Notes:
     kept: list[tuple[Node, Node]] = field(default_factory=list)
     """Pairs (y, x): the source gives y in the dtype of x."""
     failing: dict[Node, str] = field(default_factory=dict)
-    """For a stand-in: why the source library cannot compute the result (`computed_if_it_can_be`)."""
+    """Stand-in → why the source library cannot compute the result (`computed_if_it_can_be`)."""
     polars: set[Node] = field(default_factory=set)
-    """Values that the source holds in a frame of polars that an estimator has made."""
+    """Values that the source holds in a polars frame that an estimator has made."""
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
     """See `maker`."""
 
@@ -66,7 +66,7 @@ _notes: ContextVar[Notes] = ContextVar("hbc_parser_notes")
 
 @contextmanager
 def noting() -> Iterator[Notes]:
-    """Around one walk through a model: gives the notes of the converters in it."""
+    """A context around one walk through a model; it gives the notes that the converters take in it."""
     notes = Notes()
     token = _notes.set(notes)
     try:
@@ -75,17 +75,17 @@ def noting() -> Iterator[Notes]:
         _notes.reset(token)
 
 
-# --- what the source does with its input ---------------------------------------------------------------------------------
+# --- facts about the model's input ---------------------------------------------------------------------------------------
 
 
 def note(x: Node | Frame, fact: Column) -> None:
-    """Note what holds of the columns of the model's input that give x its dtype (`dtype_givers`). Other columns of x do not count."""
+    """Note a fact about the columns of the model's input that give x its dtype (`dtype_givers`). Other columns of x do not count."""
     columns = _notes.get().columns
     columns[x] = columns.get(x, Column()) | fact
 
 
 def note_given(x: Frame, fact: Column) -> None:
-    """Note what holds of the columns of x that are columns of the model's input, just as the caller gives them."""
+    """Note a fact about the columns of x that are unchanged columns of the model's input."""
     given = _notes.get().given
     for column in x.columns:
         if column.origin is not None:
@@ -93,8 +93,8 @@ def note_given(x: Frame, fact: Column) -> None:
 
 
 def note_input(fact: Arrays | Frames | Sparse, given: Node | Frame | None = None) -> None:
-    """Note what holds of the model's input as a whole; with `given`, only if that is a frame in which some columns are columns of the
-    model's input, just as the caller gives them."""
+    """Note a fact about the model's input as a whole. With `given`, note it only
+    if `given` is a frame that contains unchanged columns of the model's input."""
     notes = _notes.get()
     if given is not None and not given_columns(given):
         return
@@ -108,38 +108,39 @@ def note_input(fact: Arrays | Frames | Sparse, given: Node | Frame | None = None
 
 
 def given_columns(x: Node | Frame) -> tuple[int, ...]:
-    """The columns of the model's input that a frame has just as the caller gives them; none for a matrix."""
+    """The columns of the model's input that a frame contains unchanged; none for a matrix."""
     return tuple(column.origin for column in x.columns if column.origin is not None) if isinstance(x, Frame) else ()
 
 
 def is_alone() -> bool:
-    """Whether the estimator that is being converted is the whole model, or the best one that a search has found."""
+    """Whether the estimator that is being converted is the whole model, or the best estimator of a search that is the whole model."""
     return all(place == "best_estimator_" for place in _notes.get().path[1:])
 
 
 def as_numbers(x: Node | Frame) -> Node:
-    """x as one matrix. Where it has float32 beside integers, narrow integers of the input are rejected: for bool and integers of 8 and 16
-    bits numpy's common dtype is float32, but for int64, which they are in the graph, it is float64."""
+    """x as one matrix. If x has float32 columns beside integers, notes that narrow integers of
+    the input are rejected: in the source the common dtype of float32 and bool or integers of 8
+    and 16 bits is float32. In the graph they are int64, and the common dtype is float64."""
     if isinstance(x, Frame) and {"f32", "i64"} <= set(x.dtypes):
         note(x.select([i for i, kind in enumerate(x.dtypes) if kind == "i64"]), Column(integer_bits=32))
     return as_matrix(x)
 
 
 def narrow_integers_give_f32(x: Node | Frame) -> None:
-    """Note that x is computed with float32 parameters in numpy's common dtype: float64 for int64, but float32 for bool and integers of
-    8 and 16 bits. If that holds of all columns of the input and nothing else reads them, such integers are given as float32;
+    """Note that x is computed with float32 parameters in numpy's common dtype. This is float64 for int64, but float32 for bool and integers
+    of 8 and 16 bits. If all columns of the input are noted so and nothing else reads them, such integers enter the graph as float32;
     otherwise they are rejected."""
     _notes.get().narrow.append(x)
 
 
 def in_dtype_of(x: Node, y: Node) -> Node:
-    """y, after noting that the source gives it in x's own dtype, whatever that is."""
+    """y, after noting that the source returns it in the dtype of x, whatever that dtype is."""
     _notes.get().kept.append((y, x))
     return y
 
 
 def stacked_as_given(x: Frame) -> None:
-    """Note that a frame's columns are put beside others as they are, in an array."""
+    """Note that the source puts the columns of x, unchanged, beside others in one array."""
     if columns := given_columns(x):
         note_input(Frames(stacked=(columns,)))
     note_input(Arrays(native_order=True))
@@ -149,27 +150,29 @@ def stacked_as_given(x: Frame) -> None:
 
 
 def computed_of_dense_only(y: Node) -> Node:
-    """y, after noting that the source does not compute it if the model's input is a sparse matrix, though it computes other methods."""
+    """y, after noting that the source does not compute it for a sparse matrix. It may compute other methods for one."""
     _notes.get().dense_only.add(y)
     return y
 
 
 def computed_of_names_only(y: Node) -> Node:
-    """y, after noting that the source does not compute it if the model's input has no names of columns. Other methods may do without."""
+    """y, after noting that the source does not compute it for input without
+    names of columns. It may compute other methods for such input."""
     _notes.get().named_only.add(y)
     return y
 
 
 def computed_if_it_can_be(parameters: Callable[[], Parameters], result: Callable[[Parameters], Node], *shape: int) -> Node:
-    """result(parameters()), where the source library computes these parameters anew in each call of a method.
+    """result(parameters()); or a stand-in f64[N, *shape] if `parameters` raises an error.
 
-    `parameters` runs nothing but code of the source library, or the same linear algebra. If it raises, so does the source's method, for
-    every input; its other methods may work. Then a stand-in f64[N, *shape] is returned. The model converts, and the methods that need
-    the stand-in raise UnsupportedOperatorError with the source's reason when they are called (`failing_methods`)."""
+    For parameters that the source library computes anew in each call of a method. `parameters` must run nothing but code of the source
+    library, or the same linear algebra. If it raises, the source's method raises too, for every input, while other methods may work.
+    So the model converts, and the methods that need the stand-in raise UnsupportedOperatorError with the source's reason when they are
+    called (`failing_methods`)."""
     try:
         with np.errstate(all="ignore"):
             found = parameters()
-    except Warning:  # where the caller has made errors of warnings
+    except Warning:  # the caller has turned warnings into errors
         raise
     except Exception as error:  # whatever the source library raises
         stand_in = Input("failing", "f64", (N, *shape))()
@@ -179,7 +182,7 @@ def computed_if_it_can_be(parameters: Callable[[], Parameters], result: Callable
 
 
 def failing_methods(notes: Notes, outputs: Mapping[str, Sequence[Node]]) -> dict[str, str]:
-    """method → the source's reason, for the methods that need a stand-in of `computed_if_it_can_be`."""
+    """Method → the source's reason, for the methods that need a stand-in of `computed_if_it_can_be`."""
     found = {}
     for method, nodes in outputs.items() if notes.failing else ():
         waiting, seen = list(nodes), set(nodes)
@@ -193,23 +196,23 @@ def failing_methods(notes: Notes, outputs: Mapping[str, Sequence[Node]]) -> dict
 
 
 def sparse_values_round_otherwise() -> None:
-    """Note that a sparse matrix is computed in another order than a dense one. Where a decision follows, the model rejects sparse
-    matrices."""
+    """Note that the source computes a sparse matrix in another order than a dense one, and so rounds it differently. If an operator of the
+    graph then jumps (a tree, for example), the model rejects sparse matrices."""
     _notes.get().rounds_sparse = True
 
 
-# --- what estimators hand on ---------------------------------------------------------------------------------------------
+# --- values that estimators hand on --------------------------------------------------------------------------------------
 
 
 def maker(node: Node) -> tuple[Any, Node | Frame] | None:
-    """The estimator whose `transform` a node is, and the input of that estimator; None for other nodes."""
+    """(the estimator whose `transform` returned a node, the input of that estimator); None for other nodes."""
     return _notes.get().makers.get(node)
 
 
 def read_from_frames(x: Node) -> Node:
-    """x as `check_array(dtype=FLOAT_DTYPES)` reads it from a frame: float32 stays in a frame of pandas, but becomes float64 in any other
-    frame, since check_array looks at pandas' dtypes only. That holds of the caller's frames, which is noted, and of those that
-    `set_output` makes between two estimators."""
+    """x as `check_array(dtype=FLOAT_DTYPES)` reads it from a frame. Float32 stays float32 in a pandas frame, but becomes float64 in any
+    other frame, since check_array looks at pandas' dtypes only. This holds for the caller's frames (it is noted) and for the frames that
+    `set_output` makes between two estimators (x is cast)."""
     notes = _notes.get()
     if not _is_computed(x, notes.makers):
         notes.widened.append(x)
@@ -223,7 +226,7 @@ def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
 
 
 def given_as_pandas(m: Any, x: Frame) -> Frame:
-    """x as new nodes: the source hands it on in a frame of pandas that m has made, whatever the caller's frame is."""
+    """x as new nodes that count as made by m: the source hands x on in a pandas frame of its own, whatever the caller's frame is."""
     makers = _notes.get().makers
     made = {}
     for node in {column.node for column in x.columns if column.node.type.dtype != "str"}:
@@ -233,7 +236,7 @@ def given_as_pandas(m: Any, x: Frame) -> Frame:
 
 
 def given_as_polars(x: Node | Frame) -> None:
-    """Note that the source hands x on in a frame of polars."""
+    """Note that the source hands x on in a polars frame."""
     _notes.get().polars.update({column.node for column in x.columns} if isinstance(x, Frame) else {x})
 
 

@@ -1,4 +1,4 @@
-"""What a walk through a model has found out about its input, as an InputSpec."""
+"""Makes an InputSpec from the notes of a walk through a model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hbc.parser.frame import Frame, dtype_givers, untouched
 from hbc.parser.front_door import Notes
 
 NARROW = 32
-"""Bits of the integers for which numpy's common dtype with float32 is float64."""
+"""The fewest bits of integers for which numpy's common dtype with float32 is float64."""
 
 Place = tuple[Node, int]
 """A column of a graph input."""
 
 
 def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
-    """What the notes of one walk say of the model's input. `graph` is what the walk gave, for input columns of the dtypes `kinds`."""
+    """The notes of one walk as an InputSpec. `graph` is the result of the walk, for input columns of the dtypes `kinds`."""
     layout = zip(graph.inputs, input_layout(kinds).values(), strict=True)
     origin = {(node, i): column for node, columns in layout for i, column in enumerate(columns)}
     columns = [Column(strings=True) if kind == "str" else Column() for kind in kinds]
@@ -67,7 +67,7 @@ def _sources(values: Iterable[Node | Frame], origin: Mapping[Place, int]) -> lis
 
 
 def _read_as_strings(graph: Graph, origin: Mapping[Place, int]) -> set[int]:
-    """The columns of strings that are read by other operators than HashText, to which digits are as good as any string."""
+    """The columns of strings that other operators than HashText read, or a method returns. HashText accepts digits as any other string."""
     kept = (Check, Concat, SelectColumns)
     readers = [(node.op, source) for node in graph.nodes for source in node.inputs if source.type.dtype == "str"]
     others = [source for op, source in readers if not isinstance(op, (HashText, *kept)) or isinstance(op, CheckValues)]
@@ -76,7 +76,8 @@ def _read_as_strings(graph: Graph, origin: Mapping[Place, int]) -> set[int]:
 
 
 def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
-    """The columns of the model's input in whose dtype the source gives y: those that y has as they are, or says (`in_dtype_of`)."""
+    """The nodes whose dtype the source gives to y: those that y contains unchanged, or the one that a converter has named (`in_dtype_of`).
+    Empty if y has a dtype of its own."""
     if y.type.dtype == "str":
         return []
     source = next((x for made, x in kept if made is y and x is not y), None)
@@ -89,7 +90,7 @@ def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:
 
 
 def _read_with(x: Node) -> list[Node]:
-    """What the source has made one array of: x, or those of which an estimator has kept the columns x."""
+    """The nodes that the source has read together into one array: [x], or the checked nodes of which x is a selection of columns."""
     sources = x.inputs if isinstance(x.op, (Concat, SelectColumns)) else ()
     found = [node for source in sources for node in _read_with(source)]
     return found if any(isinstance(node.op, Check) for node in found) else [x]

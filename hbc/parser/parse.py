@@ -1,4 +1,5 @@
-"""From a fitted model to its graphs: one for each dtype of input, since a source library computes float32 and float64 differently."""
+"""`parse` turns a fitted model into graphs: one for each dtype of its
+input, since source libraries compute float32 and float64 differently."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 
 @dataclass(frozen=True)
 class Parsed:
-    """A model's graphs by the dtypes of their input columns, and the sample with its columns in the order of fitting."""
+    """The result of `parse`."""
 
     info: ModelInfo
     spec: InputSpec
     variants: dict[Kinds, Graph]
+    """A graph for each combination of dtypes of the input columns."""
     sample: Sample | None = None
+    """The sample that the caller gave, with its columns in the order of fitting."""
 
 
 def parse(model: Any, sample: Sample | None = None) -> Parsed:
@@ -73,8 +76,9 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
 
 
 def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
-    """The columns of a frame have their dtypes for the caller to see: where they follow the integers of the input, these must be int64.
-    Where each column has a dtype of its own, so does a frame of several dtypes."""
+    """The spec, for a model whose `transform` returns a frame with computed columns. If some of these columns are integers for integer
+    input and floats for float input, the spec now accepts no integers but int64: the source would return int32 for int32, and the caller
+    sees the dtype of each column. It then also keeps the columns of a frame of several dtypes apart."""
     found = [[node.type.dtype for node in graph.outputs["transform"]] for graph in variants.values()]
     follows = [
         len(set(dtypes)) > 1 and not all(dtype.startswith("f") for dtype in dtypes) for dtypes in zip(*found, strict=True)
@@ -86,12 +90,14 @@ def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) 
 
 
 def _with_integer_bits(spec: InputSpec, bits: Sequence[int]) -> InputSpec:
-    """The spec for columns whose integers must have at least so many bits."""
+    """The spec, with the requirement that the integers of column i have at least `bits[i]` bits (0: no requirement)."""
     return replace(spec, columns=tuple(map(or_, spec.columns, (Column(integer_bits=least) for least in bits))))
 
 
 def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, Sample | None]:
-    """What the model takes, and the sample with its columns in the order of fitting."""
+    """(the spec of the model's input as far as the model's own attributes tell it, the sample with its columns in the order of fitting).
+
+    Raises InvalidInputError if the number of columns is not known, or the sample has another number of columns."""
     if name in registry.DESCRIPTIONS:
         count, names = registry.DESCRIPTIONS[name](model)
     else:
@@ -120,7 +126,8 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
 
 
 def _takes_sparse(model: Any) -> bool:
-    """What scikit-learn's tags say; of a pipeline, those of every step that is given a sparse matrix."""
+    """Whether the model accepts sparse matrices, by scikit-learn's tags. A pipeline accepts them if every step that receives a sparse
+    matrix does. Models of other libraries, and classes without readable tags, count as accepting them."""
     if registry.public_name(type(model)) == "sklearn.pipeline.Pipeline":
         for _, step in model.steps:
             if step is not None and not isinstance(step, str) and not _takes_sparse(step):
@@ -137,7 +144,10 @@ def _takes_sparse(model: Any) -> bool:
 
 
 def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | None:
-    """A sample may have its columns in another order, further ones, and none where the model reads none (ColumnTransformer)."""
+    """The sample with the columns `names` (those of fitting) in that order. The sample may have them in another order, may have further
+    columns, and may lack columns that the model does not read (ColumnTransformer): a missing column counts as f64.
+
+    The sample itself is returned if there are no names to compare, two of its columns have one name, or no name is a fitted one."""
     if sample is None or sample.names is None or names is None or sample.names == names:
         return sample
     kinds = dict(zip(sample.names, sample.kinds, strict=True))
@@ -147,9 +157,12 @@ def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | N
 
 
 def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str]) -> tuple[InputSpec, Kinds, Graph]:
-    """One graph, for columns of the dtypes `kinds`: what the walk found out about the input, the dtypes as they turned out, and the graph
-    of all methods but those that fail in the source for every input: these are put into `failing`, with its reason.
-    The walk starts again when an encoder turns out to want strings, and once more to leave out columns that nothing reads."""
+    """(what the walk found out about the input, the dtypes of the columns as they turned out, the graph), for columns of the dtypes
+    `kinds`.
+
+    Methods that fail in the source library for every input are left out of the graph, and put into `failing` with the source's reason.
+    The walk starts again when an encoder turns out to need strings, and once more to leave out columns that nothing reads. Raises
+    UnsupportedOperatorError with every culprit, or if all methods fail."""
     strings = set(spec.having("strings"))
     unread: frozenset[int] = frozenset()
     looked = False
@@ -167,7 +180,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str])
                     raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, "Fit it on other data.")])
         except StringsNeeded as needed:
             strings |= set(needed.columns)
-            # An encoder may have one category alone, and drop it: its column is checked all the same.
+            # An encoder may drop the only category of a column. No operator reads the column then, but its values are still checked.
             unread -= set(needed.columns)
             continue
         output = frame_output(model, spec.n_features) if "transform" in outputs else None
@@ -185,7 +198,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str])
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
-    """The input columns that no operator reads and no method gives: the caller's values there are never looked at."""
+    """The input columns that no operator reads and no method returns. Such a column may hold anything. Empty if it would be all columns."""
     given = {node for group in graph.outputs.values() for node in group}
     read: set[tuple[Node, int]] = {(source, i) for source in given & set(graph.inputs) for i in range(source.type.columns)}
     for node in graph.nodes:
@@ -200,7 +213,8 @@ def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
 
 
 def _returns_text(model: Any) -> bool:
-    """Whether labels that are Python objects come as strings of a fixed width, by the estimator that predicts."""
+    """Whether `predict` returns strings of a fixed width even if the labels were Python objects. The estimator inside the model that
+    predicts decides it (registry.TEXT_LABELS)."""
     while True:
         match registry.public_name(type(model)):
             case "sklearn.pipeline.Pipeline":
@@ -230,14 +244,14 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     attributes.update(registry.ATTRIBUTES.get(name, lambda _: {})(model))
     classes = attributes.get("classes_")
     if isinstance(classes, list) and {_kept(np.asarray(each).dtype, graph) for each in classes} in ({"u"}, {"O"}, {"f16"}):
-        classes = np.concatenate(classes)  # of several targets, whose labels stand side by side
+        classes = np.concatenate(classes)  # one array for each target; `predict` returns their labels side by side
     dtypes = {}
     if (
         isinstance(classes, np.ndarray)
         and "predict" in graph.outputs
         and not (classes.dtype == object and _returns_text(model))
     ):
-        # Not every `predict` of a classifier returns labels: a custom objective's gives the sums of leaves.
+        # Not every `predict` of a classifier returns labels: with a custom objective it returns sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}
     if name in registry.OBJECT_STRINGS:
@@ -248,8 +262,8 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:
-    """Where `transform` returns one-hot codes or distances in a sparse matrix, or what it computes from a dense matrix's entries, the
-    host only puts the entries together."""
+    """The outputs, where possible with `transform` as nodes that compute the entries of a sparse matrix. This covers one-hot codes,
+    distances, and functions of the entries of a dense matrix. The host then only puts the entries together. Other outputs are unchanged."""
     if "transform" not in outputs or not type(model).__module__.startswith("sklearn.") or not gives_sparse(model, False):
         return outputs
     (node,) = outputs["transform"]
@@ -272,7 +286,7 @@ def _is_one_hot(node: Node) -> bool:
 
 
 def _entries(node: Node) -> Node | None:
-    """The same matrix, held as entries."""
+    """The matrix of a node as a node that gives its entries. None if it is neither one-hot codes nor distances."""
     if _is_one_hot(node):
         return held_one_hot([node])
     match node.op:
@@ -284,7 +298,7 @@ def _entries(node: Node) -> Node | None:
 
 
 def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Of scikit-learn's `transform`, where what it returns is sparse."""
+    """ModelInfo.sparse: the sparse formats that scikit-learn's `transform` returns. Empty if it never returns a sparse matrix."""
     if "transform" not in graph.outputs or not type(model).__module__.startswith("sklearn."):
         return {}
     found = tuple(sparse_format(model, given) for given in ("", "csr *", "csc *"))

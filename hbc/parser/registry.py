@@ -1,10 +1,10 @@
-"""Which function converts which class. One estimator, one function:
+"""The table of converters: which function converts which class. Each estimator has one function:
 
     @converts("sklearn.preprocessing.StandardScaler")
     def standard_scaler(m, x): ...
 
-A converter takes the fitted estimator and its input, and returns the output of `transform` (a Node), or a dict of its methods'
-outputs (a Node, or a tuple of Nodes where the method returns a list). What it cannot convert exactly it refuses by raising `Refusal`.
+A converter takes the fitted estimator and its input. It returns the output of `transform` (a Node), or a dict from method names to
+outputs (a Node, or a tuple of Nodes if the method returns a list). It raises `Refusal` for an estimator that it cannot convert exactly.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ Converter = Callable[[Any, Any], Result]
 
 @dataclass(frozen=True)
 class Entry:
-    """A converter; `frame`: it takes a Frame (columns of several dtypes), otherwise it is given one matrix."""
+    """A registered converter."""
 
     function: Converter
     frame: bool
+    """It takes a Frame (columns of several dtypes). Otherwise it takes one matrix."""
 
 
 CONVERTERS: dict[str, Entry] = {}
 
 Described = tuple[int | None, "tuple[str, ...] | None"]
 DESCRIPTIONS: dict[str, Callable[[Any], Described]] = {}
-"""For classes without scikit-learn's `n_features_in_` and `feature_names_in_`: the number of input columns, and their names."""
+"""For classes without scikit-learn's `n_features_in_` and `feature_names_in_`: a function that returns (the number of input columns, their
+names); None for what the model does not know."""
 
 MODULES = {
     "sklearn": "hbc.parser.sklearn",
@@ -48,7 +50,7 @@ MODULES = {
     "onnx": "hbc.parser.onnxml",
     "catboost": "hbc.parser.catboost",
 }
-"""The module or package that holds the converters of a library; imported when the first model of that library comes."""
+"""Library → the module or package of its converters. It is imported when the first model of that library is converted."""
 
 
 def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converter]:
@@ -66,7 +68,8 @@ Function = TypeVar("Function")
 
 
 def _fills(table: dict[str, Function]) -> Callable[..., Callable[[Function], Function]]:
-    """A decorator that enters a function of one model into a table, for classes by their public dotted names."""
+    """A decorator that puts a function into a table, under the public
+    dotted names of classes. The function takes a model of such a class."""
 
     def names_of(*names: str) -> Callable[[Function], Function]:
         def register(function: Function) -> Function:
@@ -79,32 +82,32 @@ def _fills(table: dict[str, Function]) -> Callable[..., Callable[[Function], Fun
 
 
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
-"""Classes whose methods return strings as Python objects, whatever the labels are."""
+"""Classes whose methods return strings as Python objects, even if the labels have a dtype of fixed width."""
 
 TEXT_LABELS: set[str] = {"sklearn.dummy.DummyClassifier", "sklearn.gaussian_process.GaussianProcessClassifier"}
-"""Classes that return labels that were Python objects as strings of a fixed width: numpy.where and numpy.tile make those."""
+"""Classifiers that return strings of a fixed width although their labels were Python objects: numpy.where and numpy.tile do this."""
 
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
-"""For classes that return something else for zero rows than an array [0, K]: its dtype and shape, by method."""
+"""For classes whose result for zero rows is not an array [0, K]: a function that returns method → (dtype, shape)."""
 returns_without_rows = _fills(WITHOUT_ROWS)
 
 
 GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
-"""For classes whose `transform` may return what it is given, itself: whether a model's does."""
+"""For classes whose `transform` may return the very array that it receives: a function that says whether a model's does."""
 
 ITEMS: dict[str, Callable[[Any], str]] = {}
-"""For classes whose input is a sequence of objects instead of a matrix: what they are (InputSpec.items)."""
+"""For classes whose input is a sequence of objects instead of a matrix: a function that returns the kind of object (InputSpec.items)."""
 takes_items = _fills(ITEMS)
 
 
 def items_of(model: Any) -> str:
-    """What the rows of a model's input are: "documents", "dicts", "lists", "sets", or "" for those of a matrix."""
+    """The kind of object in a model's input: "documents", "dicts", "lists" or "sets"; "" if the input is a matrix."""
     return ITEMS.get(public_name(type(model)), lambda _: "")(model)
 
 
 ATTRIBUTES: dict[str, Callable[[Any], dict[str, object]]] = {}
-"""For classes that do not have scikit-learn's attributes (`classes_`) themselves: those that the compiled model has."""
+"""For classes without scikit-learn's attributes (such as `classes_`): a function that returns the attributes of the compiled model."""
 attributes = _fills(ATTRIBUTES)
 
 
@@ -114,12 +117,12 @@ ONE_DIMENSIONAL: set[str] = {"sklearn.preprocessing.LabelEncoder"}
 """Classes whose methods take a vector instead of a matrix."""
 
 FITTED_BY_MEMBER: set[str] = {"sklearn.model_selection.FixedThresholdClassifier"}
-"""Classes that predict without having been fitted where their `estimator` has been."""
+"""Classes that predict without having been fitted themselves, if their `estimator` is fitted."""
 
 
 def load_converters(name: str) -> None:
-    """Import the converters of the library that a class (by its public name) comes from. Where there is none for the class, those
-    of the entry-point group `hbc.converters`: to look for them takes 2 to 6 ms, which was most of the time of a small model."""
+    """Import the converters of the library of a class, given its public name. If none of them converts the class, import the plugins
+    (`load_plugins`) too. Looking for plugins takes 2 to 6 ms, which was most of the time to convert a small model."""
     load_library(name.partition(".")[0])
     if name not in CONVERTERS:
         load_plugins()
@@ -127,7 +130,8 @@ def load_converters(name: str) -> None:
 
 @functools.cache
 def load_library(library: str) -> None:
-    """Import hbc's own converters of one library (a top-level package name): all modules of a package, so that a new one is found."""
+    """Import hbc's own converters of one library (a top-level package name). Of a package all modules are imported, so that a new module
+    needs no entry anywhere. Does nothing for other libraries."""
     if library in MODULES:
         module = importlib.import_module(MODULES[library])
         for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
@@ -135,8 +139,8 @@ def load_library(library: str) -> None:
 
 
 def load_plugins() -> int:
-    """Import what the entry-point group `hbc.converters` names, and say how many modules these are. What cannot be imported is
-    a warning: it may be of no concern here."""
+    """Import the entry points of the group `hbc.converters`, and return how many were imported. One that cannot be imported causes a
+    RuntimeWarning, not an error, since this model may not need it."""
     loaded = 0
     for point in importlib.metadata.entry_points(group="hbc.converters"):
         try:
@@ -153,17 +157,17 @@ def load_plugins() -> int:
 
 
 def public_name(cls: type) -> str:
-    """The dotted name under which a class is registered: the shortest public path to it, without importing anything.
+    """The dotted name under which a class is registered: the shortest public path to it. Nothing is imported to find it.
 
     `sklearn.preprocessing._data.StandardScaler` is registered as `sklearn.preprocessing.StandardScaler`. A subclass has its own
-    module and name, so it never passes for its parent.
+    module and name, so it is never taken for its parent.
     """
     parts = cls.__module__.split(".")
     for length in range(1, len(parts) + 1):
         module = ".".join(parts[:length])
         try:
             found = getattr(sys.modules.get(module), cls.__name__, None) is cls
-        except ImportError:  # scikit-learn knows its experimental classes by name, but wants an import before it gives them
+        except ImportError:  # scikit-learn has its experimental classes by name, but raises until they are enabled by an import
             found = True
         if found:
             return f"{module}.{cls.__name__}"

@@ -1,7 +1,7 @@
-"""scikit-learn's `set_output`: whether `transform` gives a frame, of which library, and where its columns come from.
+"""scikit-learn's `set_output`: whether `transform` returns a frame, of which library, and where its columns come from.
 
-What counts is an estimator's own configuration, else `sklearn.set_config(transform_output=...)` as it is when the model is
-converted: it belongs to the compiled model from then on, wherever that is loaded.
+An estimator's own configuration decides. Without one, `sklearn.set_config(transform_output=...)` decides, as it is when the model is
+converted. From then on it belongs to the compiled model, wherever that is loaded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Value:
     """The container in which a value flows from one estimator to the next: an array, or a frame of some library."""
 
     library: str
-    """The frame's library; "input" for whatever the caller gives, "" for an array."""
+    """The frame's library; "input" for the container that the caller passes, "" for an array."""
     origins: tuple[int, ...] = ()
-    """For each column the input column that it is, untouched and in its own dtype, or -1 if it is computed. Empty for an array, whose
-    columns are all computed."""
+    """For each column: the number of the input column that it is, unchanged and in its own dtype, or -1 if it is computed. Empty for an
+    array, whose columns are all computed."""
     names: tuple[str, ...] | None = None
     """The names of its columns, if they are known."""
     index: bool = False
@@ -144,7 +144,7 @@ def _names(m: Any) -> tuple[str, ...]:
 
 
 def _function(m: Any, x: Value) -> Value:
-    """The container of a FunctionTransformer's result. It gives its function the frame itself."""
+    """The container of a FunctionTransformer's result. Its function receives the frame itself, not an array of it."""
     library = library_of(m)
     if m.func is not None and x.library and (library or x.asked or x.library != "input"):
         if not (isinstance(m.func, np.ufunc) and not m.kw_args and m.func(np.int64(1)).dtype.kind == "f"):
@@ -167,7 +167,8 @@ def _function(m: Any, x: Value) -> Value:
 
 
 def _selected(m: Any, x: Value, library: str) -> Value:
-    """The container of a selector's result. It keeps the columns of a frame of pandas as they are, and reads any other as an array."""
+    """The container of a selector's result. A selector keeps the columns
+    of a pandas frame unchanged, and reads any other frame as an array."""
     computed_alone = x.library != "input" and max(x.origins, default=-1) < 0
     if (library != "pandas" or x.library == "polars") and not computed_alone:
         raise Refusal(f"{public_name(type(m))} gives columns in dtypes that hbc does not follow there.")
@@ -179,7 +180,7 @@ def _selected(m: Any, x: Value, library: str) -> Value:
 
 
 def _stacked(m: Any, jobs: Sequence[tuple[Any, Value]]) -> Value:
-    """The container of results side by side: a frame, if all parts are frames of the library that is asked for."""
+    """The container of the results of several transformers side by side: a frame, if all results are frames of the configured library."""
     library = library_of(m)
     if not library:
         return Value("")
@@ -214,12 +215,12 @@ def _stacked(m: Any, jobs: Sequence[tuple[Any, Value]]) -> Value:
 
 
 def keeps_parts_apart(m: Any) -> bool:
-    """Whether a ColumnTransformer or FeatureUnion gives a frame, in which every part keeps its dtypes."""
+    """Whether a ColumnTransformer or FeatureUnion returns a frame. Every part then keeps its own dtypes."""
     return bool(library_of(m))
 
 
 def hands_on(m: Any) -> str:
-    """The library of the frames that a step gives to the next; "" for arrays."""
+    """The library of the frames that a step hands to the next step; "" if it hands on arrays."""
     while (members := getattr(m, "steps", None)) or hasattr(m, "best_estimator_"):
         m = members[-1][1] if members else m.best_estimator_
     return library_of(m)

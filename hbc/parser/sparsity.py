@@ -1,5 +1,5 @@
-"""Where a source library's matrices are sparse. hbc computes with dense ones, which is the same to everything but XGBoost: to it,
-what a sparse matrix leaves out is missing, not 0."""
+"""Tells where the source library holds a matrix as a sparse one. hbc computes with dense matrices. That makes a difference to XGBoost only:
+it takes the values that a sparse matrix leaves out as missing, not as 0."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ KEEPING = (
     *("preprocessing.", "feature_selection.", "impute.", "feature_extraction."),
     *("random_projection.SparseRandomProjection", "kernel_approximation.AdditiveChi2Sampler"),
 )
-"""The transformers of scikit-learn, or whole packages of them, that give a sparse matrix for a sparse one."""
+"""Names of scikit-learn's transformers, or of packages of them, that return a sparse matrix for a sparse matrix."""
 
 GRAPHS = ("sklearn.neighbors.KNeighborsTransformer", "sklearn.neighbors.RadiusNeighborsTransformer")
+"""Transformers that return a sparse graph of neighbours."""
 
 
 def is_sparse(x: Node | Frame) -> bool:
-    """Whether the source library holds x in a sparse matrix (or did, before an operator that keeps columns apart)."""
+    """Whether the source library holds x in a sparse matrix. Operators that compute each column on its own do not change that."""
     if isinstance(x, Frame):
         return any(is_sparse(column.node) for column in x.columns)
     made = maker(x)
@@ -36,7 +37,8 @@ def is_sparse(x: Node | Frame) -> bool:
 
 
 def of_a_graph(x: Node | Frame) -> bool:
-    """Whether x is a graph of neighbours, whose entries are in the order of distance (or keeps their places)."""
+    """Whether the entries of x are in the order of a graph of neighbours: by distance, not by column. x is such a graph, or made from one
+    by operators that keep the places of entries."""
     if isinstance(x, Frame):
         return any(of_a_graph(column.node) for column in x.columns)
     made = maker(x)
@@ -47,7 +49,7 @@ def of_a_graph(x: Node | Frame) -> bool:
 
 
 def gives_sparse(m: Any, sparse: bool) -> bool:
-    """Whether `m.transform` of a sparse or a dense matrix is sparse."""
+    """Whether `m.transform` returns a sparse matrix, for a sparse or (`sparse` false) a dense matrix."""
     if m is None or isinstance(m, str):
         return sparse and m != "drop"
     name = public_name(type(m))
@@ -74,23 +76,28 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
     if getattr(m, "dense_output", False):
         return False
     if name.startswith("sklearn.feature_selection.") and not m.get_support().any():
-        return False  # numpy.empty((rows, 0)), whatever it is given
+        return False  # numpy.empty((rows, 0)), for a sparse matrix too
     return sparse and (library != "sklearn" or rest.startswith(KEEPING))
 
 
 ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
+"""Their sparse results are CSC."""
 KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler", "SparseRandomProjection")
+"""Their results are CSC for CSC, otherwise CSR."""
 WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))
+"""The indices of their results are int64."""
 CONFIGURED = (
     *("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection."),
     "kernel_approximation.AdditiveChi2Sampler",
 )
-"""Those whose results are scipy's arrays or matrices by scikit-learn's configuration, whatever they are given."""
+"""Scikit-learn's configuration decides whether their results are scipy's sparse arrays or matrices, whichever the input is."""
 
 
 def sparse_format(m: Any, given: str) -> str:
-    """What `m.transform` returns of a dense ("") or sparse matrix: "" for a dense one, else "csr" or "csc". " i64" behind it stands
-    for indices of int64, " *" for an array or matrix of scipy's as it is given one, else the configuration says which."""
+    """The format of `m.transform`'s result for an input of the format `given`: "csr" or "csc", or "" for a dense matrix.
+
+    " i64" behind it means indices of int64. " *" means scipy's sparse array or matrix, whichever the input is; without it,
+    scikit-learn's configuration decides (`sparse_class`)."""
     if m is None or isinstance(m, str):
         return given if m != "drop" else ""
     if not gives_sparse(m, bool(given)):
@@ -114,7 +121,8 @@ def sparse_format(m: Any, given: str) -> str:
 
 
 def may_be_sparse(x: Node, missing: bool = False) -> bool:
-    """Whether x is sparse where the model's own input is. `missing`: and holds what is NaN there."""
+    """Whether the source may hold x in a sparse matrix if the model's own input is sparse. With `missing`, also whether the values that
+    are NaN in the input may still be NaN in x."""
     if missing and (x.op.removes_missing or not x.type.is_float):
         return False
     if isinstance(x.op, Input):
@@ -126,8 +134,7 @@ def may_be_sparse(x: Node, missing: bool = False) -> bool:
 
 
 def sparse_class() -> str:
-    """Which classes of scipy.sparse, arrays or matrices, transformers of scikit-learn are set to return (its configuration's
-    `sparse_interface`)."""
+    """Either "array" or "matrix": the classes of scipy.sparse that scikit-learn is configured to return (its `sparse_interface`)."""
     sklearn = sys.modules.get("sklearn")
     interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
     return "array" if interface == "sparray" else "matrix"

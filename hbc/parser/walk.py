@@ -1,4 +1,4 @@
-"""The walk through a model: every estimator in it is given to its converter, and every one that is refused is noted."""
+"""The walk through a model: it calls the converter of every estimator in it, and notes every refusal."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _walk: ContextVar[_Walk] = ContextVar("hbc_parser_walk")
 
 @contextmanager
 def walk() -> Iterator[Notes]:
-    """Around the conversion of a whole model: gives the notes of its converters. Where an estimator is refused, the walk goes on, and one
-    UnsupportedOperatorError with every culprit is raised at the end."""
+    """A context around the conversion of a whole model; it gives the notes of the converters. If an estimator is refused, the walk goes on.
+    At the end one UnsupportedOperatorError with every culprit is raised."""
     with noting() as notes:
         state = _Walk(notes)
         token = _walk.set(state)
@@ -89,7 +89,8 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
 
 
 def require_convertible(model: Any) -> None:
-    """Raise UnsupportedOperatorError or NotFittedError for what is known to fail before any input is."""
+    """Raise UnsupportedOperatorError or NotFittedError if the model cannot convert, for any input: its class has no converter, it is not
+    fitted, or methods were replaced on the instance."""
     name, path = public_name(type(model)), ".".join(_walk.get().notes.path)
     if name not in registry.CONVERTERS:
         raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
@@ -103,22 +104,24 @@ def require_convertible(model: Any) -> None:
 
 
 TRAINING = ("fit", "partial_fit", "fit_predict", "fit_transform", "score", "get_params", "set_params", "get_feature_names_out")
-"""Methods that no prediction calls: whoever replaces them on an instance (to log a training, say) gets the same predictions."""
+"""Methods that no prediction calls. Replacing them on an instance (to log a training, for example) does not change predictions."""
 
 
 def _replaced_methods(model: Any) -> list[str]:
-    """The methods of a model's class for which the instance has a callable of its own, as after `model.predict = …`. An instance may hold
-    other callables, such as the function of a FunctionTransformer: no method of the class has their name. Names with two underscores are
-    left out: Python does not look for these on an instance (but the onnx package puts a `__repr__` there)."""
+    """The names of methods that were replaced on the instance, as by `model.predict = …`.
+
+    These are the callables among its attributes that have the name of a method of its class. Other callables, such as the function of a
+    FunctionTransformer, do not count. Names with two leading underscores are left out: Python does not look for these on an instance
+    (but the onnx package puts a `__repr__` there)."""
     own = getattr(model, "__dict__", {})
     candidates = [name for name, value in own.items() if callable(value) and name not in TRAINING and not name.startswith("__")]
     return [name for name in candidates if callable(getattr(type(model), name, None))]
 
 
 def child(model: Any, x: Node | Frame, place: str) -> Outputs:
-    """The methods of an estimator inside another; `place` is its path from there, like `steps[0] 'scaler'`.
+    """The outputs of an estimator inside another, by method. `place` is its path from the outer one, such as `steps[0] 'scaler'`.
 
-    A child that is refused is noted, and a stand-in with its output shapes is returned, so that one error can name every culprit.
+    If the child is refused, that is noted, and stand-ins with its output shapes are returned, so that one error can name every culprit.
     """
     state = _walk.get()
     state.notes.path.append(place)
@@ -132,8 +135,8 @@ def child(model: Any, x: Node | Frame, place: str) -> Outputs:
 
 
 def children(members: Iterable[tuple[Any, Node | Frame, str]]) -> list[Outputs]:
-    """`child` of several estimators. Where any is refused, all of them are looked at before the error is raised, so that nobody
-    computes with stand-ins."""
+    """The outputs of several estimators inside another (`child`). If one is refused, the others are converted all the same, to find every
+    culprit. Then UnsupportedOperatorError is raised, so that the caller never computes with stand-ins."""
     state = _walk.get()
     before = len(state.culprits)
     outputs = [child(*member) for member in members]
@@ -144,8 +147,8 @@ def children(members: Iterable[tuple[Any, Node | Frame, str]]) -> list[Outputs]:
 
 @contextmanager
 def note_unconvertible(model: Any, place: str) -> Iterator[None]:
-    """Inside, the path leads to an estimator that cannot be converted, since its input is not known; a class without a
-    converter is noted as a culprit."""
+    """A context in which the path leads to an estimator that cannot be converted because its input is not known. If its class has no
+    converter, it is noted as a culprit."""
     state = _walk.get()
     state.notes.path.append(place)
     name = public_name(type(model))
@@ -159,25 +162,26 @@ def note_unconvertible(model: Any, place: str) -> Iterator[None]:
 
 
 def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
-    """The `transform` of an estimator inside another."""
+    """The `transform` of an estimator inside another, as one matrix."""
     return as_matrix(transformed_child(model, x, place))
 
 
 def transformed_child(model: Any, x: Node | Frame, place: str) -> Node | Frame:
-    """The same; a Frame, where it has columns of several dtypes."""
+    """The `transform` of an estimator inside another; a Frame if its converter returned one."""
     nodes = child(model, x, place)["transform"]
     frame = _walk.get().frames.get(nodes)
     if frame is not None:
         return frame
     (node,) = nodes
     given = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
-    if node not in given:  # which others have made
+    if node not in given:  # a node that is handed through keeps its own maker
         _walk.get().notes.makers.setdefault(node, (model, x))
     return node
 
 
 def _stand_in(model: Any) -> Outputs:
-    """Values of the right shapes for an estimator that was refused; they never reach a graph, since the refusal is raised."""
+    """Stand-ins of the right shapes for the outputs of a refused estimator, by method. They never reach a graph, since the refusal is
+    raised in the end. Raises UnsupportedOperatorError at once if the width of `transform` is not known."""
 
     def value(name: str, *shape: int) -> tuple[Node, ...]:
         return (Input(f"refused_{name}", "f64", (N, *shape))(),)
@@ -193,7 +197,7 @@ def _stand_in(model: Any) -> Outputs:
     except Exception:
         width = None
     if not width and hasattr(model, "transform"):
-        # Nothing behind it can be looked at: what is known so far is raised now.
+        # The estimators behind it cannot be converted without its output, so the culprits found so far are raised now.
         raise UnsupportedOperatorError(culprits=_walk.get().culprits)
     if width:
         outputs["transform"] = value("transform", width)
@@ -209,7 +213,8 @@ def _unknown(cls: type, name: str, path: str) -> Culprit:
 
 
 def _is_fitted(model: Any) -> bool:
-    """sklearn.utils.validation.check_is_fitted, for whatever has scikit-learn's interface; anything else counts as fitted."""
+    """Whether the model is fitted, by the rules of sklearn.utils.validation.check_is_fitted. An object without scikit-learn's interface
+    counts as fitted, a class does not."""
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
         return not isinstance(model, type)
     if hasattr(model, "__sklearn_tags__") and not model.__sklearn_tags__().requires_fit:

@@ -1,4 +1,4 @@
-"""Frames of pyarrow, by a shorter way than through narwhals."""
+"""Reads frames of pyarrow without narwhals, which is faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARROW_TEXTS = {"string", "large_string"}
 
 
 class ArrowTable(Table):
-    """A pyarrow.Table: the same by a shorter way. Through narwhals a column takes 20 µs, and this way 1."""
+    """A pyarrow.Table, read without narwhals. A column takes 1 µs, and 20 µs through narwhals."""
 
     library = "pyarrow"
 
@@ -34,7 +34,8 @@ class ArrowTable(Table):
         return self._frame.schema
 
     def has_header(self, header: Any) -> bool:
-        return bool(self._frame.schema.equals(header))  # of tables cut from one, 0.1 µs; to make a list of 50 names takes 20
+        # 0.1 µs if both tables were cut from one. Making a list of 50 names takes 20.
+        return bool(self._frame.schema.equals(header))
 
     @cached_property
     def width(self) -> int:

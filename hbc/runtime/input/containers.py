@@ -1,4 +1,4 @@
-"""What callers pass (arrays, lists, frames, sparse matrices, tensors) as an array or a Table."""
+"""Opens the container that a caller passes (array, list, frame, sparse matrix, tensor) as an array or a Table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinn
 
 
 def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
-    """An array or a frame. `mixed`: lists may hold numbers beside strings, which numpy would turn into strings too. Raises
-    InvalidInputError."""
+    """X as an array, or as a Table if it is a frame. Raises InvalidInputError for anything else.
+
+    `mixed`: a list may hold numbers beside strings. It becomes an array of objects, since numpy would turn the numbers into strings.
+    `vector`: the model takes a vector, so that a series or an iterator is accepted."""
     if isinstance(X, np.matrix):
         raise InvalidInputError(found="an np.matrix", expected="an array", advice="Convert it with np.asarray.")
     if isinstance(X, np.ndarray):
@@ -72,7 +74,7 @@ def _length(row: Any) -> int:
 
 
 def _from_dlpack(X: Any) -> Array:
-    """A tensor's own memory, where the host can read it."""
+    """A tensor as an array that shares its memory. Raises InvalidInputError if the host cannot read that memory."""
     try:
         kind = int(X.__dlpack_device__()[0])
     except (BufferError, RuntimeError, ValueError):  # a device that DLPack has no number for, such as PyTorch's "meta"

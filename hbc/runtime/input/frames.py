@@ -1,4 +1,4 @@
-"""What a caller passes as a Table, if it is a frame."""
+"""`read_frame` opens a frame as a Table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ SHORTER: dict[tuple[str, str], type[Table]] = {
     ("polars", "DataFrame"): PolarsTable,
     ("pyarrow", "Table"): ArrowTable,
 }
+"""(library, class) of a frame → the Table that reads it without narwhals."""
 
 
 def read_frame(X: Any) -> Table | Array | None:
-    """A Table for a frame, the values of a series, None for anything else."""
+    """A Table for a frame, the values of a series, None for anything else. Raises
+    InvalidInputError for a lazy frame, and for two columns of one name."""
     known = SHORTER.get((type(X).__module__.partition(".")[0], type(X).__name__))
     if known is not None:
         return known(X)

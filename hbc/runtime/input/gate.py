@@ -1,5 +1,5 @@
-"""Which values a model rejects, tested before anything is computed: one pass over all values that decides for nearly every call,
-and a look at columns and rows only where it does not."""
+"""`Gate` tests whether the model accepts the values of a call, before anything is computed. One pass over all values decides it for nearly
+every call. Only if that pass does not, columns and rows are looked at one by one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array
 
-ROWS_PER_BLOCK = 4096  # of the exact test, so that its temporaries stay in cache
-CELLS_PER_BLOCK = 1 << 14  # of the test that says yes or no: 128 KiB
-FIRST_ROWS = 64  # where there are missing values, they are hardly ever not among these
+ROWS_PER_BLOCK = 4096
+"""Rows that `_inspect` tests at a time, so that its temporaries stay in cache."""
+CELLS_PER_BLOCK = 1 << 14
+"""Values that `_within` tests at a time: 128 KiB of float64."""
+FIRST_ROWS = 64
+"""Rows that are tested first. A matrix with missing values nearly always
+has some in these, and then the sum of all rows is not computed."""
 
 
 class Gate:
-    """The test of one variant's inputs. Called with its arrays; raises InvalidInputError, or returns nothing."""
+    """The test of one variant's inputs. A call takes the arrays of its graph inputs, and raises InvalidInputError or returns None."""
 
     def __init__(self, limits: Limits, kinds: Kinds, spec: InputSpec) -> None:
         self.spec = spec
@@ -32,8 +36,10 @@ class Gate:
         self.strictest = min((guard for guard in self.guards if guard.safe), key=lambda guard: guard.safe, default=None)
         self.accepted = tuple(guard.accepted for guard in self.tests if guard.accepted is not None)
         self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and len(self.accepted) == len(self.tests)
-        """Whether enough rows, a sum of squares up to `fast` (None: any) and what `accepted` compute are all that is asked for."""
+        """Whether compiled code can do the whole test: enough rows, a sum
+        of squares up to `fast`, and all that `accepted` computes true."""
         self.fast = self._fast(kinds) if self.simple else None
+        """The largest sum of squares of all values that surely passes; None if every sum does."""
         self.missing = self.simple and bool(self.inputs[0][0].allow_nan.all())
         """Whether NaN may be left out of that sum."""
 
@@ -52,7 +58,7 @@ class Gate:
     def __call__(self, arrays: Sequence[Array]) -> None:
         if len(arrays[0]) < self.min_rows:
             self._too_few(len(arrays[0]))
-        unknown = arrays  # to the guards
+        unknown = arrays  # the arrays that may hold values that a guard rejects
         for (limits, columns), bound, array in zip(self.inputs, self.bounds, arrays, strict=True):
             # NaN, ±inf and numbers beyond the limit all fail this comparison; BLAS makes it the fastest single pass (0.5 µs for
             # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
@@ -66,14 +72,15 @@ class Gate:
                     continue
                 array = array.dense()
             self._inspect(array if array.ndim == 2 else array[:, None], limits, columns)
-        # What is harmless to the strictest is to all: one look at the input, however many there are.
+        # If the input is harmless to the strictest guard, it is harmless to all. So one look at it is enough for any number of guards.
         harmless = self.strictest is not None and self.strictest.harmless(unknown)
         for guard in self.tests if harmless else self.guards:
             guard.test(arrays)
 
     def _within(self, array: Array, limits: InputLimits) -> bool:
-        """Whether there is nothing to reject, and nothing that a guard would have to look at: numbers of ordinary size, and NaN in
-        columns that may be missing. One pass, a block at a time (34,000 rows of 118 take 6 ms; the exact test and a guard's 38)."""
+        """Whether all values surely pass, those of a guard included: numbers of ordinary size, and NaN in columns that may have NaN.
+
+        This is one pass, a block at a time. 34,000 rows of 118 columns take 6 ms, and `_inspect` with the test of a guard 38 ms."""
         kind = array.dtype.type
         safe = np.inf if self.strictest is None else self.strictest.safe
         most = np.minimum(limits.limit, np.where(limits.allow_inf, safe, min(safe, np.finfo(kind).max))).astype(kind)
@@ -85,7 +92,7 @@ class Gate:
             for start in range(0, len(array), rows):
                 block = array[start : start + rows]
                 found = np.abs(block, out=size[: len(block)])
-                # The sum of a column's magnitudes is NaN if one of them is; to gather these columns takes 4 times as long.
+                # The sum of a column's magnitudes is NaN if one of them is NaN. Gathering the columns without NaN takes 4 times as long.
                 if (found > most).any() or (len(filled) and np.isnan(np.atleast_1d(found.sum(axis=0))[filled]).any()):
                     return False
         return True
@@ -128,12 +135,12 @@ class Gate:
 
 
 def _begins_within(array: Array, bound: Any) -> bool:
-    """Whether it is worth adding up the squares of all rows."""
+    """Whether adding up the squares of all rows is worth the time: there are few rows, or the first ones stay within the bound."""
     return len(array) <= ROWS_PER_BLOCK or bool(np.vdot(array[:FIRST_ROWS], array[:FIRST_ROWS]) <= bound)
 
 
 def _bound(limits: InputLimits, kind: str) -> Any:
-    """A sum of squares up to which every value passes; None where every value passes anyway."""
+    """The largest sum of squares for which every value surely passes. None if every value passes anyway."""
     if kind == "str":
         return None if limits.allow_nan.all() and limits.allow_na.all() else 0.0
     if limits.unrestricted or not limits.limit.size:

@@ -1,6 +1,6 @@
-"""From what callers pass (arrays, lists, frames, sparse matrices, tensors) to the arrays of a graph's inputs.
+"""Turns the input of a call (array, list, frame, sparse matrix, tensor) into the arrays of a graph's inputs.
 
-Nothing here looks at values, only at shapes, names and dtypes; what values a model rejects is tested in gate.py.
+This looks at shapes, names and dtypes only. gate.py tests the values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hbc.runtime.sparse import is_sparse
 
 
 class Intake:
-    """The reader of a model's input: called with what the caller passes, it returns the variant for it and the inputs of that variant's
-    graph. Raises InvalidInputError."""
+    """The reader of a model's input. A call takes the caller's input, and returns (the variant for it, the inputs of that variant's graph).
+    Raises InvalidInputError."""
 
     def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
         self.spec = spec
@@ -49,12 +49,13 @@ class Intake:
 
 
 def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
-    """The variant for X, and its inputs. Raises InvalidInputError."""
+    """(the variant for X, the inputs of its graph). Raises InvalidInputError."""
     return Intake(spec, variants)(X)
 
 
 def describe(X: Any) -> Sample:
-    """Names and dtypes of a sample's columns. A column that can be neither number nor string counts as f64: it may be unread."""
+    """The names and dtypes of a sample's columns. A column that holds neither numbers nor strings counts as f64: the model may not read it.
+    Raises InvalidInputError if X has no columns."""
     try:
         value = open_input(X, mixed=True)
         names = value.string_names() if isinstance(value, Table) else None
@@ -80,8 +81,8 @@ def _sample_dtype(values: Array) -> DType:
 
 
 def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], Sequence[int]]) -> Any:
-    """A result of X's own numbers in X's own dtype: that of an array, list or sparse matrix, or the common one of a frame's columns
-    (`own_dtype`)."""
+    """The result `found` in the dtype of X, for methods whose result has the dtype of the input. This is the dtype of an array, list or
+    sparse matrix, or the common dtype of the columns `spec.own_dtype` of a frame. `positions` finds the columns of the model in a frame."""
     dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
     if dtype is None and isinstance(table := read_frame(X), Table):
         stacked, place = {i for group in spec.frames.stacked for i in group}, positions(table)
@@ -90,7 +91,8 @@ def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], S
         dtype = np.result_type(*kinds.values())
         others = {own[i] for i in own.keys() - stacked} - {None}
         if others and (others != {np.dtype(object)} or any(kind.kind == "b" for kind in kinds.values())):
-            dtype = np.dtype(np.float64)  # check_array reads all columns so, of nullable dtypes, and of bool beside categories
+            # check_array reads all columns as float64 if some have a nullable dtype, or if bool stands beside categories.
+            dtype = np.dtype(np.float64)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "fiub" or dtype == found.dtype:
         return found
     return found.astype(dtype.newbyteorder("=") if spec.arrays.native_order else dtype)

@@ -1,4 +1,4 @@
-"""Input that is a sequence of objects: documents, dicts, lists of names, sets of labels."""
+"""Reads input that is a sequence of objects: documents, dicts, lists of names, or sets of labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ EXPECTED = {
 
 
 def read_items(X: Any, kind: str) -> Array:
-    """The objects as an array [N], which `strings` of values.py has still to look at if they are documents."""
+    """The objects as an array of Python objects [N]. `kind` is a key of EXPECTED. Raises InvalidInputError if X is no such sequence.
+    Documents have still to be tested by `strings` of values.py."""
     if isinstance(X, Mapping) and kind == "dicts":
         return _objects([X])
     if isinstance(X, (str, bytes, Mapping)) or X is None or (hasattr(X, "ndim") and np.ndim(X) == 0):
@@ -49,7 +50,7 @@ def _of_array(X: Array, kind: str) -> Array:
 
 def _objects(items: list[Any]) -> Array:
     y = np.empty(len(items), object)
-    for i, item in enumerate(items):  # one by one: numpy would look into lists
+    for i, item in enumerate(items):  # one by one, since numpy would make a matrix of lists of equal length
         y[i] = item
     return y
 

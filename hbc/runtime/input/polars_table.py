@@ -1,4 +1,4 @@
-"""Frames of polars, by a shorter way than through narwhals."""
+"""Reads frames of polars without narwhals, which is faster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from hbc.runtime.input.table import FEW_ROWS, Table
 
 NUMPY = {f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)}
 NUMPY |= {"Float32": np.dtype("f4"), "Float64": np.dtype("f8"), "Boolean": np.dtype("?"), "String": np.dtype("O")}
+"""The dtype of polars, by name → the numpy dtype of a column of it without missing values."""
 
 
 class PolarsTable(Table):
-    """A polars.DataFrame: the same, and shorter for few rows, which are read row by row. Column by column a row of 50 takes 0.6 ms,
-    and this way 0.03."""
+    """A polars.DataFrame, read without narwhals; up to FEW_ROWS rows are read row by
+    row. One row of 50 columns takes 0.03 ms this way, and 0.6 ms column by column."""
 
     library = "polars"
 
@@ -29,7 +30,7 @@ class PolarsTable(Table):
 
     @cached_property
     def _few(self) -> list[Array | None]:
-        """The columns, where nothing is missing; None for others."""
+        """The values of every column, read row by row; None for a column with missing values or of a dtype that is not in NUMPY."""
         rows = self._frame.rows() if self.rows else []
         columns = zip(*rows, strict=True) if rows else [()] * self.width
         return [
@@ -65,5 +66,5 @@ class PolarsTable(Table):
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    """The dtype that a polars column without missing values has in numpy; None where that is not said here."""
+    """The numpy dtype of a polars column without missing values; None for a dtype that is not in NUMPY."""
     return NUMPY.get(str(dtype))

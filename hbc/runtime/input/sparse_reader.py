@@ -1,4 +1,4 @@
-"""From sparse matrices to arrays."""
+"""Converts sparse matrices to arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hbc.runtime.sparse import is_matrix
 
 
 def to_dense(X: Any, spec: InputSpec) -> Array:
-    """A sparse matrix as the array that the source computes with. Raises InvalidInputError for what the source rejects."""
+    """The sparse matrix as a dense array: with 0 for the values that it leaves out, or NaN if the source takes them as missing. Raises
+    InvalidInputError if the source rejects the matrix."""
     sparse = spec.sparse
     if not sparse.accepted:
         reject_sparse(X)
@@ -35,14 +36,14 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
             advice = "scikit-learn's trees take missing values in dense matrices only: pass X.toarray()."
             raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
         return dense
-    entries = X.tocsr().tocoo()  # tocsr adds up entries of one place
+    entries = X.tocsr().tocoo()  # tocsr adds up the entries of one cell
     dense = np.full(X.shape, np.nan, np.result_type(X.dtype, np.float32))
     dense[entries.row, entries.col] = entries.data
     return dense
 
 
 def reject_sparse(X: Any) -> NoReturn:
-    """Raise InvalidInputError for a sparse matrix that the source does not take, or computes otherwise than a dense one."""
+    """Raise InvalidInputError for a sparse matrix that the source rejects, or computes differently from a dense one."""
     advice = (
         "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
         "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "

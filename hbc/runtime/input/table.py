@@ -1,4 +1,5 @@
-"""A frame of any library, column by column, as scikit-learn would read it: through narwhals, unless its library has a class of its own."""
+"""`Table` reads a frame of any library column by column, as scikit-learn would read it. It goes through narwhals; pandas, polars and
+pyarrow have shorter ways in classes of their own."""
 
 from __future__ import annotations
 
@@ -13,16 +14,19 @@ from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, from_arrow
 
 FEW_ROWS = 64
-"""Rows up to which frames are read row by row: there, both ways take the same time."""
+"""The most rows for which a frame is read row by row. With that many rows, reading by rows and by columns takes the same time."""
 
 
 class Table:
-    """A frame. A column is read when it is asked for, so that columns nobody needs may hold anything."""
+    """A frame. A column is read only when it is asked for, so that columns that the model does not need may hold anything."""
 
     pandas = False
+    """Whether it is a frame of pandas."""
     library = "another library"
+    """The name of the frame's library, for messages."""
     plain = True
-    """Whether its columns can be stacked as they are: none is of a dtype of pandas' own, and there is no bool among numbers of pandas."""
+    """Whether its columns can be stacked unchanged. A frame of pandas can if no column has a dtype of pandas' own and no column of bool
+    stands beside other dtypes."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -38,14 +42,14 @@ class Table:
 
     @property
     def header(self) -> Any:
-        """What tells the frame's columns from those of another of its library."""
+        """The description of the columns that `has_header` compares, for frames of one library: the names, perhaps with dtypes."""
         return self.names
 
     def has_header(self, header: Any) -> bool:
         return bool(self.names == header)
 
     def string_names(self) -> tuple[str, ...] | None:
-        """The names, where all are strings. Mixed with others they are an error, as in scikit-learn."""
+        """The names if all are strings, None if none is. Raises InvalidInputError for names of both kinds, as scikit-learn does."""
         text = [isinstance(name, str) for name in self.names]
         if any(text) and not all(text):
             kinds = sorted({type(name).__name__ for name in self.names})
@@ -57,11 +61,11 @@ class Table:
         return tuple(self.names) if text and all(text) else None
 
     def names_as_text(self) -> tuple[str, ...]:
-        """The names as XGBoost writes them: those of several levels with spaces."""
+        """The names as XGBoost writes them: as text, with spaces between the levels of a name."""
         return tuple([" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in self.names])
 
     def block(self) -> Array | None:
-        """All columns as one matrix, where they are numbers of one plain dtype."""
+        """All columns as one matrix if they are numbers of one plain dtype, otherwise None."""
         kinds = set(self._frame.schema.values())
         if len(kinds) != 1 or not next(iter(kinds)).is_numeric():
             return None
@@ -69,20 +73,21 @@ class Table:
         return values if values.dtype.kind in "fiu" and values.ndim == 2 else None
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
-        """A column of strings as codes and values (CodedStrings), where its library hands it over in Arrow's form; None for others."""
+        """(codes, values) of a column of strings, as CodedStrings takes them, if its library hands it over in Arrow's form. None for other
+        columns, and for fewer than WORTH_CODES rows."""
         import narwhals.stable.v2 as nw
 
         if self.rows < WORTH_CODES:
             return None
         series = self._series(index)
         if series.implementation.is_pandas_like():
-            return None  # objects may be None, NaN or NA, which are not the same to scikit-learn
+            return None  # objects may be None, NaN or NA, which scikit-learn tells apart
         own = (nw.String,) if series.implementation.is_pyarrow() else (nw.String, nw.Categorical, nw.Enum)
         return from_arrow(series.to_arrow, None) if series.dtype in own else None
 
     def own_dtype(self, index: int) -> np.dtype[Any] | None:
-        """What numpy's functions compute in of a column of a dtype of pandas' own (Int8: int8), which `column` may make float64; object
-        where they fail, None for other columns."""
+        """The dtype in which numpy's functions compute with a column of a dtype of pandas' own (Int8: int8), while `column` may return
+        float64. object if they cannot compute with it. None for columns of numpy's dtypes."""
         return None
 
     def holds_na(self, index: int) -> bool:
@@ -90,19 +95,20 @@ class Table:
         return False
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
-        """The dtype of a column, if it is among those from which a source library takes no numbers (Frames.no_numbers); otherwise ""."""
+        """The dtype of a column if it is in `no_numbers`, the dtypes that a source
+        library does not take as numbers (Frames.no_numbers). Otherwise ""."""
         return ""
 
     def _series(self, index: int) -> Any:
         return self._frame.get_column(self.names[index])
 
     def column(self, index: int) -> Array:
-        """One column: numbers in their own dtype (float64 where some are missing), or objects."""
+        """The values of one column: numbers in their own dtype (float64 if some are missing), or objects."""
         return series_values(self._series(index), f"X, column {self.names[index]!r}")
 
     def whole_numbers(self, index: int) -> Array | None:
-        """A column of integers or bool, of which `column` makes float64 if its dtype could hold missing values; None for others, and
-        where some are missing."""
+        """The values of a column of integers or bool as int64 or uint64, which `column` reads as float64 if the dtype can hold missing
+        values. None for other columns, and if some values are missing."""
         series = self._series(index)
         if not (series.dtype.is_integer() or str(series.dtype) == "Boolean") or series.null_count():
             return None
@@ -110,11 +116,12 @@ class Table:
 
 
 def series_values(series: Any, where: str) -> Array:
-    """A narwhals series as scikit-learn would read it."""
+    """The values of a narwhals series as scikit-learn would read it. Raises InvalidInputError for lists, 128-bit integers, and missing
+    values in a pyarrow dictionary."""
     import narwhals.stable.v2 as nw
 
     if series.implementation.is_pyarrow() and series.dtype in (nw.Categorical, nw.Enum) and series.null_count():
-        # pyarrow's own conversion, and so scikit-learn, takes a missing value for some other category.
+        # pyarrow's own conversion, and so scikit-learn, turns a missing value into some other category.
         raise InvalidInputError(
             found="missing values in a dictionary column of pyarrow",
             expected="strings",
@@ -126,14 +133,14 @@ def series_values(series: Any, where: str) -> Array:
         raise InvalidInputError(found=f"integers of 128 bits ({series.dtype})", expected="numbers", where=where, advice=advice)
     values: Array = np.asarray(series.to_numpy())
     if series.implementation.is_pyarrow() and str(series.to_native().type) == "null":
-        return np.full(len(values), None, object)  # which is NaN to most, but not to all
+        return np.full(len(values), None, object)  # most estimators read None as NaN, but not all
     if values.dtype == object and series.dtype == nw.Boolean and series.implementation.is_pandas_like():
         missing = np.asarray(series.is_null().to_numpy(), bool)
         values = np.array([np.nan if gone else value for gone, value in zip(missing, values, strict=True)], np.float64)
     if series.implementation.is_pandas_like() and values.dtype.kind in "fiub":
         nullable = hasattr(series.to_native().dtype, "na_value")
         if nullable and series.dtype not in (nw.Categorical, nw.Unknown):
-            values = values.astype(np.float64)  # check_array reads pandas' nullable dtypes as float64, float32 too
+            values = values.astype(np.float64)  # check_array reads pandas' nullable dtypes as float64, Float32 too
     if values.ndim != 1:
         raise InvalidInputError(found="lists", expected="numbers or strings", where=where)
     return values

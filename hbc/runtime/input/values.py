@@ -1,4 +1,5 @@
-"""The values of one column: as strings, as numbers, in another dtype; or an InvalidInputError that says where and why not."""
+"""Converts the values of one column to strings, to numbers or to another
+dtype. An InvalidInputError says where and why they do not convert."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ from hbc.ir.types import Array
 
 
 def strings(values: Array, where: str) -> Array:
-    """A column of strings as scikit-learn sees it: str, None and NaN."""
+    """A column of strings as Python objects: str, None, NaN, and NA for pandas.NA. Raises InvalidInputError for other values. Floats that
+    are all NaN pass: a column without any value has no better dtype."""
     if values.dtype.kind in "UT":
         return values.astype(object)
     if values.dtype.kind != "O":
         if values.dtype.kind == "f" and np.isnan(values).all():
-            return values.astype(object)  # a column of nothing but missing values has no better dtype
+            return values.astype(object)
         reject_numbers(values.dtype, where)
     items = values.tolist()
     others = {t for t in set(map(type, items)) if not issubclass(t, str) and t is not type(None)}
@@ -40,7 +42,7 @@ def reject_numbers(dtype: np.dtype[Any], where: str) -> NoReturn:
 
 
 def digits(values: Array) -> Array:
-    """Integers and bool as strings of their decimal digits, also where they stand among others; None as NaN."""
+    """The column with integers and bool as strings of their decimal digits, also among other values, and None as NaN."""
     coded = coded_digits(values)
     if coded is not None:
         return coded[1][coded[0]]
@@ -56,7 +58,7 @@ def digits(values: Array) -> Array:
 
 
 def coded_digits(values: Array) -> tuple[Array, Array] | None:
-    """An array of integers or bool as codes and strings (CodedStrings); None for others."""
+    """(codes, strings) of an array of integers or bool, as CodedStrings takes them; None for other dtypes."""
     if values.dtype.kind not in "iub":
         return None
     distinct, codes = np.unique(values, return_inverse=True)
@@ -73,7 +75,8 @@ def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
 
 
 def floats(values: Array, where: str) -> Array:
-    """A column of Python objects as float64, as scikit-learn converts it (None is NaN)."""
+    """The column as float64, as scikit-learn converts it (None is NaN). Raises
+    InvalidInputError for values that do not convert, strings included."""
     if values.dtype.kind in "fiub":
         return converted(values, np.dtype(np.float64))
     if values.dtype.kind not in "OUT":
@@ -108,7 +111,7 @@ def reject_strings(where: str, item: Any, row: int = 0) -> NoReturn:
 
 
 def converted(values: Array, dtype: np.dtype[Any]) -> Array:
-    """The values in a wider dtype."""
+    """The values in `dtype`. Raises InvalidInputError for uint64 above 2**63 - 1 if that is int64."""
     if values.dtype == dtype:
         return values
     if dtype.kind == "i" and values.dtype.kind == "u" and values.dtype.itemsize == 8 and values.size:

@@ -1,4 +1,4 @@
-"""What scikit-learn's converters share: its input validation and its dtype rules."""
+"""Input validation and dtype rules of scikit-learn, shared by its converters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hbc.parser.registry import public_name
 def checked(
     m: Any, x: Node, *, allow_nan: bool = False, allow_inf: bool = False, limit: float = float("inf"), min_rows: int = 1
 ) -> Node:
-    """x as the estimator's `check_array` leaves it, dtype kept: what it rejects is noted for the input."""
+    """x with the checks of the estimator's `check_array`: a call whose values it rejects is rejected. The dtype of x stays."""
     return Check(public_name(type(m)), allow_nan, allow_inf, limit, min_rows)(x)
 
 
 def rejected(m: Any, x: Node, reason: str) -> Node:
-    """x, of a dtype that the source rejects whatever the values."""
+    """x, with a check that rejects every call, since the source rejects this dtype. `reason` becomes part of the message."""
     width, dtype = x.type.columns, NUMPY_DTYPES[x.type.dtype]
     none = np.zeros(width, bool)
     return CheckValues(
@@ -41,7 +41,7 @@ def rejected(m: Any, x: Node, reason: str) -> Node:
 
 
 def without_missing(m: Any, x: Node, none: bool = False) -> Node:
-    """Strings, where NaN among them (or None) is rejected; the other one is accepted."""
+    """The strings x, with a check that rejects NaN but accepts None; with `none`, it rejects None but accepts NaN."""
     width = x.type.columns
     return CheckValues(
         public_name(type(m)),
@@ -58,37 +58,38 @@ def without_missing(m: Any, x: Node, none: bool = False) -> Node:
 
 
 def as_float(x: Node) -> Node:
-    """`check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64. float16 is rejected, in which (or in
-    float64) the source computes."""
+    """x after `check_array(dtype=FLOAT_DTYPES)`: floats keep their dtype, anything else becomes float64. Notes that columns of float16 are
+    rejected, since the source computes them in float16 or float64, and the graph in float32."""
     note(x, Column(integer_bits=ANY_INTEGER))
     return x if x.type.is_float else t.cast(x, "f64")
 
 
 def float_of(x: Node) -> Node:
-    """`check_array(dtype=FLOAT_DTYPES)` as it is for frames too, of which it knows the dtypes of pandas' only."""
+    """`as_float` for an estimator that may receive a frame: `check_array` knows the dtypes of pandas' frames only (`read_from_frames`)."""
     return as_float(read_from_frames(x))
 
 
 def own_float(x: Node) -> Node:
-    """As `float_of`, for estimators whose result has the dtype of X: float16 they would compute in float16, so it is rejected."""
+    """`float_of` for estimators whose result has the dtype of X. They would compute float16 in float16, so it is rejected."""
     note(x, Column(integer_bits=ANY_INTEGER))
     return float_of(x)
 
 
 def own_number(x: Node) -> Node:
-    """As `own_float`, for those that leave the dtype of a frame of any library as it is."""
+    """`own_float` for estimators that keep the dtype of a frame of any library."""
     note(x, Column(integer_bits=ANY_INTEGER))
     return as_float(x)
 
 
 def narrow_as_parameters(x: Node, *dtypes: np.dtype[Any]) -> None:
-    """Note what numpy makes of narrow integers beside these parameters (`narrow_integers_give_f32`)."""
+    """Note that numpy computes x in float32 if x holds narrow integers, if that is so beside parameters of these dtypes
+    (`narrow_integers_give_f32`)."""
     if x.type.dtype == "i64" and np.result_type(np.int16, *dtypes) == np.float32:
         narrow_integers_give_f32(x)
 
 
 def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
-    """x and parameters in numpy's common dtype, as `x @ parameter` computes."""
+    """(x, the parameters), all in numpy's common dtype, in which `x @ parameter` is computed; float64 if that is no float dtype."""
     narrow_as_parameters(x, *(p.dtype for p in parameters))
     common = np.result_type(NUMPY_DTYPES[x.type.dtype], *(p.dtype for p in parameters))
     dtype: DType = dtype_name(common if common.kind == "f" else np.float64)
@@ -96,7 +97,7 @@ def promote(x: Node, *parameters: Array) -> tuple[Node, list[Array]]:
 
 
 def hstack(blocks: list[Node]) -> Node:
-    """numpy.hstack of matrices; blocks without columns count for the dtype too."""
+    """numpy.hstack of matrices. Blocks without columns count for the common dtype too. Raises Refusal for strings beside numbers."""
     kinds = {block.type.dtype for block in blocks}
     if kinds == {"str"}:
         return t.concat(blocks)
@@ -111,4 +112,4 @@ def hstack(blocks: list[Node]) -> Node:
                 note(block, Column(integer_bits=32))  # narrower ones stay float32
     note_input(Arrays(native_order=True))
     common = dtype_name(np.result_type(*(NUMPY_DTYPES[kind] for kind in kinds)))
-    return t.concat([t.cast(block, common) for block in blocks])  # those without columns may have checks
+    return t.concat([t.cast(block, common) for block in blocks])  # also blocks without columns: they may have checks
