@@ -82,8 +82,8 @@ def missing(path: Path) -> frozenset[str]:
             for module, libraries in NEEDS.items():
                 if name == module or name.startswith(f"{module}."):
                     found.update(ABSENT & set(libraries))
-            local = TESTS.joinpath(*name.split("."))
-            for other in (local.with_suffix(".py"), local / "__init__.py"):
-                if other.exists() and other != path:
-                    found |= missing(other)
+            for local in (folder.joinpath(*name.split(".")) for folder in (TESTS, path.parent)):
+                for other in (local.with_suffix(".py"), local / "__init__.py"):
+                    if other.exists() and other != path:
+                        found |= missing(other)
     return frozenset(found)

@@ -227,6 +227,27 @@ def test_no_long_file() -> None:
     assert not [str(path) for path in files if marks.search(path.read_text())]
 
 
+OF_ALL_ROOMS = {"benchmarks", "docs", "estimators", "golden", "house", "restrictions", "sweep"}
+"""The tests that lie at the top of tests/ since they run all rooms, or none: tables, golden programs, documents, rules."""
+
+
+def test_tests_lie_in_the_folder_of_their_room() -> None:
+    """tests/ has the folders of hbc/, and at its top the tests of the files at the top of hbc/. File names are unique: pytest imports a
+    test by its name alone."""
+    tests = ROOT.parent / "tests"
+    files = sorted(tests.rglob("test_*.py"))
+    for path in files:
+        place = ROOT / path.parent.relative_to(tests)
+        if path.parent == tests:
+            subject = path.stem.removeprefix("test_")
+            assert subject in OF_ALL_ROOMS or (ROOT / f"{subject}.py").exists(), f"{path}: move it into the folder of its room"
+        else:
+            wanted = place.is_dir() or place.with_suffix(".py").exists()
+            assert wanted, f"{path}: hbc/ has no room {place.relative_to(ROOT)}"
+    names = [path.name for path in files]
+    assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)
+
+
 def test_cached_properties_have_no_lock() -> None:
     """Those of functools have one before Python 3.12: a signal handler or a forked child can wait for it for ever (hbc/lazy.py)."""
     for path in FILES:

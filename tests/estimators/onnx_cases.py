@@ -1,4 +1,4 @@
-"""ONNX models exported by skl2onnx and onnxmltools. The source is ONNX Runtime on one thread. More in tests/test_onnx_input.py."""
+"""ONNX models exported by skl2onnx and onnxmltools. The source is ONNX Runtime on one thread. More in tests/parser/test_onnx_input.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Compares leaves: random models of every library, rows at their thresholds, the leaf numbers of the source, and those of a backend.
 
-`python tests/leaf_sweep.py` prints the figures. test_leaf_sweep.py runs a sample, and in the slow tier all of it.
+`python tests/parser/leaf_sweep.py` prints the figures. test_leaf_sweep.py runs a sample, and in the slow tier all of it.
 """
 
 from __future__ import annotations
