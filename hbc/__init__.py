@@ -1,6 +1,6 @@
-"""hbc compiles fitted traditional-ML pipelines into tensor programs: `hbc.convert(pipeline, backend="tvm")`.
+"""hbc compiles fitted models and pipelines of traditional machine learning into tensor programs: `hbc.convert(pipeline, backend="tvm")`.
 
-Importing it imports numpy only; parsers, compilers and their libraries come with the first call that needs them.
+`import hbc` imports numpy only. Parsers, compilers and their libraries are imported by the first call that needs them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of hbc's
+if not TYPE_CHECKING:  # with this function in sight, a type checker would accept any name after `hbc.`
 
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:

@@ -1,4 +1,4 @@
-"""The one file that sees every room: parser → optimizer → compiler → CompiledModel."""
+"""The functions of the public API. This file connects all rooms: parser → optimizer → compiler → CompiledModel."""
 
 from __future__ import annotations
 
@@ -40,22 +40,31 @@ def convert(
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> CompiledModel:
-    """Compile a fitted model.
+    """Compile a fitted model. Returns a CompiledModel with the methods of the model (`predict`, `transform`, …). They take what the model's
+    methods take, [rows, n_features_in_], and return results of the same shapes and dtypes.
 
-    model: a fitted scikit-learn, LightGBM or XGBoost model (`hbc.supported_operators()` lists the classes); or an ONNX model as a
-        ModelProto, its bytes, or the path of an .onnx file. Its methods: a classifier's label and probabilities are `predict` and
-        `predict_proba` (a matrix, also of a ZipMap; `classes_` names its columns), a lone output is `predict` (and `transform`, unless
-        the graph says that it is a prediction), any other output has a method of its own name. Values are those of ONNX Runtime,
-        for X cast to the dtypes that the graph declares.
+    model: a fitted scikit-learn, LightGBM, XGBoost or CatBoost model (`hbc.supported_operators()` lists the classes), or an ONNX model as
+        a ModelProto, its bytes, or the path of an .onnx file. The outputs of an ONNX model become methods. The label and the
+        probabilities of a classifier are `predict` and `predict_proba` (a matrix, also for a ZipMap; `classes_` names its columns). A
+        single output is `predict`, and also `transform` unless the graph says that it is a prediction. Any other output is a method of
+        its own name. Values are those of ONNX Runtime for X cast to the dtypes that the graph declares.
     backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
-    X: a sample of the input, needed only if the model does not know the names or dtypes of its columns.
-    device: "cpu", "cuda" or "cuda:1".
+    X: a sample of the input (array, list or frame, one row is enough), needed only if the model does not know the names or dtypes of its
+        columns. Its values are not used, only its names and dtypes.
+    device: "cpu", "cuda" (the first GPU) or "cuda:N".
     strategy: how tree ensembles run, one of `hbc.strategies(backend)`. If `hbc.tune` has measured such a model on this machine, "auto"
         is its choice, otherwise the fastest by estimates.
-    batch_size: the rows of a call, a hint for "auto". Without it, the choice is good for one row to 100,000.
-    threads: the number of threads that share a call's rows. target: a TVM target, for cross-compiling.
+    batch_size: the rows of a call, a hint for "auto". Without it, the choice suits calls of one row to 100,000.
+    threads: the number of threads that share the rows of a call. None: the backend decides.
+    target: a TVM target as a dict, such as {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, to compile for another machine.
 
-    Raises UnsupportedOperatorError (with every culprit), NotFittedError, BackendUnavailableError, InvalidInputError, ValueError.
+    Raises:
+        UnsupportedOperatorError: the model cannot be converted exactly, or the backend cannot run it. It lists every culprit.
+        NotFittedError: the model, or an estimator inside it, is not fitted.
+        InvalidInputError: the sample X does not fit the model, or a sample is needed.
+        BackendUnavailableError: a library of the backend, or the device, is missing.
+        ArtifactError, FileNotFoundError: the ONNX file cannot be read, or does not exist.
+        ValueError: an option has a value that is not allowed.
     """
     name = backend_name(backend)
     options = CompileOptions(
@@ -71,10 +80,18 @@ def convert(
 
 
 def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
-    """Read a model that `CompiledModel.save` wrote, and compile it for the given device and backend, by default those it was saved with.
+    """Read a model that `CompiledModel.save` wrote, and compile it. Returns the CompiledModel.
 
-    This needs neither scikit-learn nor the library that trained the model. Raises ArtifactError for a file that is no saved model,
-    FileNotFoundError if there is no file, BackendUnavailableError.
+    path: the file. device, backend: as in `hbc.convert`; by default the ones that the model was saved with.
+
+    This needs neither scikit-learn nor the library that trained the model, and runs no code from the file.
+
+    Raises:
+        ArtifactError: the file is no saved model, is damaged, or was saved by a newer hbc.
+        FileNotFoundError: there is no such file.
+        UnsupportedOperatorError: the backend cannot run an operator of the model.
+        BackendUnavailableError: a library of the backend, or the device, is missing.
+        ValueError: the backend or the device is unknown.
     """
     if backend is not None:
         backend_name(backend)
@@ -104,19 +121,24 @@ def tune(
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Tuning:
-    """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows.
+    """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows. Returns a
+    Tuning, with the tuned model as `model` and the measured times in seconds.
 
-    model: a model that `hbc.convert` takes, with the options that follow, or a CompiledModel, which has its own options.
+    model: a model that `hbc.convert` takes, or a CompiledModel.
     rows: the numbers of rows of the calls that matter.
     X: some of the data. Without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
+    backend, device, threads, target: as in `hbc.convert`. A CompiledModel keeps its own options, and these are ignored.
 
-    The answers of all candidates are compared. The winner is faster than "auto" by more than noise, and slower for none of `rows`.
-    If there is no such candidate, "auto" stays. For a known `batch_size`, the winner is the candidate that beats, at the nearest of
-    `rows`, the "auto" that is told this number. The result has the tuned `model`. The choice is kept in $HBC_CACHE, or `hbc` in
-    $XDG_CACHE_HOME or ~/.cache: `hbc.convert` and `hbc.load` then make the same choice for models of the same structure (all but the
-    values of leaves). With one thread its processor time is measured, otherwise the time on the wall: then the machine should be idle.
+    The results of all candidates are compared: candidates that disagree are left out. The winner is faster than "auto" by more than noise,
+    and slower for none of `rows`. If there is no such candidate, "auto" stays. For a known `batch_size`, the winner is the candidate that
+    beats, at the nearest of `rows`, the "auto" that is told this number.
 
-    Raises the errors of `hbc.convert`, and InvalidInputError if random rows do not suit the model.
+    The choice is kept in $HBC_CACHE, or `hbc` in $XDG_CACHE_HOME or ~/.cache. From then on, `hbc.convert` and `hbc.load` make the same
+    choice for models of the same structure (which may differ in the values of leaves). With one thread, processor time is measured,
+    otherwise elapsed time: then the machine should be idle.
+
+    Raises the errors of `hbc.convert`, ValueError if `rows` are not positive integers, and InvalidInputError if random rows do not suit the
+    model.
     """
     counts = _rows(rows)
     usual = model if isinstance(model, CompiledModel) else convert(model, backend, X, device, threads=threads, target=target)
@@ -145,12 +167,12 @@ def tune(
 
 
 def backends() -> dict[str, bool]:
-    """Every backend by name, and whether the libraries it needs are installed (they are not imported)."""
+    """Backend → whether the libraries that it needs are installed. They are not imported."""
     return {name: is_available(name) for name in known_backends()}
 
 
 def supported_operators() -> list[str]:
-    """The dotted names of every class that converts, sorted."""
+    """The public dotted names of all classes that convert, sorted; those of plugins too (the entry-point group `hbc.converters`)."""
     for library in registry.MODULES:
         registry.load_library(library)
     registry.load_plugins()
@@ -158,12 +180,13 @@ def supported_operators() -> list[str]:
 
 
 def strategies(backend: str) -> tuple[str, ...]:
-    """The strategies for tree ensembles that a backend knows. Raises ValueError, BackendUnavailableError."""
+    """The strategies for tree ensembles that a backend knows; "auto" comes first. Raises ValueError for an unknown backend, and
+    BackendUnavailableError if its libraries are missing."""
     return known_strategies(backend_name(backend))
 
 
 def self_test(backend: str) -> None:
-    """Compile and run a small graph, for `hbc doctor`. Raises the error of whatever goes wrong."""
+    """Compile and run a small graph, for `hbc doctor`. Raises the backend's own error, or RuntimeError for a wrong result."""
     from hbc.ir.graph import Input
     from hbc.ir.types import N
     from hbc.ops import tensor as t
@@ -183,7 +206,8 @@ def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
 
 
 def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
-    """The variant to compile first: the one for the dtypes of the sample, or for float32 without one."""
+    """The variant to compile first: the one for the dtypes of the sample, or for float32 if there is no sample. If
+    no variant is for exactly these dtypes, the one for the only dtype of the sample's numbers, or for float64."""
     if sample is not None:
         for kinds in variants:
             if all(kind in (wanted, "unread") for kind, wanted in zip(kinds, sample.kinds, strict=True)):
@@ -216,7 +240,7 @@ def _strategy(strategy: Any, backend: str) -> str:
 
 
 def _opened(model: Any) -> Any:
-    """The model. An ONNX model that is given by its bytes or its path is read."""
+    """The model itself; for the bytes or the path of an ONNX model, the model read from it."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return files.read_onnx(bytes(model))
     if isinstance(model, (str, os.PathLike)) and os.fspath(model).lower().endswith(".onnx"):
@@ -225,8 +249,8 @@ def _opened(model: Any) -> Any:
 
 
 def _require_model(model: Any) -> None:
-    """Raise NotFittedError for a class, and UnsupportedOperatorError for an object that is no model at all: their words fit better than 'no
-    converter is registered'."""
+    """Raise NotFittedError for a class, and UnsupportedOperatorError for an object that is no model at all. These messages fit better than
+    'no converter is registered'."""
     if isinstance(model, type):
         raise NotFittedError(operator=f"{registry.public_name(model)} (a class, not an instance of it)")
     name = registry.public_name(type(model))

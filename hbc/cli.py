@@ -1,4 +1,4 @@
-"""The command line: `hbc convert | explain | tune | doctor`."""
+"""The commands of the command line: `hbc convert`, `hbc explain`, `hbc tune` and `hbc doctor`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ LIBRARIES = {
     "pyarrow": "frames",
     "scipy": "frames",
 }
-"""Distribution → the extra that installs it. XGBoost's CPU build is another distribution of the same package."""
+"""Distribution → the extra of hbc that installs it. XGBoost's build for CPUs is a distribution of its own, xgboost-cpu (`_version`)."""
 
 WRITTEN = ".hbc, .onnx, .pt or .so"
+"""The suffixes of files that `hbc convert` writes, for messages."""
 
 
 @app.command()
@@ -86,7 +87,7 @@ def convert(
 
 
 def _require_new(output: Path, model: Path, refused: set[str], expected: str) -> None:
-    """Refuse to write over a model, which a file with a suffix of other libraries may well be."""
+    """Raise ArtifactError if `output` is the model itself, or has a suffix in `refused`: it could be a model of another library."""
     suffix = output.suffix.lower()
     if suffix in refused:
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=expected)
@@ -205,7 +206,7 @@ def _processor() -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; an error of hbc's is one line on stderr and exit status 1, never a traceback."""
+    """Run the command line. An error that hbc raises becomes one message on stderr and exit status 1, without a traceback."""
     try:
         return app(arguments, standalone_mode=True)
     except OSError as error:

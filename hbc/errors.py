@@ -1,5 +1,7 @@
-"""The errors that hbc raises. Their constructors take facts by keyword and write the message from them, so that every message says
-what was found, what was expected, where, and what to do next."""
+"""The errors that hbc raises. Their constructors take facts by keyword and write the message from them. So every message says what was
+found, what was expected, where, and what to do next.
+
+All are subclasses of HbcError, and of the built-in exception that fits, so that `except ValueError` catches an InvalidInputError."""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ def _rebuild(cls: type[HbcError], facts: dict[str, Any]) -> HbcError:
 
 
 class HbcError(Exception):
-    """The base class of all errors that hbc raises on purpose. `facts`: the keywords of the constructor, by name."""
+    """The base class of all errors that hbc raises on purpose. `facts`: the keyword arguments of the constructor, by name."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.facts = facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # joblib and multiprocessing send errors by pickle, whose default would call the constructor with the message, not with the facts.
+        # joblib and multiprocessing send errors by pickle. By default it would call the constructor with the message, not with the facts.
         return _rebuild, (type(self), self.facts)
 
 
@@ -31,17 +33,20 @@ class Culprit:
     operator: str
     """Its dotted class name."""
     path: str
-    """Where it stands in the model, for example `model.steps[0] 'scaler'`."""
+    """Its place in the model, for example `model.steps[0] 'scaler'`."""
     reason: str
+    """Why it cannot be converted: a sentence."""
     advice: str
-    """What the user can do; "" if nothing is known."""
+    """What the user can do: a sentence; "" if nothing is known."""
 
     def __str__(self) -> str:
         return f"{self.operator} at {self.path}: {self.reason} {self.advice}".rstrip()
 
 
 class UnsupportedOperatorError(HbcError, NotImplementedError):
-    """The model cannot be converted exactly. The message lists all culprits at once: operators, or options of operators."""
+    """The model cannot be converted exactly, or the backend cannot run it; or a method is called that fails in the source library too.
+
+    `culprits`: all operators, or options of operators, that are the cause. The message lists every one."""
 
     def __init__(self, *, culprits: Sequence[Culprit]) -> None:
         self.culprits = tuple(culprits)
@@ -51,7 +56,9 @@ class UnsupportedOperatorError(HbcError, NotImplementedError):
 
 
 class InvalidInputError(HbcError, ValueError):
-    """The data or an argument is not what the model was fitted for, or its source library rejects it. `where`: the argument's name."""
+    """The input data, or another argument, does not fit the model, or the source library rejects it too.
+
+    found, expected: descriptions of the two. where: the name of the argument, perhaps with a column. advice: a sentence, or ""."""
 
     def __init__(self, *, found: str, expected: str, where: str = "X", advice: str = "") -> None:
         message = f"{where}: found {found}, expected {expected}." + (f" {advice}" if advice else "")
@@ -59,7 +66,7 @@ class InvalidInputError(HbcError, ValueError):
 
 
 class NotFittedError(HbcError, ValueError, AttributeError):
-    """The estimator has not been fitted."""
+    """An estimator of the model has not been fitted. operator: its dotted class name. path: its place in the model."""
 
     def __init__(self, *, operator: str, path: str = "model") -> None:
         super().__init__(
@@ -70,7 +77,7 @@ class NotFittedError(HbcError, ValueError, AttributeError):
 
 
 class ArtifactError(HbcError, ValueError):
-    """A saved model cannot be read or written. `path`: its file."""
+    """A file cannot be read as a model, or a model cannot be written. path: the file. found, expected, advice: as in InvalidInputError."""
 
     def __init__(self, *, path: str, found: str, expected: str, advice: str = "") -> None:
         message = f"{path}: found {found}, expected {expected}." + (f" {advice}" if advice else "")
@@ -78,7 +85,8 @@ class ArtifactError(HbcError, ValueError):
 
 
 class BackendUnavailableError(HbcError, ImportError):
-    """The library or the device of a backend is missing. `extra`: the extra of hbc that installs the library."""
+    """A library or the device of a backend is missing. backend: its name. reason: what is missing.
+    extra: the extra of hbc that installs the library, or None. advice: a sentence, or ""."""
 
     def __init__(self, *, backend: str, reason: str, extra: str | None = None, advice: str = "") -> None:
         install = f" Install it with: pip install 'hbc[{extra}]'." if extra else ""

@@ -1,10 +1,11 @@
-"""Graphs as text that reads back. The text is the syntax of Python, so `ast` parses it; nothing in it is ever executed.
+"""Prints graphs as text, and reads the text back. The text has the syntax of Python, so `ast` parses it. Nothing in it is ever executed.
 
     def graph(X: f64[N, 2]):
         v0: f64[N, 2] = Standardize(X, offset=f64[2](0.5, nan), scale=f64[2](1.0, 2.0))
         return {'transform': (v0,)}
 
-Arrays of up to eight numbers stand in the text; longer ones are `f64[500] @ k3fa2b1…`, kept beside it under that key.
+Arrays of up to INLINE_LIMIT numbers are part of the text. Longer arrays, and arrays of strings, appear as `f64[500] @ k3fa2b1…` and are
+kept beside the text under that key.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def print_graph(graph: Graph) -> tuple[str, dict[str, Array]]:
 
 
 def read_graph(text: str, arrays: Mapping[str, Array]) -> Graph:
-    """The graph that `print_graph` printed. Raises ArtifactError when the text is not a valid graph."""
+    """The graph that `print_graph` printed as `text`, with its arrays by key. Raises ArtifactError if the text is not a valid graph."""
     try:
         return _Reader(arrays).graph(ast.parse(text)).verify()
     except (SyntaxError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
@@ -67,7 +68,7 @@ def _print_value(value: Any, arrays: dict[str, Array]) -> str:
 def _print_array(array: Array, arrays: dict[str, Array]) -> str:
     head = str(type_of(array))
     if array.size <= INLINE_LIMIT and array.dtype.kind not in "UO":
-        # str() of a numpy scalar is its shortest text that reads back to the same bits; NaN payloads are not kept.
+        # str() of a numpy scalar is the shortest text that reads back to the same bits, except for the payload of a NaN.
         return f"{head}({', '.join(str(item) for item in array.ravel())})"
     key = "k" + array_key(array)[2]
     arrays[key] = array

@@ -1,6 +1,6 @@
-"""Ranges: lower and upper limits of everything that an operator can compute from an interval. This is interval arithmetic on
-floating point as it is computed, not on real numbers. An operator that does not know its range says "anything", so that a proof
-by ranges proves too little, never too much."""
+"""Ranges: the lower and upper limits of the numbers that an operator can compute from an interval. This is interval arithmetic on
+floating-point numbers as they are computed, not on real numbers. An operator that does not know its range says "anything", so that a
+proof by ranges proves too little, never too much."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hbc.ir.types import Array
 
 @dataclass(frozen=True)
 class Range:
-    """Element by element: numbers from `low` to `high`, none where low > high; and, where `missing`, perhaps NaN."""
+    """For each element: the numbers from `low` to `high` (no number if low > high), and perhaps NaN if `missing`."""
 
     low: Array
     high: Array
@@ -29,7 +29,7 @@ class Range:
 
     @property
     def empty(self) -> Array:
-        """Where the range holds no number."""
+        """For each element: whether the range holds no number."""
         return np.asarray(self.low > self.high)
 
     @property
@@ -41,19 +41,19 @@ class Range:
         return np.asarray(np.isinf(self.low) | np.isinf(self.high))
 
     def without_numbers(self, where: Array) -> Range:
-        """The same range, but with no numbers in some places."""
+        """The same range, but without numbers for the elements where `where` is true."""
         smallest, largest = limits(self.low.dtype)
         dtype = self.low.dtype
         low, high = np.where(where, largest, self.low), np.where(where, smallest, self.high)
         return Range(low.astype(dtype), high.astype(dtype), np.asarray(self.missing))
 
     def at_least(self, start: float) -> Range:
-        """The numbers from `start` on; NaN instead of those below."""
+        """The range of a function that keeps numbers from `start` on, and gives NaN for numbers below."""
         low = np.maximum(self.low, self.low.dtype.type(start))
         return Range(low, self.high, self.missing | ((self.low < start) & ~self.empty))
 
     def absolute(self) -> Range:
-        """|x| of the numbers."""
+        """The range of |x|."""
         ends = np.abs(self.low), np.abs(self.high)
         low = np.where(self.has_zero, 0, np.minimum(*ends)).astype(self.low.dtype)
         return Range(low, np.maximum(*ends), self.missing).without_numbers(self.empty)
@@ -67,7 +67,7 @@ def limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def anything(like: Array) -> Range:
-    """Every number, and NaN, in the shape and dtype of an array."""
+    """The range that holds every number and NaN, in the shape and dtype of an array."""
     smallest, largest = limits(like.dtype)
     return Range(np.full_like(like, smallest), np.full_like(like, largest), np.ones(like.shape, bool))
 
@@ -78,20 +78,21 @@ def hull(a: Range, b: Range) -> Range:
 
 
 def chosen(where: Array, a: Range, b: Range) -> Range:
-    """a where the condition holds, else b."""
+    """For each element: a if `where` is true, otherwise b."""
     return Range(*(np.where(where, x, y) for x, y in ((a.low, b.low), (a.high, b.high), (a.missing, b.missing))))
 
 
 def truth(always: Array, sometimes: Array) -> Range:
-    """The range of a comparison that is true for all numbers, or for some of them."""
+    """The range of a comparison: `always` where it is true for all numbers, `sometimes` where it is true for some."""
     return Range(always, sometimes, np.zeros(always.shape, bool))
 
 
 def rising(evaluate: Callable[[Array], Array], x: Range, ulps: int) -> Range:
-    """The range of a function of real numbers that rises strictly and is computed with an error of up to `ulps`.
+    """The range of a strictly rising function of real numbers that is computed with an error of up to `ulps`.
 
-    The computed f(x) is at most `ulps` below the exact one. The exact one is at least the exact f(low), and this lies at most `ulps` below
-    the computed f(low). An ulp is twice as large above a power of two. Subnormal results may be flushed to 0.
+    The computed f(x) is at most `ulps` below the exact f(x), which is at least the exact f(low), and this is at most `ulps` below the
+    computed f(low). That makes 2 `ulps`; they are doubled, since an ulp is twice as large above a power of two. Subnormal results may be
+    flushed to 0.
     """
     low, high = evaluate(x.low), evaluate(x.high)
     number = np.finfo(low.dtype)

@@ -1,4 +1,5 @@
-"""The artefact: one zip of JSON and npy members. Nothing in it is ever executed, unpickled or extracted to disk."""
+"""Writes and reads the file of a saved model: one zip with a JSON document and
+npy arrays. Nothing in it is ever executed, unpickled or extracted to disk."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal models are equal files
 
 EXPANSION = 200
 SMALL = 1 << 28
-"""The most that a file may unpack to: 256 MiB, or 200 times its own size. Arrays of a large forest reach about 10 times, a zip
-bomb 1000 times."""
+"""A file may unpack to SMALL bytes (256 MiB) or to EXPANSION times its own size, whichever is more. Arrays of a large forest unpack to
+about 10 times their size, a zip bomb to 1000 times."""
 
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -45,7 +46,7 @@ _UNREADABLE = (
 
 
 def dump(document: Mapping[str, Any], arrays: Mapping[str, Array], file: IO[bytes]) -> None:
-    """Write a zip file that holds a JSON document and the arrays that it refers to."""
+    """Write a zip file with a JSON document and the arrays that it refers to by key."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         header = {"format": FORMAT, "version": VERSION, **document}
         archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), json.dumps(header, indent=1), zipfile.ZIP_DEFLATED)
@@ -56,7 +57,8 @@ def dump(document: Mapping[str, Any], arrays: Mapping[str, Array], file: IO[byte
 
 
 def load(file: IO[bytes] | str | Path, name: str = "") -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what `dump` wrote. Raises ArtifactError for anything else, FileNotFoundError where there is no file."""
+    """(the document, the arrays by key) of a file that `dump` wrote. `name` stands for the file in messages. Raises ArtifactError for any
+    other file, and FileNotFoundError if there is none."""
     path = name or str(file)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -77,7 +79,8 @@ def load(file: IO[bytes] | str | Path, name: str = "") -> tuple[dict[str, Any], 
 
 
 def _require_harmless(archive: zipfile.ZipFile, path: str) -> None:
-    """Sizes are compared before anything is unpacked; zipfile itself unpacks no more than the declared size."""
+    """Raise ArtifactError for a file that would unpack to too much. The declared sizes are enough to know that before anything is unpacked,
+    since zipfile unpacks no more than the declared size."""
     packed = sum(member.compress_size for member in archive.infolist())
     unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > max(SMALL, EXPANSION * packed):
@@ -118,7 +121,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         raise ArtifactError(path=str(path), found="a folder", expected="the name of a file to write")
     if not target.parent.is_dir():
         raise ArtifactError(path=str(path), found="no such folder", expected="an existing folder to write to")
-    # A name of our own rather than tempfile's, whose files are private: the umask decides, as for any file that is opened.
+    # The name is not from tempfile, which makes files that only their owner can read. So the umask decides, as for any new file.
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:

@@ -1,4 +1,5 @@
-"""Types say dtype and shape: `f32[N, 10]`. N is the number of rows, known only when the program runs."""
+"""The types of values in a graph: dtype and shape, such as `f32[N, 10]`.
+N is the number of rows, which is known only when the graph runs."""
 
 from __future__ import annotations
 
@@ -37,13 +38,14 @@ class DTypeError(TypeError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise TypeError with the message unless the condition holds: for `Operator.infer`."""
+    """Raise TypeError with the message unless the condition is true. `Operator.infer` uses it."""
     if not condition:
         raise TypeError(message)
 
 
 def dtype_name(dtype: npt.DTypeLike) -> DType:
-    """The short name of a numpy dtype; every string dtype and `object` is `str`. Raises DTypeError for others."""
+    """The short name of a numpy dtype, such as "f32"; "str" for every dtype of
+    strings and for `object`. Raises DTypeError for dtypes that no tensor can have."""
     dtype = np.dtype(dtype)
     if dtype.kind in "UOT":
         return "str"
@@ -55,7 +57,7 @@ def dtype_name(dtype: npt.DTypeLike) -> DType:
 
 @dataclass(frozen=True)
 class TensorType:
-    """The dtype and shape of a value. Rows are always the first axis: `N` stands nowhere else."""
+    """The dtype and shape of a value. Only the first axis can be the rows, `N`."""
 
     dtype: DType
     shape: tuple[Dim, ...]
@@ -68,19 +70,19 @@ class TensorType:
 
     @property
     def batched(self) -> bool:
-        """Whether there is a value for every row (as opposed to a constant)."""
+        """Whether the first axis is the rows. Otherwise it is a constant."""
         return bool(self.shape) and self.shape[0] == N
 
     @property
     def columns(self) -> int:
-        """F of a matrix `[N, F]`."""
+        """F, for a matrix `[N, F]`. Raises TypeError for other shapes."""
         if len(self.shape) != 2:
             raise TypeError(f"{self} is not a matrix")
         return int(self.shape[1])
 
     @property
     def width(self) -> int:
-        """The length of the last axis; 1 for a number, and for a vector `[N]`."""
+        """The length of the last axis; 1 for a scalar, and for a vector `[N]`."""
         last = self.shape[-1] if self.shape else 1
         return last if isinstance(last, int) else 1
 
@@ -101,7 +103,7 @@ def type_of(array: Array) -> TensorType:
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """numpy's broadcasting with the symbolic N. Raises TypeError where shapes do not fit, or N would leave the first axis."""
+    """The shape of the result of numpy's broadcasting, with N for the rows. Raises TypeError if the shapes do not fit."""
     rank = max(map(len, shapes))
     result: list[Dim] = []
     for axis in range(-rank, 0):

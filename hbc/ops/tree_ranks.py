@@ -1,12 +1,12 @@
-"""Tree ensembles as kernels read them that scan: thresholds become ranks, leaves are numbered from left to right.
+"""Encodes tree ensembles for the kernels that scan: thresholds become ranks, and leaves are numbered from left to right.
 
-Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) counts the thresholds of x's feature that are < x: an exact
-replacement, since it is monotone and changes exactly at the thresholds (docs/tree-kernels.md §1). A NaN gets a rank that
-sends it where it goes: 0 for always left, the number of thresholds for always right.
+Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) is the number of thresholds of x's feature that are < x. This is exact,
+since the rank is monotone and changes exactly at the thresholds (docs/tree-kernels.md §1). A NaN gets the rank that sends it to its side:
+0 if it always goes left, the number of thresholds if it always goes right.
 
-Kernels compare bytes. A column with more than 255 thresholds has several planes: plane k holds rank − 255·k, limited to 0…255,
-and a split looks at the plane that its threshold falls into. A column whose NaN go both ways is ranked once: one plane has them above
-all ranks, and another, made from it, below.
+Kernels compare bytes. A column with more than 255 thresholds has several planes: plane k holds rank − 255·k, limited to 0…255, and a
+split compares the plane that its threshold falls into. If the NaN of a column go left at some splits and right at others, the column is
+ranked once, but has two planes: one has NaN above all ranks, the other one, a copy of it, below.
 """
 
 from __future__ import annotations
@@ -18,48 +18,62 @@ import numpy as np
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
-PLANE = 255  # thresholds that a byte tells apart
+PLANE = 255
+"""Thresholds that a byte tells apart."""
 
 
 @dataclass(frozen=True)
 class RankedTrees:
-    """The ensemble in ranks. C columns of ranks, P + D planes of bytes, J splits of all T trees
-    (parents before their children, tree by tree).
+    """An ensemble in ranks. It has C columns of ranks, P + D planes of bytes, J splits and L leaves in T trees. All index arrays are i32.
 
-    column_feature i32[C]: the feature that a column ranks; missing_rank i32[C]: the rank of its NaN;
-    thresholds: for each column its ascending different thresholds, in x's dtype;
-    plane_column, plane_first i32[P]: a plane's column, and the first rank that it tells from lower ones (255·k);
-    below i32[D]: plane P + d is plane below[d] but for the byte of NaN, which is 255 there and 0 here;
-    split_plane, split_rank, split_lo, split_mid i32[J]: at a split the leaves [lo, …) are reached; those from mid on are to
-    the right, where a row goes whose byte is > split_rank; starts i32[T + 1]: the splits of tree t are starts[t]:starts[t + 1];
-    leaf_counts i32[T]; leaves i32[L]: the ensemble's leaf numbers tree by tree, each from left to right; leaf_starts i32[T + 1].
-    A split that tests category set s has the plane P + D + s, where a row's byte is not 0 if it goes right.
+    The splits come tree by tree, and in a tree level by level, so that parents come before
+    their children. The leaves come tree by tree, and in a tree from left to right. A split that
+    tests category set s has the plane P + D + s; a row goes right if its byte there is not 0.
     """
 
     column_feature: Array
+    """[C] the feature that a column ranks."""
     missing_rank: Array
+    """[C] the rank of NaN in a column."""
     thresholds: tuple[Array, ...]
+    """For each column: its different thresholds, ascending, in the dtype of x."""
     plane_column: Array
+    """[P] the column of a plane."""
     plane_first: Array
+    """[P] 255·k for plane k of its column: the first rank that the plane tells from lower ones."""
     below: Array
+    """[D] plane P + d is a copy of plane below[d], but has the byte 0 for NaN instead of 255."""
     split_plane: Array
+    """[J] the plane that a split compares."""
     split_rank: Array
+    """[J] a row goes right if its byte is greater than this."""
     split_lo: Array
+    """[J] the first leaf below a split, counted from the first leaf of its tree."""
     split_mid: Array
+    """[J] the first leaf below its right child, counted in the same way."""
     split_left: Array
+    """[J] the split that is its left child; -1 if the child is a leaf."""
     split_right: Array
+    """[J] the split that is its right child; -1 if the child is a leaf."""
     split_depth: Array
+    """[J] the depth of a split; 0 for a root."""
     starts: Array
+    """[T + 1] the splits of tree t are starts[t]:starts[t + 1]."""
     leaf_counts: Array
+    """[T] the number of leaves of a tree."""
     leaves: Array
+    """[L] the ensemble's own number of a leaf (a row of TreeEnsemble.values)."""
     leaf_starts: Array
+    """[T + 1] the leaves of tree t are leaf_starts[t]:leaf_starts[t + 1]."""
 
     @property
     def planes(self) -> int:
+        """P + D: the number of planes, without category sets."""
         return len(self.plane_column) + len(self.below)
 
     @property
     def tests_sets(self) -> bool:
+        """Whether a split tests a category set."""
         return bool(self.split_plane.max(initial=-1) >= self.planes)
 
     @property
@@ -68,8 +82,8 @@ class RankedTrees:
 
 
 def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
-    """The ensemble as RankedTrees. Features from `width` on, if it is given, are category sets. All trees are encoded together,
-    level by level: 500 trees of 255 leaves take 0.1 s."""
+    """The ensemble as RankedTrees. Features from `width` on are category sets; None: there are
+    none. All trees are encoded together, level by level: 500 trees of 255 leaves take 0.1 s."""
     levels = _levels(op)
     leaf_count = _leaf_counts(op, levels)
     first_leaf = np.zeros(len(op.feature), np.int64)
@@ -162,11 +176,11 @@ def threshold_counts(feature: Array, threshold: Array) -> Array:
 
 
 def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
-    """The column of each split, the feature of each column, and the columns whose NaN go both ways.
+    """(the column of each split, the feature of each column, the columns that need two planes for their NaN).
 
-    A feature needs one plane if its NaN behave like some number: if they go right at all thresholds below it and left at all
-    others. (LightGBM's missing type None makes them zeros; mostly they go one way everywhere.) Otherwise it needs two, and
-    where a byte has no rank left for NaN, it has a column for each direction.
+    One plane is enough for a feature if its NaN behave like some number: they go right at all thresholds below it, and left at all others.
+    (LightGBM's missing type None makes them zeros. Mostly they go one way everywhere.) Otherwise two planes are needed. If the feature has
+    so many thresholds that a byte has no rank left for NaN, it gets two columns instead, one for each direction.
     """
     feature, left, threshold = op.feature[split], op.missing_left[split], op.threshold[split]
     features = int(feature.max(initial=-1)) + 1
@@ -184,8 +198,7 @@ def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
 
 
 def _ranks(op: TreeEnsemble, split: Array, column: Array, columns: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """(the place of each split's threshold among the different thresholds of its column, the thresholds of each column, the rank
-    of NaN in each column)."""
+    """(the rank of each split's threshold in its column, the different thresholds of each column, the rank of NaN in each column)."""
     rank = np.empty(len(column), np.int32)
     missing = np.zeros(columns, np.int32)
     thresholds = []

@@ -1,8 +1,8 @@
-"""Tree ensembles as tensor operators: the three strategies of the paper, and nested choices; exact for NaN, ±inf, single leaves and
-any mix of depths.
+"""Lowers tree ensembles to tensor operators: by the three strategies of the Hummingbird paper (OSDI 2020), or by nested choices. All are
+exact for NaN, ±inf, trees of one leaf and trees of different depths.
 
-A row goes left where `x <= threshold`, or x is NaN and the node says so. Leaf values are added in the order of the trees, by an
-ordered sum, so that an exact tie between classes falls as in the source library.
+A row goes left if `x <= threshold`, or if x is NaN and the node sends NaN left. Leaf values are added in the order of the trees, by an
+ordered sum. So an exact tie between classes is decided as in the source library.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hbc.ops import tensor as t
 from hbc.ops.tree import TreeEnsemble
 
 GEMM_LIMIT = 1 << 26
-"""Elements of C [T, I, L] that gemm accepts: 256 MiB in float32."""
+"""The most elements of C [T, I, L] that gemm accepts: 256 MiB in float32."""
 PERFECT_LIMIT = 1 << 24
-"""Leaves of all padded trees that perf_tree_trav accepts."""
+"""The most leaves of all padded trees that perf_tree_trav accepts."""
 PERFECT_DEPTH = 16
-"""The depth that perf_tree_trav accepts: beyond it, padding outgrows any forest that was worth training."""
+"""The greatest depth that perf_tree_trav accepts. Deeper trees would be padded to sizes that no useful forest has."""
 
 
 # --- the sum ---------------------------------------------------------------------------------------------------------
@@ -30,28 +30,28 @@ PERFECT_DEPTH = 16
 
 @dataclass(frozen=True)
 class _Plan:
-    """Trees in the order of their sum: [rounds × outputs] for scalar leaves, filled up with trees of one leaf of value 0.
-
-    `op` has the trees in this order, and base 0. `outputs` is K for scalar leaves, and None for vector leaves.
-    """
+    """An ensemble with its trees in the order of the sum."""
 
     op: TreeEnsemble
+    """The ensemble, with base 0. For scalar leaves, tree r · K + k is round r of output
+    k. Outputs with fewer trees are filled up with trees of one leaf of value 0."""
     outputs: int | None
+    """K for scalar leaves, None for vector leaves."""
 
     def sum(self, values: Node) -> Node:
-        """y[N, K], the sum of the values of the reached leaves, which are [N, T] or (vector leaves) [N, T, K]."""
+        """y[N, K], the sum over the trees of the values of the reached leaves: [N, T], or [N, T, K] for vector leaves."""
         if self.outputs is not None:
             values = t.reshape(values, N, self.op.n_trees // self.outputs, self.outputs)
         return t.sum_(values, axis=1, ordered=True)
 
 
 def _plan(op: TreeEnsemble) -> _Plan:
-    """The ensemble in the order of its sum. The base becomes a tree of one leaf that comes first, as it does in the sum."""
+    """The ensemble in the order of its sum. A base that is not 0 becomes a tree of one leaf, which comes first, as in the sum."""
     outputs, trees = op.n_outputs, np.arange(op.n_trees)
     vector = outputs > 1 and op.values.shape[1] == outputs
     first = [op.base] if vector else list(op.base[:, None])
     first = [value if value.any() else None for value in first]
-    filler = len(op.feature)  # the node of a leaf of value 0, then those of the base
+    filler = len(op.feature)  # the node of the leaf of value 0; the leaves of the base follow
     base_nodes = filler + np.cumsum([value is not None for value in first])
     op = _with_leaves(op, [np.zeros(op.values.shape[1]), *(value for value in first if value is not None)])
     if vector:
@@ -69,7 +69,7 @@ def _plan(op: TreeEnsemble) -> _Plan:
 
 
 def _with_leaves(op: TreeEnsemble, values: list[Array]) -> TreeEnsemble:
-    """The same trees over more nodes, which are leaves of these values; and base 0."""
+    """The ensemble with one more leaf, in no tree, for each of `values`, and with base 0."""
     nothing = np.zeros(len(values), np.int32)
     leaf = len(op.values) + np.arange(len(values), dtype=np.int32)
     return replace(
@@ -86,13 +86,14 @@ def _with_leaves(op: TreeEnsemble, values: list[Array]) -> TreeEnsemble:
 
 
 def _goes_left(value: Node, threshold: Node | Array, missing_left: Node | None) -> Node:
-    """The one rule. Without a node that sends NaN left, `NaN <= threshold` is false, which sends it right."""
+    """Whether a row goes left, from its value, the threshold and whether NaN goes left. `missing_left` None: NaN goes right, which is what
+    `NaN <= threshold` gives."""
     below = t.less_equal(value, threshold)
     return below if missing_left is None else t.logical_or(below, t.logical_and(t.isnan(value), missing_left))
 
 
 def _lowering(leaves: Callable[[TreeEnsemble, Node], Node]) -> Callable[[TreeEnsemble, Node], Node]:
-    """A lowering, given a function that finds the number of the reached leaf in each tree, i32[N, T]."""
+    """The lowering of an ensemble by `leaves`, a function that finds the number of the reached leaf in each tree, i32[N, T]."""
 
     def lower(op: TreeEnsemble, x: Node) -> Node:
         if op.output == "leaf":
@@ -108,8 +109,9 @@ def _lowering(leaves: Callable[[TreeEnsemble, Node], Node]) -> Callable[[TreeEns
 
 
 def _walk(op: TreeEnsemble, x: Node) -> Node:
-    """`depth` times: look up the node's feature, its value, its threshold, and the child. Nodes are numbered anew, the leaves first
-    and by their own numbers, and point to themselves: after the last step the node is the number of the leaf."""
+    """The number of the leaf that each row reaches in each tree, i32[N, T]. `depth` times, it looks up the node's feature, the row's value,
+    the threshold, and the child. For this the nodes are renumbered: the leaves come first, by their own numbers, and are their own
+    children. So after the last step the node is the number of the leaf."""
     at_leaf = op.feature < 0
     number = np.where(at_leaf, op.left, len(op.values) + np.cumsum(~at_leaf) - 1)
     inner = np.flatnonzero(~at_leaf)
@@ -123,12 +125,12 @@ def _walk(op: TreeEnsemble, x: Node) -> Node:
     left, right = (table(themselves, np.where(at_leaf, 0, number[side]).astype(np.int32)) for side in _children(op))
     roots = number[op.roots].astype(np.int32)
 
-    # The first step starts at the same node in every row, so that its look-ups are constants.
+    # The first step starts at the root in every row, so that its look-ups are constants.
     value = t.take(x, feature[roots].astype(np.int64), axis=1)
     missing = t.constant(missing_left[roots][None]) if missing_left[roots].any() else None
     goes_left = _goes_left(value, threshold[roots][None], missing)
     at = t.where(goes_left, t.constant(left[roots][None]), t.constant(right[roots][None]))
-    tables = [t.constant(table) for table in (feature, threshold, left, right)]  # once: every step looks up the same
+    tables = [t.constant(table) for table in (feature, threshold, left, right)]  # made once for all steps
     sends_missing = t.constant(missing_left) if missing_left.any() else None
     for _ in range(int(op.depths.max(initial=0)) - 1):
         node_feature, node_threshold, node_left, node_right = (t.take(table, at, axis=0) for table in tables)
@@ -138,7 +140,7 @@ def _walk(op: TreeEnsemble, x: Node) -> Node:
 
 
 def _children(op: TreeEnsemble) -> tuple[Array, Array]:
-    """left and right with leaves pointing to node 0, since what they hold is not a node."""
+    """(left, right) with 0 at leaves, where the ensemble's arrays hold the number of the leaf, not a node."""
     at_leaf = op.feature < 0
     return np.where(at_leaf, 0, op.left), np.where(at_leaf, 0, op.right)
 
@@ -147,8 +149,10 @@ def _children(op: TreeEnsemble) -> tuple[Array, Array]:
 
 
 def _perfect(op: TreeEnsemble, x: Node) -> Node:
-    """Every tree padded to depth D: node i of a level has the children 2i and 2i + 1 on the next, and so no child is looked up.
-    Level d has a table of T·2^d nodes; below an early leaf, both sides of every node end at that leaf."""
+    """The number of the leaf that each row reaches in each tree, i32[N, T]. Every tree is padded to depth
+    D. Then node i of a level has the children 2i and 2i + 1 on the next level, and no child is looked up.
+    Level d has a table of T·2^d nodes. A leaf above depth D is repeated down to it, so that both sides of
+    every node below end at that leaf. Raises NotImplementedError beyond PERFECT_DEPTH or PERFECT_LIMIT."""
     depth = int(op.depths.max(initial=0))
     if depth > PERFECT_DEPTH or op.n_trees << depth > PERFECT_LIMIT:
         raise NotImplementedError(
@@ -183,19 +187,24 @@ def _perfect(op: TreeEnsemble, x: Node) -> Node:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The paper's tensors, a block a tree, padded: feature (A's one-hot rows as column numbers), threshold and missing_left [T, I];
-    C [T, I, L]: 1 if the leaf is left of the node, -1 if right, else 0; D [T, L]: left turns, and L at padding, which no sum over I
-    nodes reaches; leaf [T, L]: numbers of the leaves."""
+    """The tensors of the paper's gemm strategy, with a block for each of T trees. Blocks are padded to I inner nodes and L leaves."""
 
     feature: Array
+    """[T, I] the columns of x that the nodes compare. (In the paper, A has one-hot columns for them.)"""
     threshold: Array
+    """[T, I]"""
     missing_left: Array
+    """[T, I] whether NaN goes left."""
     c: Array
+    """[T, I, L] 1 if the leaf is below the node's left child, -1 if it is below the right child, otherwise 0."""
     d: Array
+    """[T, L] the left turns on the way to the leaf. L for padding, which no sum over I nodes reaches."""
     leaf: Array
+    """[T, L] the numbers of the leaves."""
 
 
 def _blocks(op: TreeEnsemble) -> _Blocks:
+    """The tensors of the gemm strategy. Raises NotImplementedError if C would have more than GEMM_LIMIT elements."""
     most = max(int(op.leaf_counts.max(initial=1)), 2)
     size = op.n_trees * (most - 1) * most
     if size > GEMM_LIMIT:
@@ -232,8 +241,8 @@ def _blocks(op: TreeEnsemble) -> _Blocks:
 
 
 def _matches(blocks: _Blocks, x: Node) -> Node:
-    """bool[N, T, L]: true at the leaf that is reached. X·A is a selection of columns (a product would make NaN of 0·inf); the
-    decisions are 0 or 1 and their sums at most I in magnitude, which float32 holds exactly."""
+    """bool[N, T, L]: true at the leaf that a row reaches. X·A is computed as a selection of columns, since a product would
+    make NaN from 0·inf. Decisions are 0 or 1, and their sums are at most I in magnitude, which float32 holds exactly."""
     trees, inner = blocks.feature.shape
     value = t.take(x, blocks.feature.ravel(), axis=1)
     missing = t.constant(blocks.missing_left.reshape(1, -1)) if blocks.missing_left.any() else None
@@ -243,7 +252,8 @@ def _matches(blocks: _Blocks, x: Node) -> Node:
 
 
 def _gemm_leaves(blocks: _Blocks, x: Node) -> Node:
-    """The number of the leaf, i32[N, T]: its place in the block by one more product, exact up to 2^24 leaves."""
+    """The number of the leaf that each row reaches in each tree, i32[N, T]. One more
+    product gives the index of the leaf in its block, exact up to 2^24 leaves."""
     trees, most = blocks.leaf.shape
     places = np.broadcast_to(np.arange(most, dtype=np.float32)[None, :, None], (trees, most, 1))
     place = t.block_matmul(t.cast(_matches(blocks, x), "f32"), places)
@@ -252,7 +262,8 @@ def _gemm_leaves(blocks: _Blocks, x: Node) -> Node:
 
 
 def gemm(op: TreeEnsemble, x: Node) -> Node:
-    """T = X·A ≤ B; T = T·C == D; R = T·E, a block a tree; then the sum over trees in their order."""
+    """The lowering by three products, with a block for each tree: T = X·A ≤ B;
+    T = T·C == D; R = T·E. Then R is summed over the trees in their order."""
     if op.output == "leaf":
         return t.take(op.leaf_ids, _gemm_leaves(_blocks(op), x), axis=0)
     plan = _plan(op)
@@ -269,11 +280,11 @@ def gemm(op: TreeEnsemble, x: Node) -> Node:
 
 
 def select(op: TreeEnsemble, x: Node) -> Node:
-    """Nested choices, `where(x[f] <= t, left, right)` for every split, between the values of the leaves: for a few small trees, since
-    the graph grows with them. No look-ups, no jumps; everything is computed for every row."""
+    """The lowering by nested choices between the values of leaves: `where(x[f] <= t, left, right)` for every split. It has no
+    look-ups and no jumps, but computes every split for every row, and the graph grows with the trees: it is for a few small trees."""
     columns = {int(f): t.take(x, np.array([f]), axis=1) for f in np.unique(op.feature[op.feature >= 0])}
     first = t.take(x, np.array([0]), axis=1)
-    nothing = t.less(first, first)  # false, whatever x is: one a row, even for trees that read none
+    nothing = t.less(first, first)  # false for every x: it gives a result for each row, even for trees that read no column
     tests: dict[int, Node] = {}
 
     def chosen(node: int, values: Array) -> Node:

@@ -1,4 +1,4 @@
-"""A method for servers: arrays of one dtype and layout, no conversions, no allocation."""
+"""Handle: a method of a model for servers. It takes arrays of one dtype and layout, converts nothing and can do without allocation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ MOST_ROWS = 256
 
 
 class Handle:
-    """One method of a model, for numpy arrays of one dtype. Made by `CompiledModel.bind`.
+    """One method of a model, for numpy arrays of one dtype. `CompiledModel.bind` makes it.
 
         handle = model.bind("predict_proba", np.float32)
         out = handle.empty(1)
         handle(X, out)
 
-    X: an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous. out: the array for the result, as
-    `handle.empty(rows)` makes it; without it the result is new memory. The result is what the method returns. A call is the fastest with
-    arrays that came before, filled anew: reuse out, and X if you can. The handle keeps the last ones (of up to 256 rows) alive.
+    X: an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous. out: the array for the result, as `handle.empty(rows)`
+    makes it, of `handle.out_dtype`; without it the result is new memory. A call returns the result of the method (`out` itself, if given).
 
-    Raises InvalidInputError for input that the method would convert (another dtype or memory layout, lists, frames), and for input that
-    the source model rejects (NaN where it has no rule for them, values too large). Nothing goes unchecked. Several threads may share a
-    handle, each with its own `out`. If each thread has its own handle, they do not make each other forget arrays.
+    A call is fastest with arrays that the handle has seen before, filled anew: reuse out, and X if you can. The handle keeps the last ones
+    (of up to 256 rows) alive. Several threads may share a handle, each with its own `out`. With a handle for each thread, no thread makes
+    another one's handle forget its arrays.
+
+    Raises InvalidInputError for an array that the method would convert (another dtype or memory layout, lists, frames), and for values that
+    the source model rejects (NaN if it has no rule for them, values that are too large). Nothing goes unchecked.
     """
 
     __slots__ = (
@@ -49,13 +51,14 @@ class Handle:
         self._direct = call.direct(variant)
         self._names_classes = isinstance(self._direct, Labels)
         self._prepared = variant.ready.executable.prepared
-        # Arrays that came twice running: the array, its shape, and what is passed to the compiled code for it.
+        # The input and the output that came twice in a row: the array, its shape, and its prepared form for the compiled code.
         self._input: tuple[Any, Any, Any] = (object(), None, None)
         self._output: tuple[Any, Any, Any] = (object(), None, None)
         self._seen: list[Any] = [None, None]
 
     def empty(self, rows: int) -> Array:
-        """New memory for the result of a call with so many rows. Raises TypeError for a method that returns several arrays."""
+        """A new array for the result of a call with so many rows, uninitialized: [rows,
+        …] of `out_dtype`. Raises TypeError for a method that returns several arrays."""
         if self._returned is None:
             raise TypeError(f"{self.method} returns several arrays: call the handle without out")
         return np.empty((rows, *self._returned), self.out_dtype)
@@ -81,7 +84,7 @@ class Handle:
         return self._slowly(X, out) if self._direct(x, rows, y) is None else out  # type: ignore[misc]
 
     def _again(self, which: int, array: Array) -> Any:
-        """The form of an array that is passed to the compiled code: the array itself at first, its prepared form when it comes again."""
+        """The form in which an array is passed to the compiled code: the array itself at first, its prepared form when it comes again."""
         if array is not self._seen[which] or (which and self._names_classes):
             self._seen[which] = array if len(array) <= MOST_ROWS else None
             return array
@@ -98,7 +101,8 @@ class Handle:
         )
 
     def _slowly(self, X: Array, out: Array | None) -> Any:
-        """The call where the direct function does not take the arrays: read-only arrays, backends without such a function, and errors."""
+        """The result of the call if the direct function does not take the arrays: read-only arrays, backends
+        without such a function, and errors. Raises InvalidInputError for arrays that do not fit the handle."""
         if type(X) is not ndarray or X.dtype != self.dtype or X.ndim != 2 or X.shape[1] != self._width:
             self._reject(X)
         if not (X.flags.c_contiguous and X.flags.aligned):

@@ -1,4 +1,4 @@
-"""CompiledModel: the source estimator's interface over compiled graphs."""
+"""CompiledModel: the methods of the source estimator, computed by compiled graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from hbc.runtime.variant import Builder, Variant
 class CompiledModel:
     """A compiled model. It has the methods of the source estimator, and its `classes_`, `n_features_in_`, `feature_names_in_`.
 
-    Made by `hbc.convert` and `hbc.load`. It never changes, and may be called from several threads at once.
+    `hbc.convert` and `hbc.load` make it. A method takes the X that the source's method takes, [rows,
+    n_features_in_]: an array, list, frame, sparse matrix or tensor. It returns a result of the source's shape and
+    dtype. It raises InvalidInputError for input that the source rejects, or computes in a way that hbc does not
+    follow (another dtype, for example). The model never changes, and may be called from several threads at once.
     """
 
     if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class CompiledModel:
         self._builder = builder
         shared = Shared(info, spec, Intake(spec, tuple(graphs)), self.variants)
         self._calls = {method: call_of(method, shared) for method in self.graph.outputs}
-        # What the generated methods look at first (see `_method`): the table of each call's direct functions, and the usual shape.
+        # The generated methods look at these first (see `_method`): the short way of each method by dtype, and the usual number of columns.
         self._short = {method: call.short for method, call in self._calls.items()}
         self._width = spec.n_features
         self._plain = shared.plain
@@ -57,15 +60,18 @@ class CompiledModel:
 
     @property
     def backend(self) -> str:
+        """The name of the backend, such as "tvm"."""
         return self._builder.backend
 
     @property
     def device(self) -> str:
+        """The device that it runs on: "cpu", "cuda" or "cuda:N"."""
         return self._builder.device
 
     @property
     def graph(self) -> Graph:
-        """The parsed graph, before optimization, of the variant that is compiled first."""
+        """The graph as parsed, before optimization. It is the graph of the variant that is compiled first: the one for the dtypes of the
+        sample given to `hbc.convert`, or for float32."""
         return self.variants[self._main].graph
 
     @property
@@ -74,7 +80,8 @@ class CompiledModel:
         return tuple(self.graph.outputs)
 
     def _prepare(self, *, compile: bool) -> CompiledModel:
-        """Optimize every variant, so that an operator that the backend cannot run raises now; compile the main variant if asked."""
+        """The model itself, after optimizing every variant, and compiling the main one if asked. Raises
+        UnsupportedOperatorError for an operator that the backend cannot run: now, not at the first call."""
         for variant in self.variants.values():
             variant.plan  # noqa: B018
         if compile:
@@ -82,11 +89,14 @@ class CompiledModel:
         return self
 
     def bind(self, method: str, dtype: Any = None) -> Handle:
-        """A Handle: the method as a function for arrays of one dtype. It converts nothing, and can write into the caller's memory. It is
+        """The method as a Handle: a function for arrays of one dtype, which converts nothing and can write into the caller's memory. It is
         meant for servers; see its docstring.
 
-        dtype: float32, float64 or int64. By default the dtype of the sample given to `hbc.convert`, or float32 without one.
-        Raises ValueError for a method or dtype that the model does not have, and for a method that returns no array."""
+        method: one of `methods`. dtype: float32, float64 or int64. By default the dtype of the sample given to `hbc.convert`, or float32
+        without one.
+
+        Raises ValueError for a method or dtype that the model does not have, for a method that returns no array (but a frame or a sparse
+        matrix, for example), and for a model whose input is no matrix of numbers."""
         if method not in self._calls:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
         call, plain = self._calls[method], self._plain
@@ -105,15 +115,15 @@ class CompiledModel:
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file. `hbc.load` reads it without scikit-learn or the library that trained the model. It contains no
-        pickle. The file appears whole or not at all."""
+        """Write the model to one file, for `hbc.load`. Reading it needs neither scikit-learn nor the library that trained the
+        model. It holds no pickle. The file appears whole or not at all. Raises ArtifactError if the file cannot be written."""
         data = self._bytes()
         write_atomically(path, lambda file: file.write(data))
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM). Its input has the dtypes
-        of the sample given to `hbc.convert`, or float32 without one. Raises ValueError for another suffix, and for what such a file
-        cannot hold."""
+        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM).
+        Its input has the dtypes of the sample given to `hbc.convert`, or float32 without one. Raises ValueError
+        for another suffix or a suffix of another backend, and if such a file cannot hold the model."""
         cut = [method for method, output in self.info.frames.items() if max(output.origins, default=-1) >= 0]
         if cut:
             raise ValueError(
@@ -130,7 +140,7 @@ class CompiledModel:
         return buffer.getvalue()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Executables hold compiled code and cannot travel: the copy compiles what it needs at its first call.
+        # Executables hold compiled code, which cannot be pickled. The copy compiles each variant at its first call.
         return self._builder.restore, (self._bytes(),)
 
     def __copy__(self) -> CompiledModel:
@@ -149,9 +159,9 @@ class CompiledModel:
     # --- looking -------------------------------------------------------------------------------------------------------
 
     def explain(self, html: bool = False) -> str:
-        """A report as text, or as an HTML document: the input, the variants by dtype, the passes that changed something and their
-        times, the functions that a call starts, the strategy of every tree ensemble with its reason, and the operators before and after
-        the passes."""
+        """A report on the model, as text or as an HTML document: the input, the variants by dtype, the
+        passes that changed something and their times, the functions that a call starts, the strategy
+        of every tree ensemble with its reason, and the operators before and after the passes."""
         return report.page(self._facts()) if html else report.explain(self._facts())
 
     def __repr__(self) -> str:
@@ -167,8 +177,8 @@ class CompiledModel:
 
 @functools.cache
 def _class_with(base: type[CompiledModel], methods: tuple[str, ...], failing: tuple[str, ...]) -> type[CompiledModel]:
-    """CompiledModel with exactly these methods: real ones, which are looked up as fast as any and show in `dir` and `help`. Those in
-    `failing` raise."""
+    """A subclass of CompiledModel with exactly these methods. They are real methods, so that Python finds
+    them fast, and `dir` and `help` show them. The methods in `failing` raise UnsupportedOperatorError."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
         namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
@@ -190,8 +200,8 @@ def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
 
 
 def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
-    # This is the path of single rows. For one row, every look at the array costs as much as a level of a tree. So the usual matrix goes
-    # straight to the compiled code, which also tests its values.
+    # This is the path of single rows, about 0.3 µs of Python. For one row, every look at the array costs as much as a level of a tree. So
+    # the usual matrix goes straight to the compiled code, which also tests its values.
     def method(self: CompiledModel, X: Any) -> Any:
         if type(X) is ndarray:
             short = self._short[name].get(X.dtype)
