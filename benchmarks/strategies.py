@@ -223,16 +223,17 @@ def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expec
 
 
 def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
-    """The coefficients in nanoseconds by strategy and term, fitted by non-negative least squares of relative errors. Times far behind the
-    fastest count less, since no choice depends on them."""
+    """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
+
+    Times far behind the fastest count less, since no choice depends on them."""
     from scipy.optimize import nnls
 
     found = {}
-    for strategy, terms in load_compiler(backend).terms.items():  # type: ignore[attr-defined]
+    for strategy, work in load_compiler(backend).work.items():  # type: ignore[attr-defined]
         used = [point for point in points if strategy in point.seconds]
         if not used:
             continue
-        counts = [terms(point.shape, point.rows) for point in used]
+        counts = [work(point.shape, point.rows) for point in used]
         names = list(dict.fromkeys(name for row in counts for name in row))
         times = np.array([1e9 * point.seconds[strategy] for point in used])
         weight = np.array([point.best / point.seconds[strategy] for point in used]) ** 0.5
@@ -245,11 +246,11 @@ def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
 
 def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
     """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE."""
-    models, answers = load_compiler(backend).terms, []  # type: ignore[attr-defined]
+    work, answers = load_compiler(backend).work, []  # type: ignore[attr-defined]
     for point in points:
         names = [name for name in point.seconds if name in factors]
         rows = (point.rows,) if known else RANGE
-        answers.append(fastest({n: [estimate(factors[n], models[n](point.shape, r)) for r in rows] for n in names}))
+        answers.append(fastest({n: [estimate(factors[n], work[n](point.shape, r)) for r in rows] for n in names}))
     return answers
 
 
@@ -318,7 +319,7 @@ def judged(backend: str, points: list[Point]) -> dict[str, Array]:
             "cost model, rows known": chosen(backend, factors, test, known=True),
             "cost model, rows unknown": chosen(backend, factors, test, known=False),
         }
-        ways |= {f"always {name}": [name] * len(test) for name in load_compiler(backend).terms}  # type: ignore[attr-defined]
+        ways |= {f"always {name}": [name] * len(test) for name in load_compiler(backend).work}  # type: ignore[attr-defined]
         for name, choices in ways.items():
             found.setdefault(name, []).append(ratios(test, choices))
     return {name: np.concatenate(parts) for name, parts in found.items()}

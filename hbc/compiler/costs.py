@@ -1,9 +1,10 @@
 """Estimates how long each strategy of a tree ensemble takes, and chooses the fastest.
 
-The estimated time of a call is a sum of terms. A term is a count (how often a split is tested, a node visited, a leaf added …) times
-a coefficient in nanoseconds. The `costs.py` of each backend lists the terms of its strategies. `python -m benchmarks.strategies` measures
-a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name of the machine. Other machines have
-other coefficients, but their ratios, which decide, are similar. `hbc tune` measures on the user's machine.
+A strategy does several kinds of work: it tests splits, visits nodes, adds leaves … The estimated time of a call is a sum over these kinds:
+how often the work is done, times a coefficient in nanoseconds. The `costs.py` of each backend counts the work of its strategies.
+`python -m benchmarks.strategies` measures a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name
+of the machine. Other machines have other coefficients, but their ratios, which decide, are similar. `hbc tune` measures on the user's
+machine.
 
 One thread is assumed: all strategies share rows between threads in the same way.
 """
@@ -91,13 +92,13 @@ def beyond(size: float, cache: float) -> float:
     return float(np.log2(max(size / cache, 1.0)))
 
 
-Terms = Callable[[Shape, int], Mapping[str, float]]
-"""(shape of an ensemble, rows of a call) → the count of each term, by name."""
+Work = Callable[[Shape, int], Mapping[str, float]]
+"""(shape of an ensemble, rows of a call) → how often each kind of work is done, by its name."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The terms of the paper's three strategies in a backend that runs their tensor operators one after the other, for blocks of rows."""
+    """The work of the paper's three strategies in a backend that runs their tensor operators one after the other, for blocks of rows."""
 
     block_bytes: int
     """The size of the widest value of a block."""
@@ -107,8 +108,8 @@ class Lowered:
     """The least number of rows of a block."""
 
     @property
-    def strategies(self) -> dict[str, Terms]:
-        """The terms by strategy."""
+    def strategies(self) -> dict[str, Work]:
+        """The work by strategy."""
         return {"gemm": self.gemm, "tree_trav": self.tree_trav, "perf_tree_trav": self.perf_tree_trav}
 
     def blocks(self, rows: int, row_bytes: int) -> int:
@@ -159,20 +160,20 @@ def lowerable(op: TreeEnsemble) -> dict[str, bool]:
 
 @functools.cache
 def coefficients() -> dict[str, dict[str, dict[str, float]]]:
-    """The coefficients in nanoseconds, by backend, strategy and term; read from costs.json."""
+    """The coefficients in nanoseconds, by backend, strategy and kind of work; read from costs.json."""
     found: dict[str, dict[str, dict[str, float]]] = json.loads(FILE.read_text())["nanoseconds"]
     return found
 
 
-def estimate(factors: Mapping[str, float], terms: Mapping[str, float]) -> float:
-    """The estimated nanoseconds of a call: the sum of coefficient (`factors`) times count (`terms`)."""
-    return sum(factors.get(name, 0.0) * count for name, count in terms.items())
+def estimate(factors: Mapping[str, float], counts: Mapping[str, float]) -> float:
+    """The estimated nanoseconds of a call: the sum of coefficient (`factors`) times count, over the kinds of work."""
+    return sum(factors.get(name, 0.0) * count for name, count in counts.items())
 
 
-def estimates(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: Sequence[int]) -> dict[str, list[float]]:
+def estimates(backend: str, op: TreeEnsemble, strategies: Mapping[str, Work], rows: Sequence[int]) -> dict[str, list[float]]:
     """The estimated nanoseconds of a call, by strategy, for each number of rows."""
     shape, known = op.once(Shape.of), coefficients()[backend]
-    return {name: [estimate(known[name], terms(shape, count)) for count in rows] for name, terms in models.items()}
+    return {name: [estimate(known[name], work(shape, count)) for count in rows] for name, work in strategies.items()}
 
 
 def fastest(times: Mapping[str, Sequence[float]]) -> str:
@@ -182,11 +183,11 @@ def fastest(times: Mapping[str, Sequence[float]]) -> str:
     return min(times, key=lambda name: sum(time / best for time, best in zip(times[name], least, strict=True)))
 
 
-def choose(backend: str, op: TreeEnsemble, models: Mapping[str, Terms], rows: int | None) -> tuple[str, str]:
+def choose(backend: str, op: TreeEnsemble, strategies: Mapping[str, Work], rows: int | None) -> tuple[str, str]:
     """(the fastest strategy for calls of so many rows, the reason). The reason lists the estimates of all strategies. None: see RANGE."""
-    if len(models) == 1:
-        return next(iter(models)), "the only one for trees like these"
-    found = estimates(backend, op, models, RANGE if rows is None else (rows,))
+    if len(strategies) == 1:
+        return next(iter(strategies)), "the only one for trees like these"
+    found = estimates(backend, op, strategies, RANGE if rows is None else (rows,))
     chosen = fastest(found)
     shown = [RANGE.index(count) for count in SHOWN] if rows is None else [0]
     ranked = sorted(found, key=lambda name: (name != chosen, sum(found[name])))

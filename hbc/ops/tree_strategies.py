@@ -29,7 +29,7 @@ PERFECT_DEPTH = 16
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _OrderedTrees:
     """An ensemble with its trees in the order of the sum."""
 
     op: TreeEnsemble
@@ -45,7 +45,7 @@ class _Plan:
         return t.sum_(values, axis=1, ordered=True)
 
 
-def _plan(op: TreeEnsemble) -> _Plan:
+def _ordered_trees(op: TreeEnsemble) -> _OrderedTrees:
     """The ensemble in the order of its sum. A base that is not 0 becomes a tree of one leaf, which comes first, as in the sum."""
     outputs, trees = op.n_outputs, np.arange(op.n_trees)
     vector = outputs > 1 and op.values.shape[1] == outputs
@@ -56,7 +56,7 @@ def _plan(op: TreeEnsemble) -> _Plan:
     op = _with_leaves(op, [np.zeros(op.values.shape[1]), *(value for value in first if value is not None)])
     if vector:
         roots = op.roots if first[0] is None else np.append(base_nodes, op.roots)
-        return _Plan(replace(op, roots=roots.astype(np.int32), target=np.zeros(len(roots), np.int32)), None)
+        return _OrderedTrees(replace(op, roots=roots.astype(np.int32), target=np.zeros(len(roots), np.int32)), None)
     columns = []
     for k in range(outputs):
         before = [] if first[k] is None else [base_nodes[k]]
@@ -65,7 +65,7 @@ def _plan(op: TreeEnsemble) -> _Plan:
     for k, column in enumerate(columns):
         place[: len(column), k] = column
     target = np.tile(np.arange(outputs, dtype=np.int32), len(place))
-    return _Plan(replace(op, roots=place.ravel().astype(np.int32), target=target), outputs)
+    return _OrderedTrees(replace(op, roots=place.ravel().astype(np.int32), target=target), outputs)
 
 
 def _with_leaves(op: TreeEnsemble, values: list[Array]) -> TreeEnsemble:
@@ -98,9 +98,9 @@ def _lowering(leaves: Callable[[TreeEnsemble, Node], Node]) -> Callable[[TreeEns
     def lower(op: TreeEnsemble, x: Node) -> Node:
         if op.output == "leaf":
             return t.take(op.leaf_ids, leaves(op, x), axis=0)
-        plan = _plan(op)
-        scalar = plan.outputs is not None
-        return plan.sum(t.take(plan.op.values[:, 0] if scalar else plan.op.values, leaves(plan.op, x), axis=0))
+        trees = _ordered_trees(op)
+        scalar = trees.outputs is not None
+        return trees.sum(t.take(trees.op.values[:, 0] if scalar else trees.op.values, leaves(trees.op, x), axis=0))
 
     return lower
 
@@ -266,14 +266,14 @@ def gemm(op: TreeEnsemble, x: Node) -> Node:
     T = T·C == D; R = T·E. Then R is summed over the trees in their order."""
     if op.output == "leaf":
         return t.take(op.leaf_ids, _gemm_leaves(_blocks(op), x), axis=0)
-    plan = _plan(op)
-    op, blocks = plan.op, _blocks(plan.op)
-    scalar = plan.outputs is not None
+    trees = _ordered_trees(op)
+    op, blocks = trees.op, _blocks(trees.op)
+    scalar = trees.outputs is not None
     if not np.isfinite(op.values).all():  # 0·inf would be NaN
-        return plan.sum(t.take(op.values[:, 0] if scalar else op.values, _gemm_leaves(blocks, x), axis=0))
+        return trees.sum(t.take(op.values[:, 0] if scalar else op.values, _gemm_leaves(blocks, x), axis=0))
     reached = t.cast(_matches(blocks, x), type_of(op.values).dtype)
     result = t.block_matmul(reached, op.values[blocks.leaf])
-    return plan.sum(t.reshape(result, N, op.n_trees) if scalar else result)
+    return trees.sum(t.reshape(result, N, op.n_trees) if scalar else result)
 
 
 # --- select ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hbc.compiler.base import CompileOptions, Compiler
-from hbc.compiler.costs import Terms, choose, estimates, lowerable
+from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
 from hbc.compiler.onnx.costs import STRATEGIES
@@ -22,7 +22,7 @@ class OnnxCompiler(Compiler):
     strategies = (tree.STRATEGY,)
     writes_strings = True
     exports = (".onnx",)
-    terms: Mapping[str, Terms] = STRATEGIES
+    work: Mapping[str, Work] = STRATEGIES
 
     def supports(self, op: Operator) -> bool:
         return emittable(op)
@@ -37,9 +37,9 @@ class OnnxCompiler(Compiler):
         assert isinstance(op, TreeEnsemble)
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
-    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
         runs = {tree.STRATEGY: True, **lowerable(op)}
-        return {name: terms for name, terms in self.terms.items() if runs[name]}
+        return {name: work for name, work in self.work.items() if runs[name]}
 
     def export_graph(self, graph: Graph, path: str) -> None:
         """Writes a .onnx file in which also the operators on strings are part of the graph. Raises ValueError for another suffix, and for

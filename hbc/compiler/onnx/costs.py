@@ -1,10 +1,10 @@
-"""The terms of a tree ensemble's time in ONNX Runtime on a CPU, for each strategy (see hbc/compiler/costs.py)."""
+"""The work of a tree ensemble in ONNX Runtime on a CPU, for each strategy (see hbc/compiler/costs.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hbc.compiler.costs import Lowered, Shape, Terms, beyond
+from hbc.compiler.costs import Lowered, Shape, Work, beyond
 from hbc.compiler.onnx.session import BLOCK_BYTES
 from hbc.compiler.onnx.tree import STRATEGY
 
@@ -13,7 +13,7 @@ L2 = 1 << 20
 
 
 def runtime(s: Shape, rows: int) -> Mapping[str, float]:
-    """The terms of ONNX Runtime's own kernel, which walks one row through one tree after the other."""
+    """The work of ONNX Runtime's own kernel, which walks one row through one tree after the other."""
     levels = rows * s.trees * s.mean_depth
     return {
         "call": 1,
@@ -24,4 +24,4 @@ def runtime(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Terms] = {STRATEGY: runtime, **Lowered(BLOCK_BYTES).strategies}
+STRATEGIES: dict[str, Work] = {STRATEGY: runtime, **Lowered(BLOCK_BYTES).strategies}

@@ -1,17 +1,17 @@
-"""The terms of a tree ensemble's time in PyTorch on a CPU, for each strategy (see hbc/compiler/costs.py)."""
+"""The work of a tree ensemble in PyTorch on a CPU, for each strategy (see hbc/compiler/costs.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hbc.compiler.costs import Lowered, Shape, Terms
+from hbc.compiler.costs import Lowered, Shape, Work
 from hbc.compiler.torch.run import BLOCK_BYTES
 
 LOWERED = Lowered(BLOCK_BYTES)
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """The terms of the strategy "scan", which takes as many steps as the largest tree has splits."""
+    """The work of the strategy "scan", which takes as many steps as the largest tree has splits."""
     return {
         "call": 1,
         "block and step": LOWERED.blocks(rows, 2 * s.trees) * (s.leaves - 1),
@@ -23,4 +23,4 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Terms] = {"scan": scan, **LOWERED.strategies}
+STRATEGIES: dict[str, Work] = {"scan": scan, **LOWERED.strategies}

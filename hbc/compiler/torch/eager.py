@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from hbc.compiler.base import CompileOptions, Compiler
-from hbc.compiler.costs import Terms, choose, estimates, lowerable
+from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import STRATEGIES
 from hbc.compiler.torch.program import Program
@@ -52,7 +52,7 @@ class TorchCompiler(Compiler):
 
     name = "torch"
     strategies: tuple[str, ...] = ("scan",)
-    terms: Mapping[str, Terms] = STRATEGIES
+    work: Mapping[str, Work] = STRATEGIES
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
@@ -70,9 +70,9 @@ class TorchCompiler(Compiler):
         assert isinstance(op, TreeEnsemble)
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
-    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
         runs = {"scan": scan.scannable(op), **lowerable(op)}
-        return {name: terms for name, terms in self.terms.items() if runs[name]}
+        return {name: work for name, work in self.work.items() if runs[name]}
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:
         device = checked_device(self.name, options)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hbc.compiler.base import CompileOptions, Compiler
-from hbc.compiler.costs import Terms, choose, estimates
+from hbc.compiler.costs import Work, choose, estimates
 from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
@@ -42,7 +42,7 @@ class TvmCompiler(Compiler):
     one_launch = True
     exports = (".so",)
     takes_target = True
-    terms: Mapping[str, Terms] = STRATEGIES
+    work: Mapping[str, Work] = STRATEGIES
     blocks: tuple[int, ...] = (128, 1024)
 
     def supports(self, op: Operator) -> bool:
@@ -58,7 +58,7 @@ class TvmCompiler(Compiler):
         assert isinstance(op, TreeEnsemble)
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
-    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Terms]:
+    def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
         rows, splits = options.batch_size, int((op.leaf_counts - 1).sum())
         known = rows is not None
         choices = splits * op.values.shape[1] if op.output == "sum" else math.inf
@@ -68,7 +68,7 @@ class TvmCompiler(Compiler):
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*machine(options.device, options.target).schedule.tree_kernels, "select")
-        return {name: self.terms[name] for name, can in runs.items() if can and name in kernels}
+        return {name: self.work[name] for name, can in runs.items() if can and name in kernels}
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

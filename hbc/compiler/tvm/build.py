@@ -27,7 +27,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 import hbc.compiler.tvm.kernels
 import hbc.compiler.tvm.trees  # noqa: F401 (both register what they compute)
-from hbc.compiler.tvm.nest.function import Block, Function
+from hbc.compiler.tvm.nest.function import Block, FunctionBuilder
 from hbc.compiler.tvm.nest.rows import compute, compute_block, give_back, require
 from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.operators import nanoseconds
@@ -71,17 +71,17 @@ def build(
     name: str,
     plan: Plan,
     dialect: Dialect,
-    packed: dict[Any, Any],
+    made_once: dict[Any, Any],
     schedule: Schedule,
     bounded: bool = False,
     missing: bool = False,
 ) -> Kernel:
     """The TIR function of a method, with its tables.
 
-    packed: arrays that all methods of the graph share; this call adds to them. bounded: test the sum of the squares of the input, which
+    made_once: arrays that all methods of the graph share; this call adds to them. bounded: test the sum of the squares of the input, which
     must be the only one and hold floats. missing: leave NaN out of that sum.
     """
-    f = Function(plan, dialect, packed, schedule)
+    f = FunctionBuilder(plan, dialect, made_once, schedule)
     rows = tirx.Var("n", "int64")
 
     def whole(node: Node) -> TensorType:
@@ -128,7 +128,7 @@ def build(
                     for i, output in outputs.items():
                         if plan.outputs[i] in segment:
                             give_back(chunk, plan.outputs[i], output)
-    tables = f.tables.joined() | {model.words.name: _shared(model.packed(), packed) for model in f.models}
+    tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
     buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
     parameters = [*inputs.values(), *buffers, *results.values(), first, end]
     body = [*(statement for model in f.models for statement in model.prelude()), builder.get()]
@@ -152,9 +152,9 @@ def build(
     )
 
 
-def _shared(data: Array, packed: dict[Any, Any]) -> Array:
+def _shared(data: Array, made_once: dict[Any, Any]) -> Array:
     """An array equal to an ensemble's data: that of another method of the graph if there is one, else the data itself."""
-    known: list[Array] = packed.setdefault("data", [])
+    known: list[Array] = made_once.setdefault("data", [])
     for other in known:
         if np.array_equal(other, data):
             return other

@@ -1,13 +1,13 @@
-"""The terms of the time of a tree ensemble on a CPU, for each strategy: how often each kind of work is done.
+"""The work of a tree ensemble on a CPU, for each strategy: how often each kind of work is done.
 
-hbc/compiler/costs.py multiplies them by fitted times to choose a strategy.
+hbc/compiler/costs.py multiplies these counts by fitted times to choose a strategy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hbc.compiler.costs import Shape, Terms, beyond
+from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.leaves import WIDTHS
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
@@ -53,7 +53,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     kind = "" if small else ", leaves of 16 bits"
     values = s.trees * s.width
     tables = next((width for width in WIDTHS if s.leaves <= width), WIDTHS[-1]) // WIDTHS[0]
-    terms: dict[str, float] = {
+    work: dict[str, float] = {
         "call": 1,
         f"row and column of {8 * s.bytes} bits": rows * s.columns,
         "row and plane": rows * s.planes,
@@ -69,14 +69,14 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         splits = -(-s.trees // TREES_IN_VECTOR) * TREES_IN_VECTOR * (s.leaves - 1)
         fours = min((rest + 2) // ROWS_TOGETHER, rest)
         alone = max(rest - fours * ROWS_TOGETHER, 0)
-        return terms | {
+        return work | {
             "four rows and split, trees in lanes": fours * splits,
             "single row and split, trees in lanes": alone * splits,
             "row and tree, trees in lanes": rest * s.trees,
             "row and further value of a leaf, trees in lanes": rest * (values - s.trees),
         }
     walks = {name: rest * count for name, count in walk(s, 1).items() if name != "call"}
-    return {name: terms.get(name, 0) + walks.get(name, 0) for name in (*terms, *walks)}
+    return {name: work.get(name, 0) + walks.get(name, 0) for name in (*work, *walks)}
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
@@ -90,6 +90,6 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Terms] = {"walk": walk, "scan": scan, "select": select}
+STRATEGIES: dict[str, Work] = {"walk": walk, "scan": scan, "select": select}
 """The strategies that are chosen among. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of depth 6 take
 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""

@@ -55,7 +55,7 @@ class PackedTables:
     outputs: Array
 
 
-def pack(op: HashedValues) -> PackedTables:
+def pack_tables(op: HashedValues) -> PackedTables:
     """Pack the tables of all combinations."""
     table, ends = op.table, np.cumsum(np.append(0, np.diff(op.starts)[op.of]))
     counts = np.bincount(op.of, minlength=len(op.elements))
@@ -81,7 +81,7 @@ def hashed_values(f: Chunk, node: Node) -> None:
     """Emit `HashedValues`, for groups of TOGETHER combinations."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, HashedValues)
-    packed, table = f.once(pack, op), op.table
+    packed, table = f.once(pack_tables, op), op.table
     numbers = vars(packed) | {name: getattr(table, name) for name in ("sizes", "buckets", "first_bucket")}
     arrays = {name: f.own(array, "i64") for name, array in numbers.items() if name != "words"}
     scope = f.schedule.scope

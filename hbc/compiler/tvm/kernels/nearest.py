@@ -50,12 +50,12 @@ def distances(f: Chunk, node: Node) -> None:
     tiles = -(-count // together)
     padded = np.zeros((tiles * together, width), op.points.dtype)
     padded[:count] = op.points
-    packed = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
+    tiled = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
     weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
     calls = op.metric == "power"  # calls C's pow, which takes one row at a time
 
     def term(feature: Expr, at: Expr, row: Row) -> Expr:
-        a, b = f.read(x, [feature], row), f.constant(packed, dtype, at)
+        a, b = f.read(x, [feature], row), f.constant(tiled, dtype, at)
         weight = None if weights is None else f.constant(weights, "f64", feature)
         difference = convert(tirx.Sub(a, b), dtype, "f64")
         match op.metric:

@@ -44,7 +44,7 @@ def _product(f: Chunk, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr,
     tiles = -(-width // tile)
     padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
     padded[:, :, :width] = weights
-    packed = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
+    tiled = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
     with f.grid([blocks, tiles]) as (block, part):
         sums = [f.scratch(f.lanes, dtype) for _ in range(tile)]
         for total in sums:
@@ -54,7 +54,7 @@ def _product(f: Chunk, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr,
             with f.repeat(inner) as i:
                 for k, total in enumerate(sums):
                     with f.lane() as lane:
-                        weight = f.constant(packed, dtype, ((block * tiles + part) * inner + i) * tile + k)
+                        weight = f.constant(tiled, dtype, ((block * tiles + part) * inner + i) * tile + k)
                         T.buffer_store(total, fused(x(block, i, f.row(lane)), weight, total[lane], dtype, f.dialect), [lane])
         for k in range(tile):
             column = part * tile + k

@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.elementwise import element
 from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
-from hbc.compiler.tvm.plan.row_dots import RowDot, Term, taken_columns
+from hbc.compiler.tvm.plan.row_dots import RowDot, Summand, taken_columns
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import fused, is_nan_in_vector, number
 from hbc.compiler.tvm.tir.vectors import as_vector, shuffled, store, vector
@@ -35,10 +35,10 @@ def row_dot(f: Chunk, node: Node) -> None:
     op = node.op
     assert isinstance(op, RowDot)
     lanes = op.lanes
-    terms = [(term, _added(f, term, op.dtype)) for term in op.terms]
+    summands = [(summand, _added(f, summand, op.dtype)) for summand in op.summands]
     with f.whole_vector(), f.grid([op.width, f.lanes // lanes]) as (k, group):
         row = f.start + group * lanes
-        sums = _partial_sums(f, op, terms, k, row, lanes)
+        sums = _partial_sums(f, op, summands, k, row, lanes)
         half = lanes // 2
         while half:  # for each pair of registers: the lower halves of each row's lanes plus the upper halves
             lower = [j * 2 * half + i for j in range(lanes // half) for i in range(half)]
@@ -49,7 +49,7 @@ def row_dot(f: Chunk, node: Node) -> None:
         with T.serial(start, start + 1) as at:  # TVM keeps a run of elements whole only if it begins at a loop variable
             store(pool, sums[0], at, lanes)
     with f.each_row(partial=True) as one, f.grid([op.width]) as (k,):
-        (total,) = _partial_sums(f, op, terms, k, one.block, 1)
+        (total,) = _partial_sums(f, op, summands, k, one.block, 1)
         half = lanes // 2
         while half:
             total = T.Bind(tirx.Add(total, shuffled([total], [(at + half) % lanes for at in range(lanes)])))
@@ -61,15 +61,15 @@ Added = Callable[[Expr, Expr, Expr, Expr, bool], Expr]
 """(total, output, place in the windows, the number of x there, masked) → the new total. masked: some places of the window don't count."""
 
 
-def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
+def _partial_sums(f: Chunk, op: RowDot, summands: list[tuple[Summand, Added]], k: Expr, row: Expr, rows: int) -> list[Expr]:
     """The sums of output k for `rows` rows, from row `row` of the block on. The sum of a row is spread over the lanes of a register."""
     lanes = op.lanes
     sums = [f.scratch(lanes, op.dtype) for _ in range(rows)]
     for total in sums:
         store(total, tirx.Broadcast(number(0, op.dtype), lanes), 0, lanes)
-    for term, added in terms:
-        starts, width, whole = f.own(term.starts, "i64"), term.source.type.columns, term.whole
-        argument = as_vector(f.arguments[term.source])
+    for summand, added in summands:
+        starts, width, whole = f.own(summand.starts, "i64"), summand.source.type.columns, summand.whole
+        argument = as_vector(f.arguments[summand.source])
         for first, end, masked in ((0, whole, False), (whole, len(starts), True)):
             if first == end:
                 continue
@@ -83,13 +83,13 @@ def _partial_sums(f: Chunk, op: RowDot, terms: list[tuple[Term, Added]], k: Expr
     return [T.Bind(vector(total, 0, lanes)) for total in sums]
 
 
-def _added(f: Chunk, term: Term, dtype: str) -> Added:
-    """The code that adds one element of a term to a sum, as `Added` says."""
-    weights, size = f.own(term.weights, dtype), term.positions.size
-    kept, value = f.own(term.kept, "i8"), term.value
+def _added(f: Chunk, summand: Summand, dtype: str) -> Added:
+    """The code that adds one element of a summand to a sum, as `Added` says."""
+    weights, size = f.own(summand.weights, dtype), summand.positions.size
+    kept, value = f.own(summand.kept, "i8"), summand.value
     # If the value is a condition, made a number, the weight is added or not: no product.
     chosen = isinstance(value.op, tensor.Cast) and value.inputs[0].type.dtype == "bool"
-    element_of = _along(f, value.inputs[0] if chosen else value, term.positions)
+    element_of = _along(f, value.inputs[0] if chosen else value, summand.positions)
 
     def added(total: Expr, k: Expr, place: Expr, x: Expr, masked: bool) -> Expr:
         weight, y = f.constant(weights, dtype, k * size + place), element_of(place, x)

@@ -33,13 +33,13 @@ class Row(NamedTuple):
     lane: Expr = None
 
 
-class Function:
+class FunctionBuilder:
     """A TIR function under construction: its arguments, its memory, and the model as data. `Block` and `Chunk` add the rows that the code
     is about, inside of the loops over them."""
 
-    def __init__(self, plan: Plan, dialect: Dialect, packed: dict[Any, Any], schedule: Schedule) -> None:
+    def __init__(self, plan: Plan, dialect: Dialect, made_once: dict[Any, Any], schedule: Schedule) -> None:
         self.plan, self.dialect, self.schedule = plan, dialect, schedule
-        self.packed = packed  # what operators were turned into, shared by all methods
+        self.made_once = made_once  # what operators were turned into, shared by all methods
         self.lanes = schedule.lanes
         self.block = schedule.rows_of_block(plan)
         self.tables = Tables()
@@ -97,9 +97,9 @@ class Function:
     def once(self, pack: Callable[..., Made], op: Operator, *made: Any) -> Made:
         """pack(op, *made), made once for all methods of the graph, so that they share its arrays; `made` follows from op."""
         key = (pack, op)
-        if key not in self.packed:
-            self.packed[key] = pack(op, *made)
-        result: Made = self.packed[key]
+        if key not in self.made_once:
+            self.made_once[key] = pack(op, *made)
+        result: Made = self.made_once[key]
         return result
 
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
@@ -124,10 +124,10 @@ class Function:
         return copy
 
 
-class Block(Function):
+class Block(FunctionBuilder):
     """The code for one block of rows."""
 
-    def __init__(self, function: Function, base: Expr, rows: Expr) -> None:
+    def __init__(self, function: FunctionBuilder, base: Expr, rows: Expr) -> None:
         vars(self).update(vars(function))  # the same tables, models and memory
         self.base, self.rows = base, rows  # the first row, and how many there are
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
@@ -205,10 +205,10 @@ class Block(Function):
             at = self.constant(chosen, "i64", flatten(along, chosen.shape))
         return self.read(source, [*index[:axis], at, *index[axis + chosen.ndim :]], row)
 
-    def operand(self, source: Node, target: TensorType, index: Sequence[Expr], row: Row) -> Expr:
-        """The element of an operand that broadcasts to an element of `target`."""
+    def operand(self, source: Node, result: TensorType, index: Sequence[Expr], row: Row) -> Expr:
+        """The element of an operand that broadcasts to an element of `result`."""
         shape = source.type.shape
-        skipped = len(target.shape) - len(shape)
+        skipped = len(result.shape) - len(shape)
         own = [
             0 if size == 1 or axis + skipped == 0 else index[axis + skipped - 1]
             for axis, size in enumerate(shape)

@@ -122,7 +122,7 @@ class ModelData:
         ]
         return [*(tirx.DeclBuffer(view, data=self.words.data) for view in self.views.values()), *reads]
 
-    def packed(self) -> Array:
+    def joined(self) -> Array:
         """The argument: i64, from a cache line on."""
         at = _in_lines(8 * len(self.numbers))
         starts = []

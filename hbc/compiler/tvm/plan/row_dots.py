@@ -26,7 +26,7 @@ must be picked out or transposed before. Measured: plain or imputed columns 2 to
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class Summand:
     """A part of the sum: some columns of `value`. Each element of them follows from one column of the caller's matrix `source`.
 
     A window is as many columns of the source as a register holds. starts[window]: its first column. positions[window, lane]: the
@@ -48,9 +48,9 @@ class Term:
 
 @operator
 class RowDot(Operator):
-    """y[n, k] = Σ over terms and columns of value[n, c] · weights[c, k]"""
+    """y[n, k] = Σ over summands and columns of value[n, c] · weights[c, k]"""
 
-    terms: tuple[Term, ...]
+    summands: tuple[Summand, ...]
     dtype: DType
     width: int
     lanes: int
@@ -73,18 +73,18 @@ def along_rows(register: int, cheap: Callable[[Operator], bool]) -> Rule:
         outputs = weights.shape[1]
         if not 1 <= outputs <= MOST_OUTPUTS or (outputs > 1 and len(weights) < 2 * lanes):
             return None
-        terms: list[Term] = []
+        summands: list[Summand] = []
         others: list[tuple[Node, Array]] = []
         for part, rows in _parts(x, weights):
-            term = _term(part, rows, lanes, cheap)
-            if term is None:
+            summand = _summand(part, rows, lanes, cheap)
+            if summand is None:
                 others.append((part, rows))
             else:
-                terms.append(term)
-        if not terms:
+                summands.append(summand)
+        if not summands:
             return None
-        sources = tuple(dict.fromkeys(term.source for term in terms))
-        total: Node = RowDot(tuple(terms), node.type.dtype, outputs, lanes)(*sources)
+        sources = tuple(dict.fromkeys(summand.source for summand in summands))
+        total: Node = RowDot(tuple(summands), node.type.dtype, outputs, lanes)(*sources)
         for part, rows in others:
             total = tensor.Add()(total, tensor.MatMul()(part, Constant(rows)()))
         return total
@@ -103,7 +103,7 @@ def _parts(x: Node, weights: Array) -> Iterator[tuple[Node, Array]]:
         start += part.type.columns
 
 
-def _term(value: Node, weights: Array, lanes: int, cheap: Callable[[Operator], bool]) -> Term | None:
+def _summand(value: Node, weights: Array, lanes: int, cheap: Callable[[Operator], bool]) -> Summand | None:
     found = _columns(value, cheap)
     if found is None:
         return None
@@ -117,7 +117,7 @@ def _term(value: Node, weights: Array, lanes: int, cheap: Callable[[Operator], b
     positions = np.array([found for _, found in windows], np.int64)
     kept = positions >= 0
     chosen = np.where(kept[None], weights.T[:, np.maximum(positions, 0)], 0).astype(weights.dtype)
-    return Term(value, source, starts, np.where(kept, positions, 0), kept, chosen)
+    return Summand(value, source, starts, np.where(kept, positions, 0), kept, chosen)
 
 
 def _columns(node: Node, cheap: Callable[[Operator], bool]) -> tuple[Node, Array] | None:

@@ -68,7 +68,7 @@ class TvmExecutable(Executable):
     options: CompileOptions
     machine: Machine
     _methods: dict[str, Method] = field(default_factory=dict)
-    _packed: dict[Any, Any] = field(default_factory=dict)
+    _made_once: dict[Any, Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
     _kernels: dict[tuple[str, bool, int], Kernel] = field(default_factory=dict)
     _pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -196,7 +196,7 @@ class TvmExecutable(Executable):
             flatten = schedule.flattens and not accepted
             plan = make_plan(outputs, self.options.block, flatten, schedule.register_bits(dialect), len(accepted))
             tested = bounded and bool(plan.inputs)
-            kernel = build(method, plan, dialect, self._packed, schedule, tested, missing)
+            kernel = build(method, plan, dialect, self._made_once, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel
         return self._kernels[method, bounded, len(accepted)]
 

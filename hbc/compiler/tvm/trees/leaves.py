@@ -244,15 +244,15 @@ class Leaves:
     def begin(self, span: Expr, chunks: int) -> None:
         """Begin a span, for 64 · chunks rows. Its groups add to the same outputs."""
 
-    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `target` on.
+    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+        """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `output` on.
 
         groups: the first group and the end. first: the first row.
         """
         raise NotImplementedError
 
-    def end(self, target: Expr, first: Expr, chunks: int) -> None:
-        """End the span: add its sums to those of the outputs from `target` on."""
+    def end(self, output: Expr, first: Expr, chunks: int) -> None:
+        """End the span: add its sums to those of the outputs from `output` on."""
 
     def totals(self, column: Expr, row: Expr, lanes: int) -> Expr:
         """The sums of `lanes` rows from `row` on, for an output."""
@@ -285,7 +285,7 @@ class LeafTables(Leaves):
         with self.f.repeat(chunks * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
-    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         for width in self.used:
             # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
@@ -326,7 +326,7 @@ class LeafTables(Leaves):
             for register, at in sums:
                 store(self.pairs, vector(register, origin, 32), place + at, 32)
 
-    def end(self, target: Expr, first: Expr, chunks: int) -> None:
+    def end(self, output: Expr, first: Expr, chunks: int) -> None:
         f = self.f
         with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
             place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
@@ -337,7 +337,7 @@ class LeafTables(Leaves):
                 for half in range(2):
                     alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
                     store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS_IN_VECTOR + half * 32, 32)
-            outputs = T.Bind((target + column) * f.block + first + chunk * ROWS_IN_VECTOR)
+            outputs = T.Bind((output + column) * f.block + first + chunk * ROWS_IN_VECTOR)
             with f.repeat(ROWS_IN_VECTOR // 8) as eight:
                 total = vector(self.sums, outputs + eight * 8, 8)
                 for digit in range(self.digits):
@@ -354,7 +354,7 @@ class LeafGather(Leaves):
         self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
         self.trees, self.width = trees, f.size(packed.widths.max(initial=1))
 
-    def add(self, groups: tuple[Expr, Expr], target: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS_IN_VECTOR) as row:
             start = T.Bind(f.constant(self.starts, "i64", group))
@@ -363,5 +363,5 @@ class LeafGather(Leaves):
                 leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS_IN_VECTOR)])
                 value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
                 total = value if total is None else tirx.Add(total, value)
-            place = T.Bind((target + column) * f.block + first + row)
+            place = T.Bind((output + column) * f.block + first + row)
             T.buffer_store(self.sums, tirx.Add(self.sums[place], total), [place])

@@ -79,12 +79,10 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
         first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
         with f.repeat(f.size(len(ranked.below))) as plane:
             source = T.Bind(f.constant(sources, "i64", plane) * f.block)
-            target = T.Bind((first_below + plane) * f.block)
+            copy = T.Bind((first_below + plane) * f.block)
             with T.serial(tirx.const(0, "int64"), chunks) as chunk:
                 byte = T.Bind(vector(result, source + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR))
-                store(
-                    result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), target + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR
-                )
+                store(result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), copy + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
     return result
 
 

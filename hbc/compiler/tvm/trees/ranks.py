@@ -22,23 +22,23 @@ def ranked_trees(op: TreeEnsemble) -> RankedTrees:
 class Lockstep:
     """Trees in groups of `width` that are scanned together: each step of a group has one split of each tree.
 
-    The trees of a group add to the same target. The largest trees of a target come first. Some places of its last group may be empty.
+    The trees of a group add to the same output. The largest trees of an output come first. Some places of its last group may be empty.
 
     place i64[T]: the place of tree t, which is in group place // width.
     group_starts i64[groups + 1]: group g has the steps group_starts[g]:group_starts[g + 1].
     at: the step and the column of every split.
-    targets i64[groups]: the target of each group.
+    outputs i64[groups]: the output of each group.
     """
 
     width: int
     place: Array
     group_starts: Array
     at: tuple[Array, Array]
-    targets: Array
+    outputs: Array
 
     @property
     def groups(self) -> int:
-        return len(self.targets)
+        return len(self.outputs)
 
     def one_by_one(self, tree: Array) -> tuple[Array, Array]:
         """Things of trees (such as pieces), sorted by the places of their trees. tree: the tree of each thing.
@@ -59,11 +59,11 @@ class Lockstep:
         return table
 
 
-def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
+def lockstep(ranked: RankedTrees, outputs: Array, width: int) -> Lockstep:
     """Sort the trees into groups. Vectorized over all splits."""
     counts = np.diff(ranked.starts)
-    order = np.lexsort((-counts, targets))
-    outputs, first, size = np.unique(targets[order], return_index=True, return_counts=True)
+    order = np.lexsort((-counts, outputs))
+    different, first, size = np.unique(outputs[order], return_index=True, return_counts=True)
     groups = -(-size // width)
     empty_before = np.cumsum(groups) * width - groups * width - first
     place = np.empty_like(order)
@@ -73,7 +73,7 @@ def lockstep(ranked: RankedTrees, targets: Array, width: int) -> Lockstep:
     group_starts = np.concatenate([[0], np.cumsum(longest.reshape(-1, width).max(axis=1))]).astype(np.int64)
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts) + group_starts[place[tree] // width]
-    return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(outputs, groups))
+    return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(different, groups))
 
 
 @dataclass(frozen=True)

@@ -152,12 +152,12 @@ class PackedPieces:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedTrees:
     """An ensemble as the scan reads it. Trees are in groups of TREES_IN_GROUP, as `Lockstep` says.
 
     splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
-    span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, targets[s], and their
-    leaf tables have the same width. targets i64[S].
+    span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, outputs[s], and their
+    leaf tables have the same width. outputs i64[S].
     leaves: digits if the processor permutes bytes and no tree has more than 256 leaves, otherwise integers.
     sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
     of the numbers and are filled anew for every group.
@@ -165,13 +165,13 @@ class Packed:
 
     splits: PackedSteps | tuple[PackedPieces, ...]
     span_starts: Array
-    targets: Array
+    outputs: Array
     leaves: PackedLeaves
     sets: Array
     set_starts: Array
 
 
-def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> Packed:
+def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> PackedTrees:
     """Pack an ensemble for a processor. permute: it permutes bytes. Vectorized over all splits and leaves."""
     steps = lockstep(ranked, op.target, TREES_IN_GROUP)
     most = int(ranked.leaf_counts.max(initial=1))
@@ -184,7 +184,7 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
     group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
     leaves = pack_leaves(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths, permute)
     plane, sets, set_starts = _set_planes(ranked, steps)
-    new = np.flatnonzero(np.diff(steps.targets, prepend=-1) | np.diff(widths, prepend=-1))
+    new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
     rank = ranked.split_rank - (0 if cut.masks else 128)
@@ -200,10 +200,10 @@ def pack(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool
             steps.table(_repeated(ranked.split_lo.astype(np.uint16))),
             steps.table(_repeated(ranked.split_mid.astype(np.uint16))),
         )
-    return Packed(
+    return PackedTrees(
         splits=splits,
         span_starts=span_starts,
-        targets=steps.targets[span_starts[:-1]],
+        outputs=steps.outputs[span_starts[:-1]],
         leaves=replace(leaves, widths=widths[span_starts[:-1]]),
         sets=sets,
         set_starts=set_starts,
@@ -234,7 +234,7 @@ def _repeated(values: Array) -> Array:
 
 
 def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
-    """(planes, `Packed.sets`, `Packed.set_starts`): the plane of every split, where each group of trees numbers its own planes of sets."""
+    """(planes, `PackedTrees.sets`, `PackedTrees.set_starts`): the plane of every split. Each group of trees numbers its own planes of sets."""
     plane = ranked.split_plane.astype(np.int64)
     tested = np.flatnonzero(plane >= ranked.planes)
     group = np.searchsorted(steps.group_starts, steps.at[0][tested], side="right") - 1
@@ -255,7 +255,7 @@ def tree_scan(f: Block, node: Node) -> None:
     assert isinstance(op, TreeEnsemble)
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
-    packed = f.once(pack, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
+    packed = f.once(pack_trees, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
     in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
@@ -319,11 +319,11 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> P
 class Scan:
     """Emits the loops over the groups of trees, for some chunks of 64 rows."""
 
-    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         """chunks: the most chunks of 64 rows that go at once."""
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
-        self.spans = f.size(len(packed.targets))
-        self.span_starts, self.targets = f.own(packed.span_starts, "i64"), f.own(packed.targets, "i64")
+        self.spans = f.size(len(packed.outputs))
+        self.span_starts, self.outputs = f.own(packed.span_starts, "i64"), f.own(packed.outputs, "i64")
         leaf = "uint16" if isinstance(packed.splits, PackedSteps) else "uint8"
         self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * chunks * ROWS_IN_VECTOR,), leaf)
 
@@ -331,7 +331,7 @@ class Scan:
         """Add the leaf values of the rows first … first + 64 · chunks of the block to their sums."""
         f = self.f
         with f.repeat(self.spans) as span:
-            target = T.Bind(f.constant(self.targets, "i64", span))
+            output = T.Bind(f.constant(self.outputs, "i64", span))
             self.leaves.begin(span, chunks)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
             start = T.Bind(f.constant(self.span_starts, "i64", span))
@@ -342,8 +342,8 @@ class Scan:
                     if self.sets is not None:
                         self.sets.run(group, first, chunks)
                     self.scan(group, T.Bind((group - begin) * (TREES_IN_GROUP * chunks * ROWS_IN_VECTOR)), first, chunks)
-                self.leaves.add((begin, end), target, first, self.reached, chunks)
-            self.leaves.end(target, first, chunks)
+                self.leaves.add((begin, end), output, first, self.reached, chunks)
+            self.leaves.end(output, first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
         """Store the leaves that the rows reach in a group's trees at reached[place …], as [trees, chunks, 64]."""
@@ -366,7 +366,7 @@ class Scan:
 class StepsScan(Scan):
     """Scans the four trees of a group in lockstep, split by split: for trees of more than 256 leaves."""
 
-    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         steps = packed.splits
         assert isinstance(steps, PackedSteps)
@@ -412,7 +412,7 @@ class PiecesScan(Scan):
 
     lanes: int  # rows in a register
 
-    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         assert not isinstance(packed.splits, PackedSteps)
         self.pieces = [
@@ -463,7 +463,7 @@ class MasksScan(PiecesScan):
 
     lanes = ROWS_IN_VECTOR
 
-    def __init__(self, f: Block, packed: Packed, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
@@ -559,7 +559,7 @@ def _equal(a: Expr, b: Expr) -> Expr:
 class SetPlanes:
     """Emits the planes of the category sets that a group of trees tests: a row's byte is not 0 if the row goes right."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, x: Node, packed: Packed, ranks: Any, planes: int) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, x: Node, packed: PackedTrees, ranks: Any, planes: int) -> None:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
         self.codes = Codes(f, op, x)
         own = f.once(pack_sets, op)

@@ -66,7 +66,7 @@ class PackedLanes:
     splits u8[vectors and steps, 3, 64]: plane, rank, lo.
     first i32[64 · vectors]: where in `integers` to load the first integer of a tree; lanes without a tree load zeros.
     integers u8: leaf after leaf, `width` integers of `bytes` bytes each. A WORD is loaded that ends with the integer's last byte.
-    target i64[64 · vectors]: the output that a tree adds to.
+    outputs i64[64 · vectors]: the output that a tree adds to.
     masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
     split, in the order of `splits`: whether a row of x with that category goes right there. M is a multiple of 64.
     """
@@ -79,7 +79,7 @@ class PackedLanes:
     width: int
     first: Array
     integers: Array
-    target: Array
+    outputs: Array
     masks: Array
     mask_starts: Array
 
@@ -89,10 +89,10 @@ class PackedLanes:
         return len(self.first) // TREES_IN_VECTOR
 
 
-def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, sets: PackedSets | None) -> PackedLanes:
-    """Pack an ensemble. integers i64[L, width]: those of the ensemble's leaves, stored with `size` bytes. target: that of each tree.
+def pack_lanes(ranked: RankedTrees, integers: Array, size: int, outputs: Array, sets: PackedSets | None) -> PackedLanes:
+    """Pack an ensemble. Vectorized over all splits and leaves.
 
-    Vectorized over all splits and leaves.
+    integers i64[L, width]: those of the ensemble's leaves, stored with `size` bytes. outputs i64[T]: the output that each tree adds to.
     """
     counts = np.diff(ranked.starts).astype(np.int64)
     vectors = -(-len(counts) // TREES_IN_VECTOR)
@@ -138,10 +138,20 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, target: Array, s
     zeros = np.zeros(WORD + (width - 1) * size, np.uint8)
     first = np.zeros(vectors * TREES_IN_VECTOR, np.int32)
     first[place] = len(zeros) + ranked.leaf_starts[:-1] * (width * size) + size - WORD
-    targets = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
-    targets[place] = target
+    outputs_of_lanes = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
+    outputs_of_lanes[place] = outputs
     return PackedLanes(
-        together, ends, starts, splits, size, width, first, np.concatenate([zeros, little]), targets, masks, mask_starts
+        together,
+        ends,
+        starts,
+        splits,
+        size,
+        width,
+        first,
+        np.concatenate([zeros, little]),
+        outputs_of_lanes,
+        masks,
+        mask_starts,
     )
 
 
@@ -173,7 +183,7 @@ class Lanes:
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
         self.first, self.integers = f.own(packed.first, "i32"), f.own(packed.integers, "u8")
-        self.target = f.own(packed.target, "i64") if packed.target.any() else None
+        self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
         self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
         self.row_ranks = T.alloc_buffer((ROWS_TOGETHER * self.registers * TREES_IN_VECTOR,), "uint8")
         self.reached = T.alloc_buffer((ROWS_TOGETHER * packed.together * TREES_IN_VECTOR,), "uint8")
@@ -290,14 +300,14 @@ class Lanes:
                 place = tirx.Add(f.constants(self.first, "i32", trees + part * 16, 16), tirx.Mul(leaf, size))
                 store(self.places, place, part * 16, 16)
             with f.repeat(packed.width) as column:
-                if self.target is None:
+                if self.output_of is None:
                     T.buffer_store(self.total, self.sums[column * rows + row], [0])
                     with T.serial(tirx.const(0, "int64"), left) as tree:
                         T.buffer_store(self.total, tirx.Add(self.total[0], self._integer(tree, column)), [0])
                     T.buffer_store(self.sums, self.total[0], [column * rows + row])
                 else:
                     with T.serial(tirx.const(0, "int64"), left) as tree:
-                        at = T.Bind((f.constant(self.target, "i64", trees + tree) + column) * rows + row)
+                        at = T.Bind((f.constant(self.output_of, "i64", trees + tree) + column) * rows + row)
                         T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(tree, column)), [at])
 
     def _integer(self, tree: Expr, column: Expr) -> Expr:

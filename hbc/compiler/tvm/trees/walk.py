@@ -42,44 +42,44 @@ FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves sha
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedNodes:
     """An ensemble as a walk reads it.
 
-    planes: (feature, whether NaN is below all numbers) for each column of keys that nodes compare. Plane p is column p + 1 of a row's
+    compared: (feature, whether NaN is below all numbers) for each column of keys that nodes compare. Entry k is column k + 1 of a row's
     keys. Column 0 is zeros, for the leaves.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
     first, then leaves in place of the trees that the last round of WALKS lacks.
     values [D, V]: the different leaf values. If the output is leaf numbers, those: [L, 1].
     """
 
-    planes: tuple[tuple[int, bool], ...]
+    compared: tuple[tuple[int, bool], ...]
     words: Array
     shift: int
     values: Array
 
 
-def pack(op: TreeEnsemble) -> Packed:
+def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     """Pack an ensemble. Vectorized over all nodes."""
     values, place = distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
     number, count = _numbers(op, place, len(values))
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
-    used, plane = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
-    planes = tuple((int(key) // 2, bool(key % 2)) for key in used)
-    shift = 8 if len(planes) < 256 else 16  # a byte or half of a word is cheap to extract
-    small = op.threshold.dtype == np.float32 and len(planes) < 65536 and count < 2 ** (32 - shift)
+    used, which = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
+    compared = tuple((int(key) // 2, bool(key % 2)) for key in used)
+    shift = 8 if len(compared) < 256 else 16  # a byte or half of a word is cheap to extract
+    small = op.threshold.dtype == np.float32 and len(compared) < 65536 and count < 2 ** (32 - shift)
     if not small:
         shift = 32
     words = np.zeros((count, 2), np.uint32 if small else np.uint64)
     words[number[inner], 0] = ordered(op.threshold[inner])
-    words[number[inner], 1] = number[op.left[inner]] << shift | plane + 1
+    words[number[inner], 1] = number[op.left[inner]] << shift | which + 1
     words[number[leaf], 0] = place[op.left[leaf]]
     words[number[leaf], 1] = number[leaf] << shift
     waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
     words[waiting, 1] = waiting << shift
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
-    return Packed(planes, kept, shift, values)
+    return PackedNodes(compared, kept, shift, values)
 
 
 def whole_rounds(trees: int) -> int:
@@ -87,9 +87,9 @@ def whole_rounds(trees: int) -> int:
     return -(-trees // WALKS) * WALKS
 
 
-def key_columns(planes: int) -> int:
+def key_columns(compared: int) -> int:
     """The number of columns of a row's keys, rounded up to 16: rows begin at cache lines, and models of few different sizes share code."""
-    return -(-(planes + 1) // 16) * 16
+    return -(-(compared + 1) // 16) * 16
 
 
 def ordered(x: Array) -> Array:
@@ -160,41 +160,41 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
 class Walk:
     """Emits walks over one packed ensemble."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, packed: Packed, x: Node) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, packed: PackedNodes, x: Node) -> None:
         self.f, self.op, self.x = f, op, x
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.link = "uint32" if self.word == "i32" else "uint64"
         self.bits = 32 if x.type.dtype == "f32" else 64  # bits of a key
-        width = n_features(op)  # planes are sorted by feature: first numbers, then category sets
-        numbers = [feature for feature, _ in packed.planes if width is None or feature < width]
+        width = n_features(op)  # sorted by feature: first numbers, then category sets
+        numbers = [feature for feature, _ in packed.compared if width is None or feature < width]
         self.numbers = f.size(len(numbers))
         self.codes = None
         if width is not None:
             self.codes = Codes(f, op, x)
-            self.sets = f.size(len(packed.planes) - len(numbers))
+            self.sets = f.size(len(packed.compared) - len(numbers))
             self.set_numbers = f.own(
-                np.array([feature - width for feature, _ in packed.planes[len(numbers) :]], np.int64), "i64"
+                np.array([feature - width for feature, _ in packed.compared[len(numbers) :]], np.int64), "i64"
             )
-        self.columns = key_columns(len(packed.planes))
+        self.columns = key_columns(len(packed.compared))
         self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope=f.schedule.scope)
-        self.features = f.own(np.array([feature for feature, _ in packed.planes], np.int64), "i64")
-        self.missing = f.own(np.array([0 if low else -1 for _, low in packed.planes], np.int64), "i64")
+        self.features = f.own(np.array([feature for feature, _ in packed.compared], np.int64), "i64")
+        self.missing = f.own(np.array([0 if low else -1 for _, low in packed.compared], np.int64), "i64")
         self.places = f.scratch(WALKS, "i64")  # the rows of `values` for the leaves in which the last walks ended
 
     def fill(self, row: Expr) -> None:
-        """Compute the keys of a row. NaN gets a key below or above all others, as the plane says."""
+        """Compute the keys of a row. NaN gets a key below or above all others, as its column says."""
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(row * self.columns)
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
-        with f.repeat(self.numbers) as plane:
-            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", plane))], Row(row)))
+        with f.repeat(self.numbers) as column:
+            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
             pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
             sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
             key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
-            missing = tirx.Cast(signed, f.constant(self.missing, "i64", plane))
+            missing = tirx.Cast(signed, f.constant(self.missing, "i64", column))
             key = tirx.Select(is_nan(value), missing, key)
-            T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + plane + 1])
+            T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + column + 1])
         if self.codes is not None:
             self._fill_sets(self.codes, row, start + self.numbers + 1)
 
@@ -254,11 +254,11 @@ class Sums:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
-        packed = f.once(pack, op)
+        packed = f.once(pack_nodes, op)
         self.walk = Walk(f, op, packed, node.inputs[0])
         self.values = packed.values
         self.trees = f.size(op.n_trees)
-        self.target = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+        self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
 
     def start(self, row: Expr) -> None:
         """Compute the keys of a row, and set its sums to `base`."""
@@ -277,7 +277,7 @@ class Sums:
         """Use the leaves that one row has reached in WALKS trees from `first` on, or in as many as there are."""
         f, node, width = self.f, self.node, self.values.shape[1]
         count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
-        if self.op.output == "leaf" or self.target is not None:
+        if self.op.output == "leaf" or self.outputs is not None:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
             return
@@ -295,7 +295,7 @@ class Sums:
         if self.op.output == "leaf":
             f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
             return
-        first = 0 if self.target is None else T.Bind(f.constant(self.target, "i64", tree))
+        first = 0 if self.outputs is None else T.Bind(f.constant(self.outputs, "i64", tree))
         with f.grid([width]) as (column,):
             value = f.constant(self.values, node.type.dtype, place * width + column)
             f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
