@@ -15,8 +15,8 @@ import numpy as np
 import hbc
 from benchmarks.trees import Prepared
 from hbc.compiler.tvm.run.targets import host_machine
+from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
-from hbc.compiler.tvm.trees.scan import cut
 from hbc.ops.tree_ranks import rank_encode
 
 SPLITS = (6, 25)

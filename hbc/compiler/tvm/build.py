@@ -82,74 +82,121 @@ def build(
     must be the only one and hold floats. missing: leave NaN out of that sum.
     """
     f = FunctionBuilder(plan, dialect, made_once, schedule)
-    rows = tirx.Var("n", "int64")
+    arguments = Arguments(plan, schedule, bounded)
+    loops = _loops(f, arguments, bounded, missing)
+    tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
+    return Kernel(
+        function=_function(name, f, arguments, loops),
+        inputs=tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
+        tables=tuple(tables.values()),
+        table_names=tuple(tables),
+        outputs=tuple(arguments.type_of(node) for node in plan.outputs),
+        rows=max(min(f.block, MAX_ROWS) // arguments.width, 1),
+        block=max(f.block // arguments.width, 1),
+        cost=cost(plan) * arguments.width,
+        bounded=bounded,
+        conditions=len(plan.conditions),
+    )
 
-    def whole(node: Node) -> TensorType:
-        return node.type if plan.row is None else TensorType(node.type.dtype, ("N", *plan.row))
 
-    def argument(i: int, node: Node) -> Any:
-        return _argument(f"x{i}", whole(node), rows, schedule.numbers_before_loops and node not in plan.slots)
+class Arguments:
+    """The arguments of a function other than its tables.
 
-    inputs = {node: argument(i, node) for i, node in enumerate(plan.inputs)}
-    results = {i: _argument(f"y{i}", whole(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)}
-    width = math.prod(int(size) for size in plan.row or ())  # rows of the plan for each row of the caller
-    first, end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
-    bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
-    good = tirx.decl_buffer((1,), "int64", name="good")
-    span = (first, end) if width == 1 else (first * width, end * width)
+    inputs: the caller's arrays, by node. results: the arrays to fill, by the number of the output; an output without elements has none.
+    first, end: the caller's rows to compute. bound: None if nothing is tested. width: the rows of the plan for each row of the caller.
+    good: not an argument but memory of the function: 1 as long as all blocks have passed the tests.
+    """
+
+    def __init__(self, plan: Plan, schedule: Schedule, bounded: bool) -> None:
+        self.plan = plan
+        rows = tirx.Var("n", "int64")
+        self.inputs = {
+            node: _argument(f"x{i}", self.type_of(node), rows, schedule.numbers_before_loops and node not in plan.slots)
+            for i, node in enumerate(plan.inputs)
+        }
+        self.results = {
+            i: _argument(f"y{i}", self.type_of(node), rows) for i, node in enumerate(plan.outputs) if elements(node.type)
+        }
+        self.width = math.prod(int(size) for size in plan.row or ())
+        self.first, self.end = tirx.Var("first", "int64"), tirx.Var("end", "int64")
+        self.bound = tirx.Var("bound", "float64") if bounded or plan.conditions else None
+        self.good = tirx.decl_buffer((1,), "int64", name="good")
+
+    def type_of(self, node: Node) -> TensorType:
+        """The type of an input or output as the caller sees it."""
+        return node.type if self.plan.row is None else TensorType(node.type.dtype, ("N", *self.plan.row))
+
+    @property
+    def flat(self) -> tuple[dict[Node, Any], dict[int, Any]]:
+        """(inputs, results) with the rows of the plan."""
+        if self.plan.row is None:
+            return self.inputs, self.results
+        inputs = {node: as_vector(buffer) for node, buffer in self.inputs.items()}
+        return inputs, {i: as_vector(buffer) for i, buffer in self.results.items()}
+
+
+def _loops(f: FunctionBuilder, arguments: Arguments, bounded: bool, missing: bool) -> Any:
+    """The statement that computes all rows: a loop over blocks."""
+    plan, schedule, width = f.plan, f.schedule, arguments.width
+    span = (arguments.first, arguments.end) if width == 1 else (arguments.first * width, arguments.end * width)
     with IRBuilder() as builder, f.each_block(*span) as block, ExitStack() as stack:
-        block.arguments, outputs = inputs, results
-        if plan.row is not None:
-            block.arguments = {node: as_vector(buffer) for node, buffer in inputs.items()}
-            outputs = {i: as_vector(buffer) for i, buffer in results.items()}
-        stack.enter_context(_within(block, bound if bounded else None, missing, good))
+        block.arguments, results = arguments.flat
+        if bounded:
+            stack.enter_context(_within(block, arguments.bound, missing, arguments.good))
         for part in ("full", "rest") if plan.few_values and schedule.own_code_for_full_vectors else ("all",):
-            for (dtype, shared), columns in plan.pools.items():
-                size = columns * (f.block if shared else f.lanes)
-                f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope=schedule.scope, layout=None)
-            failed = None
-            if plan.conditions:
-                failed = f.scratch(f.lanes, "i32")
-                store(failed, tirx.Broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
+            _allocate(f)
+            failed = _none_failed(f) if plan.conditions else None
             for number, segment in enumerate(plan.segments):
                 if failed is not None and number == plan.before:
-                    stack.enter_context(_unless(block, failed, bound, good))
-                if isinstance(segment[0].op, TreeEnsemble):
-                    with block.ensemble() as trees:
-                        compute_block(trees, segment[0])
-                with block.each_chunk(part) as chunk:
-                    for node in segment:
-                        if not isinstance(node.op, TreeEnsemble):
-                            with chunk.if_needed(node):
-                                compute(chunk, node)
-                    for node in plan.conditions:
-                        if node in segment:
-                            require(chunk, node, failed)
-                    for i, output in outputs.items():
-                        if plan.outputs[i] in segment:
-                            give_back(chunk, plan.outputs[i], output)
-    tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
+                    stack.enter_context(_unless(block, failed, arguments.bound, arguments.good))
+                _segment(block, part, segment, results, failed)
+    return builder.get()
+
+
+def _allocate(f: FunctionBuilder) -> None:
+    """Allocate the pools of the plan."""
+    for (dtype, shared), columns in f.plan.pools.items():
+        size = columns * (f.block if shared else f.lanes)
+        f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope=f.schedule.scope, layout=None)
+
+
+def _none_failed(f: FunctionBuilder) -> Any:
+    """Memory that has a lane for each row of a vector, all 0: no row has failed a condition."""
+    failed = f.scratch(f.lanes, "i32")
+    store(failed, tirx.Broadcast(tirx.const(0, "int32"), f.lanes), 0, f.lanes)
+    return failed
+
+
+def _segment(block: Block, part: str, segment: tuple[Node, ...], results: dict[int, Any], failed: Any) -> None:
+    """Compute the values of a segment, test its conditions, and copy its outputs to the caller's arrays."""
+    plan = block.plan
+    if isinstance(segment[0].op, TreeEnsemble):
+        with block.ensemble() as trees:
+            compute_block(trees, segment[0])
+    with block.each_chunk(part) as chunk:
+        for node in segment:
+            if not isinstance(node.op, TreeEnsemble):
+                with chunk.if_needed(node):
+                    compute(chunk, node)
+        for node in plan.conditions:
+            if node in segment:
+                require(chunk, node, failed)
+        for i, result in results.items():
+            if plan.outputs[i] in segment:
+                give_back(chunk, plan.outputs[i], result)
+
+
+def _function(name: str, f: FunctionBuilder, arguments: Arguments, loops: Any) -> Any:
+    """The TIR function of the loops. Before them it reads the numbers of the ensembles; after them it returns `good` if there are tests."""
     buffers = [*f.tables.buffers.values(), *(model.words for model in f.models)]
-    parameters = [*inputs.values(), *buffers, *results.values(), first, end]
-    body = [*(statement for model in f.models for statement in model.prelude()), builder.get()]
-    if bound is not None:
-        parameters.append(bound)
-        one = tirx.const(1, "int64")
+    parameters = [*arguments.inputs.values(), *buffers, *arguments.results.values(), arguments.first, arguments.end]
+    body = [*(statement for model in f.models for statement in model.prelude()), loops]
+    if arguments.bound is not None:
+        parameters.append(arguments.bound)
+        good, one = arguments.good, tirx.const(1, "int64")
         body = [tirx.AllocBuffer(good), tirx.BufferStore(good, one, [0]), *body, tirx.Return(good[0])]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(body) if len(body) > 1 else body[0])
-    function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
-    return Kernel(
-        function,
-        tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
-        tuple(tables.values()),
-        tuple(tables),
-        tuple(whole(node) for node in plan.outputs),
-        max(min(f.block, MAX_ROWS) // width, 1),
-        max(f.block // width, 1),
-        cost(plan) * width,
-        bounded,
-        len(plan.conditions),
-    )
+    return function.with_attr("tirx.noalias", True).with_attr("global_symbol", name)
 
 
 def _shared(data: Array, made_once: dict[Any, Any]) -> Array:
@@ -189,11 +236,7 @@ SQUARES = 16  # the caller's values that are squared at once
 @contextmanager
 def _within(f: Block, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
     """Runs the code of a block only if the sum of the squares of its inputs is at most `bound`, or if `bound` is NaN. Sets good[0] to 0
-    otherwise. `missing`: NaN is left out of the sum. None as `bound`: no test. The sum is the cheapest test for NaN, infinities and values
-    that are too large."""
-    if bound is None:
-        yield
-        return
+    otherwise. `missing`: NaN is left out of the sum. The sum is the cheapest test for NaN, infinities and values that are too large."""
     ((node, argument),) = f.arguments.items()
     dtype = node.type.dtype
     width = argument.shape[1] if len(argument.shape) == 2 else 1

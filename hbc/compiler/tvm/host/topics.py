@@ -21,6 +21,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.memory import writable
+from hbc.compiler.tvm.host.cells import ZERO, argument
 from hbc.compiler.tvm.run.cache import compiled
 from hbc.compiler.tvm.run.executable import as_tensor
 from hbc.compiler.tvm.run.targets import Machine
@@ -41,7 +42,7 @@ DOUBLES = 8
 """float64 in a register: words of a document, or topics, that go at once."""
 TILE = 4
 """The number of topics that are summed together: their sums hide each other's latency."""
-ZERO = tirx.const(0, "int64")
+ZERO_F64 = tirx.const(0.0, "float64")
 
 
 def compiled_topics(machine: Machine) -> Rule:
@@ -108,94 +109,144 @@ def iteration(dialect: Dialect) -> tirx.PrimFunc:
     P is K rounded up to a multiple of TILE. W is the most words of a document, rounded up to a multiple of DOUBLES. `block` and `state` are
     memory to work in. `first` is theta at the beginning, where all gamma are 1.
     """
-    documents, topics, padded = (tirx.Var(name, "int64") for name in ("documents", "topics", "padded"))
+    a = Parameters()
+    with IRBuilder() as builder, T.serial(ZERO, a.documents) as index:
+        document = Document(a, dialect, index)
+        document.gather_words()
+        document.start()
+        with T.While(tirx.LT(document.steps[0], a.max_iter)):
+            document.divide_counts()
+            document.sum_words()
+            document.update_gamma()
+            document.update_theta()
+            document.end_step()
+        with T.serial(ZERO, a.topics) as k:
+            T.buffer_store(a.result, a.state[k] / a.state[a.topics], [index, k])
+    return tirx.PrimFunc(a.in_order(), builder.get()).with_attr("tirx.noalias", True)
 
-    def argument(name: str, *shape: Any, dtype: str = "float64") -> Any:
-        sizes = [tirx.Var(size, "int64") if isinstance(size, str) else size for size in shape]
-        return tirx.decl_buffer(sizes, dtype, name=name, data_alignment=8)
 
-    indptr, indices = argument("indptr", documents + 1, dtype="int64"), argument("indices", "entries", dtype="int64")
-    counts, words = argument("counts", "numbers"), argument("words", "vocabulary", padded)
-    block, state, result = (
-        argument("block", "block_size"),
-        argument("state", "state_size"),
-        argument("result", documents, topics),
-    )
-    max_iter = tirx.Var("max_iter", "int64")
-    first, prior, tol = (tirx.Var(name, "float64") for name in ("first", "prior", "tol"))
-    zero, eps = number(0, "f64"), broadcast(number(float(np.finfo(np.float64).eps), "f64"), DOUBLES)
+class Parameters:
+    """The parameters of `iteration`."""
 
-    with IRBuilder() as builder, T.serial(ZERO, documents) as document:
-        memory, numbers = as_vector(block), as_vector(state)
-        begin = T.Bind(indptr[document])
-        count = T.Bind(indptr[document + 1] - begin)
-        vectors = T.Bind((count + (DOUBLES - 1)) // DOUBLES)
-        stride = T.Bind(vectors * DOUBLES)
-        # The rows of `block`, an entry for each word of the document: its count; its ratio; its weight in topic 0, 1, …
-        with T.serial(ZERO, stride) as entry:
-            place = T.Bind(begin + tirx.Min(entry, count - 1))
-            T.buffer_store(block, tirx.Select(tirx.LT(entry, count), counts[place], zero), [entry])
-            word = T.Bind(indices[place])
-            with T.serial(ZERO, padded) as k:
-                T.buffer_store(block, words[word, k], [(k + 2) * stride + entry])
-        # The parts of `state`: gamma and their sum; digamma of these, then theta; for each topic the sum over the words.
-        wide = T.Bind((topics + DOUBLES) // DOUBLES)
-        theta, sums = T.Bind(wide * DOUBLES), T.Bind(wide * (2 * DOUBLES))
-        with T.serial(ZERO, theta) as k:
-            T.buffer_store(state, number(1, "f64"), [k])
-            T.buffer_store(state, first, [theta + k])
-        steps, change = (T.alloc_buffer((1,), dtype, scope="global") for dtype in ("int64", "float64"))
-        totals = [T.alloc_buffer((DOUBLES,), "float64", scope="global") for _ in range(TILE)]
+    def __init__(self) -> None:
+        self.documents, self.topics, self.padded = (tirx.Var(name, "int64") for name in ("documents", "topics", "padded"))
+        self.indptr = argument("indptr", "int64", self.documents + 1)
+        self.indices = argument("indices", "int64", tirx.Var("entries", "int64"))
+        self.counts = argument("counts", "float64", tirx.Var("numbers", "int64"))
+        self.words = argument("words", "float64", tirx.Var("vocabulary", "int64"), self.padded)
+        self.block, self.state = argument("block", "float64"), argument("state", "float64")
+        self.result = argument("result", "float64", self.documents, self.topics)
+        self.max_iter = tirx.Var("max_iter", "int64")
+        self.first, self.prior, self.tol = (tirx.Var(name, "float64") for name in ("first", "prior", "tol"))
 
-        def clear(total: Any) -> None:
-            store(total, broadcast(zero, DOUBLES), 0, DOUBLES)
+    def in_order(self) -> list[Any]:
+        """The parameters in the order of a call."""
+        arrays = [self.indptr, self.indices, self.counts, self.words, self.block, self.state, self.result]
+        return [*arrays, self.max_iter, self.first, self.prior, self.tol]
 
-        def add(total: Any, a: Expr, b: Expr) -> None:
-            term = tirx.call_llvm_pure_intrin(f"float64x{DOUBLES}", "llvm.fmuladd", a, b, vector(total, 0, DOUBLES))
-            store(total, term, 0, DOUBLES)
 
-        T.buffer_store(steps, ZERO, [0])
-        with T.While(tirx.LT(steps[0], max_iter)):
-            with T.serial(ZERO, vectors) as part:
-                clear(totals[0])
-                with T.serial(ZERO, topics) as k:
-                    share = broadcast(numbers[theta + k], DOUBLES)
-                    add(totals[0], share, vector(memory, (k + 2) * stride + part * DOUBLES, DOUBLES))
-                norm = tirx.Add(vector(totals[0], 0, DOUBLES), eps)
-                store(memory, tirx.Div(vector(memory, part * DOUBLES, DOUBLES), norm), stride + part * DOUBLES, DOUBLES)
-            with T.serial(ZERO, padded // TILE) as tile:
-                for total in totals:
-                    clear(total)
-                with T.serial(ZERO, vectors) as part:
-                    ratio = T.Bind(vector(memory, stride + part * DOUBLES, DOUBLES))
-                    for i, total in enumerate(totals):
-                        add(total, ratio, vector(memory, (tile * TILE + (i + 2)) * stride + part * DOUBLES, DOUBLES))
-                for i, total in enumerate(totals):
-                    half = DOUBLES // 2
-                    while half:
-                        store(total, tirx.Add(vector(total, 0, half), vector(total, half, half)), 0, half)
-                        half //= 2
-                    T.buffer_store(state, total[0], [sums + tile * TILE + i])
-            T.buffer_store(change, zero, [0])
-            T.buffer_store(state, zero, [topics])
-            with T.serial(ZERO, topics) as k:
-                gamma = T.Bind(prior + state[theta + k] * state[sums + k])
-                T.buffer_store(change, change[0] + tirx.abs(state[k] - gamma), [0])
-                T.buffer_store(state, gamma, [k])
-                T.buffer_store(state, state[topics] + gamma, [topics])
-            with T.serial(ZERO, wide) as part:
-                store(numbers, _digamma(vector(numbers, part * DOUBLES, DOUBLES), dialect), theta + part * DOUBLES, DOUBLES)
-            whole = T.Bind(broadcast(state[theta + topics], DOUBLES))
-            with T.serial(ZERO, wide) as part:
-                rest = tirx.Sub(vector(numbers, theta + part * DOUBLES, DOUBLES), whole)
-                store(numbers, function("exp", rest, "f64", dialect, DOUBLES), theta + part * DOUBLES, DOUBLES)
-            still = tirx.LT(change[0] / tirx.Cast("float64", topics), tol)
-            T.buffer_store(steps, tirx.Select(still, max_iter, steps[0] + 1), [0])
-        with T.serial(ZERO, topics) as k:
-            T.buffer_store(result, state[k] / state[topics], [document, k])
+class Document:
+    """Emits the iteration for one document. Its methods are the lines of the loop in this file's docstring.
 
-    arguments = [indptr, indices, counts, words, block, state, result, max_iter, first, prior, tol]
-    return tirx.PrimFunc(arguments, builder.get()).with_attr("tirx.noalias", True)
+    `block` has rows of `stride` entries, one for each word of the document: row 0 has its count, row 1 its ratio, row k + 2 its weight in
+    topic k. `state` has three parts: gamma with its sum behind it; from `theta` on, theta; from `sums` on, for each topic the sum over the
+    words.
+    """
+
+    def __init__(self, a: Parameters, dialect: Dialect, index: Expr) -> None:
+        self.a, self.dialect = a, dialect
+        self.block, self.state = as_vector(a.block), as_vector(a.state)
+        self.begin = T.Bind(a.indptr[index])
+        self.count = T.Bind(a.indptr[index + 1] - self.begin)
+        self.vectors = T.Bind((self.count + (DOUBLES - 1)) // DOUBLES)
+        self.stride = T.Bind(self.vectors * DOUBLES)
+
+    def gather_words(self) -> None:
+        """Fill the counts and the weights of the document's words. The entries that the last vector has too many get the count 0."""
+        a = self.a
+        with T.serial(ZERO, self.stride) as entry:
+            place = T.Bind(self.begin + tirx.Min(entry, self.count - 1))
+            T.buffer_store(a.block, tirx.Select(tirx.LT(entry, self.count), a.counts[place], ZERO_F64), [entry])
+            word = T.Bind(a.indices[place])
+            with T.serial(ZERO, a.padded) as k:
+                T.buffer_store(a.block, a.words[word, k], [(k + 2) * self.stride + entry])
+
+    def start(self) -> None:
+        """Set gamma to 1 and theta to match, and allocate the number of steps, the change of gamma, and registers of sums."""
+        self.wide = T.Bind((self.a.topics + DOUBLES) // DOUBLES)  # vectors of the topics and the sum of gamma
+        self.theta, self.sums = T.Bind(self.wide * DOUBLES), T.Bind(self.wide * (2 * DOUBLES))
+        with T.serial(ZERO, self.theta) as k:
+            T.buffer_store(self.a.state, number(1, "f64"), [k])
+            T.buffer_store(self.a.state, self.a.first, [self.theta + k])
+        self.steps, self.change = (T.alloc_buffer((1,), dtype, scope="global") for dtype in ("int64", "float64"))
+        self.totals = [T.alloc_buffer((DOUBLES,), "float64", scope="global") for _ in range(TILE)]
+        T.buffer_store(self.steps, ZERO, [0])
+
+    def divide_counts(self) -> None:
+        """ratio[word] = count[word] / (Σ theta[k] · words[word, k] + eps), for a vector of words at a time."""
+        eps, total = broadcast(number(float(np.finfo(np.float64).eps), "f64"), DOUBLES), self.totals[0]
+        with T.serial(ZERO, self.vectors) as part:
+            self._clear(total)
+            with T.serial(ZERO, self.a.topics) as k:
+                share = broadcast(self.state[self.theta + k], DOUBLES)
+                self._add(total, share, self._words(k + 2, part))
+            norm = tirx.Add(vector(total, 0, DOUBLES), eps)
+            store(self.block, tirx.Div(self._words(0, part), norm), self.stride + part * DOUBLES, DOUBLES)
+
+    def sum_words(self) -> None:
+        """sums[k] = Σ ratio[word] · words[word, k], for TILE topics at a time."""
+        with T.serial(ZERO, self.a.padded // TILE) as tile:
+            for total in self.totals:
+                self._clear(total)
+            with T.serial(ZERO, self.vectors) as part:
+                ratio = T.Bind(self._words(1, part))
+                for i, total in enumerate(self.totals):
+                    self._add(total, ratio, self._words(tile * TILE + (i + 2), part))
+            for i, total in enumerate(self.totals):
+                half = DOUBLES // 2
+                while half:
+                    store(total, tirx.Add(vector(total, 0, half), vector(total, half, half)), 0, half)
+                    half //= 2
+                T.buffer_store(self.a.state, total[0], [self.sums + tile * TILE + i])
+
+    def update_gamma(self) -> None:
+        """gamma[k] = prior + theta[k] · sums[k], with the sum of gamma and the sum of their changes."""
+        a = self.a
+        T.buffer_store(self.change, ZERO_F64, [0])
+        T.buffer_store(a.state, ZERO_F64, [a.topics])
+        with T.serial(ZERO, a.topics) as k:
+            gamma = T.Bind(a.prior + a.state[self.theta + k] * a.state[self.sums + k])
+            T.buffer_store(self.change, self.change[0] + tirx.abs(a.state[k] - gamma), [0])
+            T.buffer_store(a.state, gamma, [k])
+            T.buffer_store(a.state, a.state[a.topics] + gamma, [a.topics])
+
+    def update_theta(self) -> None:
+        """theta = exp(digamma(gamma) - digamma(Σ gamma)), for a vector of topics at a time."""
+        with T.serial(ZERO, self.wide) as part:
+            at = self.theta + part * DOUBLES
+            store(self.state, _digamma(vector(self.state, part * DOUBLES, DOUBLES), self.dialect), at, DOUBLES)
+        whole = T.Bind(broadcast(self.a.state[self.theta + self.a.topics], DOUBLES))
+        with T.serial(ZERO, self.wide) as part:
+            at = self.theta + part * DOUBLES
+            rest = tirx.Sub(vector(self.state, at, DOUBLES), whole)
+            store(self.state, function("exp", rest, "f64", self.dialect, DOUBLES), at, DOUBLES)
+
+    def end_step(self) -> None:
+        """Count the step. If the mean change of gamma is below tol, it is the last one."""
+        converged = tirx.LT(self.change[0] / tirx.Cast("float64", self.a.topics), self.a.tol)
+        T.buffer_store(self.steps, tirx.Select(converged, self.a.max_iter, self.steps[0] + 1), [0])
+
+    def _words(self, row: Expr, part: Expr) -> Expr:
+        """A vector of words in a row of `block`."""
+        return vector(self.block, row * self.stride + part * DOUBLES, DOUBLES)
+
+    def _clear(self, total: Any) -> None:
+        store(total, broadcast(ZERO_F64, DOUBLES), 0, DOUBLES)
+
+    def _add(self, total: Any, a: Expr, b: Expr) -> None:
+        """total += a · b, lane by lane; fused if the processor can."""
+        sums = tirx.call_llvm_pure_intrin(f"float64x{DOUBLES}", "llvm.fmuladd", a, b, vector(total, 0, DOUBLES))
+        store(total, sums, 0, DOUBLES)
 
 
 def _digamma(x: Expr, dialect: Dialect) -> Expr:

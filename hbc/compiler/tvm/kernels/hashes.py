@@ -142,7 +142,7 @@ def _whole(value: int | np.uint64) -> Expr:
 def _bits(x: Expr) -> Expr:
     """x as u64.
 
-    TVM tells LLVM that products don't overflow, even of u64, though these do. host/text_count.py multiplies 32 bits at a time because of
+    TVM tells LLVM that products don't overflow, even of u64, though these do. host/text_hash.py multiplies 32 bits at a time because of
     it. Here LLVM cannot make use of that promise, since it knows only one of the factors. In parts of 32 bits a product would be a dozen
     instructions instead of one.
     """

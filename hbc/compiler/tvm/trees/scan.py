@@ -31,8 +31,7 @@ scan_few_rows.py where it fits, otherwise walk.py.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,23 +40,20 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import Dialect, Expr
+from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.leaves import (
     DIGIT,
-    GROUPS_IN_SPAN,
-    WIDTHS,
     FixedPoint,
     LeafGather,
     LeafTables,
     Leaves,
-    PackedLeaves,
     fixed_point,
-    pack_leaves,
 )
+from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedSteps, PackedTrees, cut, pack_trees
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
-from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces, ranked_trees
+from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER, Lanes, PackedLanes, fits_lanes, pack_lanes
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums
@@ -66,7 +62,6 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
-TREES_IN_GROUP = 4  # trees in a group; their leaves are added together
 GROUPS_TOGETHER = 8  # groups whose reached leaves are kept and then looked up, one digit after the other
 VECTORS_IN_LOCKSTEP = 2
 """Vectors of rows in lockstep, each for the 4 trees of a group: these 8 chains hide the latency of each other's compares."""
@@ -90,162 +85,6 @@ def scannable(op: TreeEnsemble) -> bool:
     if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
         return False
     return int(op.once(thresholds_by_feature).max()) <= MOST_THRESHOLDS and op.once(fixed_point) is not None
-
-
-# --- the model as data -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PackedSteps:
-    """The splits of groups of TREES_IN_GROUP trees in lockstep: a step has one split of each tree. Shorter trees are padded with
-    splits that change nothing.
-
-    starts i64[G + 1]: group g has the steps starts[g]:starts[g + 1].
-    plane, rank, lo, mid i32[steps, TREES_IN_GROUP]: the split. Rows of a greater rank go right, to the leaves from mid on. Ranks
-    are bytes and leaves pairs of bytes, repeated to fill words as in `PackedPieces`.
-    """
-
-    starts: Array
-    plane: Array
-    rank: Array
-    lo: Array
-    mid: Array
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a processor scans trees in pieces.
-
-    sizes: the sizes of pieces to use, in splits. more: a piece of k splits takes as long as k + `more` splits.
-    masks: comparing bytes gives masks of bits. Otherwise it gives bytes of all or no bits, and compares signed numbers.
-    """
-
-    sizes: tuple[int, ...]
-    more: int
-    masks: bool
-
-
-def cut(dialect: Dialect) -> Cut:
-    """The sizes of pieces that were fastest for trees of 31 leaves."""
-    # A piece of k splits takes k compares, k - 1 operations to join their bits, a look-up, a compare with `lo`, and the change.
-    if dialect.byte_masks:
-        sizes = (5, 3) if dialect.byte_permute else (3, 1) if dialect.byte_lookup else (1,)
-        return Cut(sizes, 1, masks=False)
-    # Intel has one port for compares. With masks, a piece of k keeps it busy for k + 2 cycles.
-    return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
-
-
-@dataclass(frozen=True)
-class PackedPieces:
-    """`Pieces` of one size, tree by tree.
-
-    starts i64[G · TREES_IN_GROUP + 1]: the tree at place t has the records starts[t]:starts[t + 1].
-    records i32[V, words]: the planes of the splits; the bytes to compare with (rows of lesser ranks go left); `lo` of the first split;
-    the table of 2^size bytes. With masks the table has the next leaves, otherwise next leaf ^ lo; for one split it is one byte repeated.
-    Ranks and `lo` are bytes repeated four times, since a load brings a word into all lanes, but not a byte: that takes one of the ports
-    that compare.
-    """
-
-    size: int
-    starts: Array
-    records: Array
-
-
-@dataclass(frozen=True)
-class PackedTrees:
-    """An ensemble as the scan reads it. Trees are in groups of TREES_IN_GROUP, as `Lockstep` says.
-
-    splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
-    span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, outputs[s], and their
-    leaf tables have the same width. outputs i64[S].
-    leaves: digits if the processor permutes bytes and no tree has more than 256 leaves, otherwise integers.
-    sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
-    of the numbers and are filled anew for every group.
-    """
-
-    splits: PackedSteps | tuple[PackedPieces, ...]
-    span_starts: Array
-    outputs: Array
-    leaves: PackedLeaves
-    sets: Array
-    set_starts: Array
-
-
-def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> PackedTrees:
-    """Pack an ensemble for a processor. permute: it permutes bytes. Vectorized over all splits and leaves."""
-    steps = lockstep(ranked, op.target, TREES_IN_GROUP)
-    most = int(ranked.leaf_counts.max(initial=1))
-    widths = np.full(steps.groups, most)
-    permute = permute and most <= WIDTHS[-1]
-    if permute:
-        widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
-    tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
-    leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
-    group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
-    leaves = pack_leaves(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths, permute)
-    plane, sets, set_starts = _set_planes(ranked, steps)
-    new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
-    spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
-    span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank = ranked.split_rank - (0 if cut.masks else 128)
-    splits: PackedSteps | tuple[PackedPieces, ...]
-    if most <= 256:
-        found = pieces(ranked, cut.sizes, cut.more)
-        splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
-    else:
-        splits = PackedSteps(
-            steps.group_starts,
-            steps.table(plane.astype(np.int32)),
-            steps.table(_repeated(rank.astype(np.uint8))),
-            steps.table(_repeated(ranked.split_lo.astype(np.uint16))),
-            steps.table(_repeated(ranked.split_mid.astype(np.uint16))),
-        )
-    return PackedTrees(
-        splits=splits,
-        span_starts=span_starts,
-        outputs=steps.outputs[span_starts[:-1]],
-        leaves=replace(leaves, widths=widths[span_starts[:-1]]),
-        sets=sets,
-        set_starts=set_starts,
-    )
-
-
-def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:
-    """The records of pieces of one size, in the order of the scan."""
-    split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
-    starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
-    split, leaf = found.split[order], found.leaf[order]
-    lo = ranked.split_lo[split[:, 0]].astype(np.uint8)[:, None]
-    table = leaf.astype(np.uint8) if masks else leaf.astype(np.uint8) ^ lo
-    if found.size == 1:
-        table = np.repeat(table[:, :1], 4, axis=1)  # the entry of the right side alone, as a word
-    words = [
-        plane[split],
-        _repeated((rank[split] + 1).astype(np.uint8)),
-        _repeated(lo),
-        np.ascontiguousarray(table).view(np.int32),
-    ]
-    return PackedPieces(found.size, starts, np.concatenate([part.astype(np.int32) for part in words], axis=1))
-
-
-def _repeated(values: Array) -> Array:
-    """i32 words, each a byte repeated four times or a pair of bytes repeated twice."""
-    return (values.astype(np.uint32) * np.uint32(0x01010101 if values.itemsize == 1 else 0x00010001)).view(np.int32)
-
-
-def _set_planes(ranked: RankedTrees, steps: Lockstep) -> tuple[Array, Array, Array]:
-    """(planes, `PackedTrees.sets`, `PackedTrees.set_starts`): the plane of every split. Each group of trees numbers its own planes of sets."""
-    plane = ranked.split_plane.astype(np.int64)
-    tested = np.flatnonzero(plane >= ranked.planes)
-    group = np.searchsorted(steps.group_starts, steps.at[0][tested], side="right") - 1
-    each = int(plane.max(initial=0)) + 1
-    pairs, pair = np.unique(group * each + plane[tested], return_inverse=True)
-    starts = np.searchsorted(pairs // each, np.arange(steps.groups + 1))
-    plane[tested] = ranked.planes + pair - starts[group]
-    return plane, pairs % each - ranked.planes, starts.astype(np.int64)
-
-
-# --- the code --------------------------------------------------------------------------------------------------------
 
 
 @tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
