@@ -43,7 +43,7 @@ def _tree_ensemble(b: Builder, op: TreeEnsemble, node: Node) -> str:
     (x,) = b.inputs(node)
     if int(op.depths.max(initial=0)) == 0:
         return _without_branches(b, op, x, node)
-    at = layout(op)
+    at = numbering(op)
     if op.output == "leaf":
         return b("Gather", op.leaf_ids[at.leaf], _positions(b, op, x, at), axis=0)
     values = _values_with_base(op, at)
@@ -70,7 +70,7 @@ def _rank(b: Builder, op: Rank, node: Node) -> str:
     # A binary search is a tree: x goes left if `x <= edge` or x is NaN, and the leaves are the ranks.
     (x,) = b.inputs(node)
     ensemble = search_trees(op.edges)
-    at = layout(ensemble)
+    at = numbering(ensemble)
     ranks = _ensemble(b, ensemble, x, op.edges.dtype, len(op.edges), at.tree, ensemble.values[at.leaf, 0], at)
     return b.cast(ranks, "i32")
 
@@ -130,7 +130,7 @@ def _any_order(op: TreeEnsemble) -> bool:
         return False
     if len(np.unique(op.target)) == op.n_trees and not op.base.any():
         return True
-    at = layout(op)
+    at = numbering(op)
     largest = np.zeros(op.n_trees)
     np.maximum.at(largest, at.tree, np.abs(op.values[at.leaf, 0].astype(np.float64)))
     bound = float(largest.sum() + np.abs(op.base.astype(np.float64)).max())
@@ -141,7 +141,7 @@ def _any_order(op: TreeEnsemble) -> bool:
     return bool((multiples == np.round(multiples)).all())
 
 
-def _values_with_base(op: TreeEnsemble, at: Layout) -> Array:
+def _values_with_base(op: TreeEnsemble, at: Numbering) -> Array:
     """The values of the ONNX leaves, [L, V]. The base is added to the leaves of the first tree of each target, which gives the same
     sums."""
     values = op.values[at.leaf]
@@ -163,7 +163,7 @@ def _without_branches(b: Builder, op: TreeEnsemble, x: str, node: Node) -> str:
     return b("Expand", row, shape)
 
 
-def _positions(b: Builder, op: TreeEnsemble, x: str, at: Layout) -> str:
+def _positions(b: Builder, op: TreeEnsemble, x: str, at: Numbering) -> str:
     """The number of the ONNX leaf that each row reaches in each tree, i64[N, T]. Each tree has a target of its own, and the weight of a
     leaf is its number."""
     dtype = op.threshold.dtype
@@ -171,7 +171,7 @@ def _positions(b: Builder, op: TreeEnsemble, x: str, at: Layout) -> str:
     return b.cast(_ensemble(b, op, x, exact, op.n_trees, at.tree, np.arange(len(at.leaf)), at), "i64")
 
 
-def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Layout) -> str:
+def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Numbering) -> str:
     """The sums of the trees by target, [N, K], added in the order of the trees. The operator gives the value of each tree as a column: the
     trees of one target stand side by side, filled up with columns of zeros to the same number for each target."""
     counts = np.bincount(op.target, minlength=op.n_outputs)
@@ -190,7 +190,7 @@ def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Layou
 
 
 @dataclass(frozen=True)
-class Layout:
+class Numbering:
     """The nodes of an ensemble as ONNX numbers them: inner nodes and leaves apart. A tree that is a single leaf gets an inner node whose
     two children are this leaf. All arrays are i64."""
 
@@ -212,7 +212,7 @@ class Layout:
     """The tree of each ONNX leaf."""
 
 
-def layout(op: TreeEnsemble) -> Layout:
+def numbering(op: TreeEnsemble) -> Numbering:
     """The ONNX numbering of the nodes that some root reaches."""
     tree_of = _trees(op)
     single = op.roots[op.feature[op.roots] < 0]
@@ -227,7 +227,7 @@ def layout(op: TreeEnsemble) -> Layout:
     ones = np.ones(len(single), np.int64)
     roots = number[op.roots]
     roots[op.feature[op.roots] < 0] = len(interior) + np.arange(len(single))
-    return Layout(
+    return Numbering(
         node=np.concatenate([interior, single]),
         true_id=np.concatenate([number[left], stumps]),
         true_leaf=np.concatenate([is_leaf[left], ones]),
@@ -252,7 +252,7 @@ def _trees(op: TreeEnsemble) -> Array:
 
 
 def _ensemble(
-    b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array, at: Layout
+    b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array, at: Numbering
 ) -> str:
     """Adds the ONNX operator, and returns the name of its result [N, targets]: for each target the sum of the weights of the leaves
     reached. `target` and `weight` are those of each ONNX leaf. Everything is computed in one dtype."""

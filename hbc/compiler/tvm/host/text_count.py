@@ -222,11 +222,16 @@ def sequence_hash(unit: Callable[[Expr], Expr], start: Expr, n: Expr) -> Expr:
     return T.Bind(total.value)
 
 
+def _in_class(kind: Expr, bit: int) -> Expr:
+    """Whether a character's class has the bit WORD or BLANK."""
+    return tirx.NE(tirx.bitwise_and(kind, whole(bit, "uint8")), whole(0, "uint8"))
+
+
 class Words(Document):
     """Analyzer "word": the units are words. The copy has one space between two of them."""
 
     def take(self, code: Expr, kind: Expr, there: Expr) -> None:
-        inside = tirx.And(there, tirx.NE(tirx.bitwise_and(kind, whole(WORD, "uint8")), whole(0, "uint8")))
+        inside = tirx.And(there, _in_class(kind, WORD))
         with T.If(inside):
             with T.Then():
                 T.buffer_store(self.a.copy, code, [self.length.value])
@@ -272,7 +277,7 @@ class Characters(Document):
 
     def take(self, code: Expr, kind: Expr, there: Expr) -> None:
         a = self.a
-        blank = tirx.NE(tirx.bitwise_and(a.classes[code], whole(BLANK, "uint8")), whole(0, "uint8"))
+        blank = _in_class(kind, BLANK)
         with when(there):
             self.blanks.set(tirx.Select(blank, self.blanks.value + 1, ZERO))
             with T.If(self.blanks.value >= 2):
@@ -290,7 +295,7 @@ class CharactersOfWords(Document):
     """Analyzer "char_wb": the units are the characters of one word and a space at both ends. The copy has one word at a time."""
 
     def take(self, code: Expr, kind: Expr, there: Expr) -> None:
-        blank = tirx.NE(tirx.bitwise_and(kind, whole(BLANK, "uint8")), whole(0, "uint8"))
+        blank = _in_class(kind, BLANK)
         with T.If(tirx.And(there, tirx.Not(blank))):
             with T.Then():
                 T.buffer_store(self.a.copy, code, [self.length.value + 1])
