@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hbc.compiler.base import EXPORTS, CompileOptions, Compiler, Executable, backend_name, completed, load_compiler
+from hbc.compiler.base import EXPORTS, About, CompileOptions, Compiler, Executable, backend_name, completed, load_compiler
 from hbc.errors import ArtifactError
-from hbc.ir.graph import Graph, Node, Operator
+from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
 from hbc.ir.rewrite import rewrite
 from hbc.ir.soundness import require_sound
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops import import_all
+from hbc.ops.functions import Function
 from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
 from hbc.optimizer.partition import Partition, partition
 from hbc.optimizer.pipeline import optimize
@@ -143,16 +144,13 @@ class Builder:
         if device is not None and parts.before is None and not parts.after:
             return device
         parts = parts.with_host(functools.partial(compiler.on_host, options=self.effective))
-        whole = None
-        if compiler.writes_strings and not makes_rows and not any(node.op.in_numpy for node in plan.graph.nodes):
-            whole = functools.partial(compiler.export_graph, plan.graph)
         methods, in_blocks = frozenset(parts.device.outputs), _makes_rows_of_much(plan.graph)
-        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, whole, in_blocks)
+        return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, in_blocks)
 
     def _compiled(self, graph: Graph) -> Executable:
         return completed(self.compiler.compile(graph, self.effective), Executable)  # type: ignore[type-abstract]
 
-    def export(self, graph: Graph, built: Executable, path: str) -> None:
+    def export(self, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]) -> None:
         suffix = Path(path).suffix.lower()
         own = suffix in self.compiler.exports
         if not own and suffix not in EXPORTS:
@@ -162,27 +160,24 @@ class Builder:
             )
         if not Path(path).absolute().parent.is_dir():
             raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
-        graph, parsed = rewrite(graph, _as_arrays), graph
         writer = self if own else self.moved(EXPORTS[suffix], "cpu")
-        numeric = [method for method, group in graph.outputs.items() if all(node.type.dtype != "str" for node in group)]
-        takes_strings = any(node.type.dtype == "str" for node in graph.inputs)
-        if len(numeric) < len(graph.outputs) and numeric and not takes_strings and not writer.writes_strings:
-            left_out = ", ".join(method for method in graph.outputs if method not in numeric)
-            warnings.warn(
-                f"{path} has no {left_out}: it returns strings, which {suffix} files cannot hold. Use classes_ with predict_proba.",
-                UserWarning,
-                stacklevel=3,
+        _require_known(chosen, writer.compiler, suffix, path)
+        compiler, options = writer.compiler.for_file(chosen, writer.effective)
+        graph = rewrite(graph if methods is None else graph.select(*methods), _as_arrays)
+        if not (compiler.handles_strings or compiler.writes_strings):
+            graph = _without_strings(graph, path, about, methods is not None)
+        strategy = writer.strategy if writer.choice is None else writer.choice.strategy
+        if strategy not in ("auto", *LOWERED_STRATEGIES, *compiler.strategies):
+            strategy = "auto"
+        graph = optimize(graph, compiler, options, strategy, writer.note).graph
+        hosted = sorted(
+            {_operator_name(node.op) for node in graph.nodes if node.op.in_numpy or gives_rows(node) or takes_rows(node)}
+        )
+        if hosted:
+            raise ValueError(
+                f"{path}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
             )
-            graph = graph.select(*numeric)
-        elif writer is self and graph == parsed:
-            built.export(path)
-            return
-        writer.compile(writer.plan(graph)).export(path)
-
-    @property
-    def writes_strings(self) -> bool:
-        """Whether its files may have strings in them."""
-        return self.compiler.handles_strings or self.compiler.writes_strings
+        compiler.export(graph, options, path, about)
 
     def restore(self, data: bytes) -> CompiledModel:
         return model_of(read(io.BytesIO(data), "pickled model"), self)
@@ -215,6 +210,41 @@ def _makes_rows_of_much(graph: Graph) -> bool:
     return not graph.mixes_rows and any(
         source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
     )
+
+
+def _require_known(chosen: Mapping[str, Any], compiler: Compiler, suffix: str, path: str) -> None:
+    """Raise ValueError for options that the compiler does not take for files of this suffix."""
+    files = compiler.exports
+    known = ("methods", "dtype", *(files[suffix] if isinstance(files, Mapping) else ()))
+    if unknown := [name for name in chosen if name not in known]:
+        raise ValueError(f"{path}: unknown option {', '.join(unknown)}; {suffix} files take {', '.join(known)}")
+
+
+def _without_strings(graph: Graph, path: str, about: About, asked: bool) -> Graph:
+    """The graph for a file that cannot hold strings: without the methods that return them, which warns, or raises ValueError if the caller
+    has `asked` for them. Raises ValueError for a graph that takes strings."""
+    suffix = Path(path).suffix
+    taken = [about.spec.describe_column(i) for i, kind in enumerate(about.kinds) if kind == "str"]
+    if any(node.type.dtype == "str" for node in graph.inputs):
+        raise ValueError(
+            f"{path}: the model takes strings ({', '.join(taken)}), which {suffix} files cannot hold. Export it to .onnx, or save() it."
+        )
+    texts = [method for method, group in graph.outputs.items() if any(node.type.dtype == "str" for node in group)]
+    if not texts:
+        return graph
+    numeric = [method for method in graph.outputs if method not in texts]
+    advice = "Use classes_ with predict_proba." if "predict_proba" in graph.outputs else "Export it to .onnx, or save() it."
+    returned = (
+        f"{' and '.join(texts)} return{'s' if len(texts) == 1 else ''} strings, which {suffix} files cannot hold. {advice}"
+    )
+    if asked or not numeric:
+        raise ValueError(f"{path}: {returned}")
+    warnings.warn(f"{path} leaves out methods: {returned}", UserWarning, stacklevel=4)
+    return graph.select(*numeric)
+
+
+def _operator_name(op: Operator) -> str:
+    return f"{type(op).__name__} {op.function!r}" if isinstance(op, Function) else type(op).__name__
 
 
 def _as_arrays(node: Node) -> Node | None:

@@ -1,10 +1,11 @@
-"""The commands of the command line: `hbc convert`, `hbc explain`, `hbc tune` and `hbc doctor`."""
+"""The commands of the command line: `hbc convert`, `hbc export`, `hbc explain`, `hbc tune` and `hbc doctor`."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,16 @@ LIBRARIES = {
 WRITTEN = ".hbc, .onnx, .pt or .so"
 """The suffixes of files that `hbc convert` writes, for messages."""
 
+Methods = Annotated[
+    str | None, typer.Option(help="The methods of an exported file, with commas between them. By default all that it can hold.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="The numbers that an exported file takes: float32, float64 or int64. By default float32 if nothing else is said."
+    ),
+]
+
 
 @app.command()
 def convert(
@@ -62,6 +73,8 @@ def convert(
         str, typer.Option(help="How trees are run: auto, gemm, tree_trav, perf_tree_trav, or one of the backend's own.")
     ] = "auto",
     trust: Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")] = False,
+    methods: Methods = None,
+    dtype: Dtype = None,
 ) -> None:
     """Compile a fitted model and write it to a file.
 
@@ -78,12 +91,47 @@ def convert(
         backend = EXPORTS.get(suffix, "tvm")
     if suffix not in (".hbc", *EXPORTS):
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}" if suffix else "no suffix", expected=WRITTEN)
+    chosen = _chosen(methods=methods, dtype=dtype)
+    if chosen and suffix not in EXPORTS:
+        raise ValueError(f"{output}: found {_flags(chosen)}, which only exported files take ({', '.join(EXPORTS)})")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
     if suffix in EXPORTS:
-        compiled.export(output)
+        compiled.export(output, **chosen)
     else:
         compiled.save(output)
     typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="What to write: .onnx, .pt (TorchScript) or .so (TVM).")],
+    methods: Methods = None,
+    dtype: Dtype = None,
+) -> None:
+    """Write a saved model to a file for use without hbc.
+
+    Example: `hbc export model.hbc -o model.onnx --methods predict_proba`
+    """
+    from hbc.compiler.base import EXPORTS
+
+    suffix = output.suffix.lower()
+    if suffix not in EXPORTS:
+        raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
+    _require_new(output, model, set(), WRITTEN)
+    compiled = hbc.load(model, backend=EXPORTS[suffix])
+    compiled.export(output, **_chosen(methods=methods, dtype=dtype))
+    typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
+
+
+def _chosen(methods: str | None, **others: Any) -> dict[str, Any]:
+    """The options of `CompiledModel.export` that were given."""
+    listed = None if methods is None else [name.strip() for name in methods.split(",")]
+    return {name: value for name, value in {"methods": listed, **others}.items() if value is not None}
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def _require_new(output: Path, model: Path, refused: set[str], expected: str) -> None:

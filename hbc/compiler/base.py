@@ -6,13 +6,14 @@ import importlib
 import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
+from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import Array
 
 
@@ -28,6 +29,17 @@ class CompileOptions:
     block: int | None = None
 
 
+class About(NamedTuple):
+    """The model that a graph computes, for what an exported file says of it."""
+
+    info: ModelInfo
+    """Its source and attributes."""
+    spec: InputSpec
+    """Its columns and their names."""
+    kinds: Kinds
+    """The dtype of every column. `input_layout(kinds)` gives the columns of each of the graph's inputs."""
+
+
 Direct = Callable[..., Array | None]
 """(array, its rows, out=None) -> result, or None; see Executable.direct."""
 
@@ -35,7 +47,7 @@ Direct = Callable[..., Array | None]
 class Executable(ABC):
     """A compiled graph. Several threads may call it at once.
 
-    A backend must provide `run` and `export`. The other members have defaults that work for every backend.
+    A backend must provide `run`. The other members have defaults that work for every backend.
     """
 
     takes_coded_strings: bool = False
@@ -46,9 +58,10 @@ class Executable(ABC):
         """The values of one method. `arrays` are in the order of the graph's inputs, of exactly their dtypes, and C-contiguous.
         The result is new memory, or the input itself where the graph returns it."""
 
-    @abstractmethod
     def export(self, path: str) -> None:
-        """Write the compiled code for use without hbc. Raises ValueError for a suffix that this backend does not write."""
+        """Write the compiled code to a file with one of the compiler's suffixes, for use without hbc. Needed only where
+        `Compiler.export` is the default, which calls it."""
+        raise NotImplementedError
 
     def run_rows(self, method: str, arrays: Sequence[Array]) -> Sequence[Array | Rows]:
         """The values of one method as `run` gives them, but a value that is mostly zeros may be Rows. By default what `run` returns."""
@@ -89,9 +102,10 @@ class Compiler(ABC):
     handles_strings: bool = False
     """Whether graphs for `compile` may have inputs and outputs of strings. Otherwise the host computes what touches strings."""
     writes_strings: bool = False
-    """Whether `export_graph` writes graphs with strings, although `compile` does not take them."""
-    exports: tuple[str, ...] = ()
-    """The suffixes of the files that its executables export, such as (".onnx",)."""
+    """Whether `export` takes graphs with strings, although `compile` does not."""
+    exports: Collection[str] = ()
+    """The suffixes of the files that it exports, such as (".onnx",). As a mapping, suffix → the names of the options that
+    `CompiledModel.export` takes for such a file, beside `methods` and `dtype`."""
     takes_target: bool = False
     """Whether it compiles for the `target` of the options. Otherwise `hbc.convert` rejects a target."""
     blocks: tuple[int, ...] = ()
@@ -114,9 +128,16 @@ class Compiler(ABC):
         worth a trial. By default empty: `hbc tune` then tries all strategies."""
         return {}
 
-    def export_graph(self, graph: Graph, path: str) -> None:
-        """Write a whole graph, strings included; called only if `writes_strings`. Raises ValueError for what a file cannot hold."""
-        raise NotImplementedError
+    def for_file(self, chosen: Mapping[str, Any], options: CompileOptions) -> tuple[Compiler, CompileOptions]:
+        """The compiler and the options for a file, given the caller's options of `CompiledModel.export` (only names that `exports`
+        declares; the values are checked here). The optimizer asks this compiler, and its `export` writes the file. By default the
+        compiler itself, with the options that it was given. Raises ValueError for a bad value."""
+        return self, options
+
+    def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
+        """Write a graph of supported operators to a file, for use without hbc. By default the executable of `compile` writes it. Raises
+        ValueError for what such a file cannot hold."""
+        completed(self.compile(graph, options), Executable).export(path)  # type: ignore[type-abstract]
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         """The host's part of a graph, in which operators whose `evaluate` is compiled code take the place of others. By default the graph
@@ -145,20 +166,20 @@ def completed(found: Any, kind: type[Part]) -> Part:
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them, and the suffixes of
-    the files that it exports, which can be looked up here without importing the packages."""
+    """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them, and the files that
+    it exports (as in `Compiler`), which can be looked up here without importing the packages."""
 
     module: str
     packages: tuple[str, ...] = ()
     extra: str | None = None
-    exports: tuple[str, ...] = ()
+    exports: Collection[str] = ()
 
 
 BACKENDS: dict[str, Backend] = {
-    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", (".so",)),
+    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", {".so": ()}),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
-    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", (".pt",)),
-    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", (".onnx",)),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
+    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ()}),
     "numpy": Backend("hbc.compiler.numpy"),
 }
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}

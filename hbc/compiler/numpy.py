@@ -22,9 +22,6 @@ class NumpyExecutable(Executable):
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return self.graph.evaluate(*arrays, methods=[method])[method]
 
-    def export(self, path: str) -> None:
-        raise ValueError(f"{path}: the numpy backend exports nothing; convert with another backend, or save() the model")
-
 
 class NumpyCompiler(Compiler):
     """The compiler of the backend "numpy", which has nothing to compile."""

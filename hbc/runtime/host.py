@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,8 +48,6 @@ class HostedExecutable(Executable):
     """The methods in which the device has a part."""
     after: Mapping[str, Graph]
     labels: Mapping[str, Array]
-    whole: Callable[[str], None] | None = None
-    """Writes the whole graph to a file, for backends whose files can hold strings although their calls cannot. Otherwise None."""
     in_blocks: bool = False
     """Whether the rows of a call are computed `ROWS_AT_ONCE` at a time, since the host makes Rows of text or of large arrays."""
 
@@ -87,14 +85,6 @@ class HostedExecutable(Executable):
     def prepared(self, array: Array) -> Any:
         """See hbc.compiler.base.Executable."""
         return array if self.device is None else self.device.prepared(array)
-
-    def export(self, path: str) -> None:
-        if self.whole is not None:
-            return self.whole(path)
-        raise ValueError(
-            f"{path}: a part of this model runs in numpy, outside the compiled code: strings, iterations (NMF, topics), or logarithms and "
-            "exponentials in front of trees and bins. Export it with backend='onnx' (strings only), or save() it."
-        )
 
 
 def _dense_blocks(values: Sequence[Array | Rows]) -> Iterator[list[Array]]:

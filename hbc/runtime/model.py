@@ -7,16 +7,18 @@ import functools
 import io
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
 
+from hbc.compiler.base import About
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.store import write_atomically
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.runtime import artifact, report
 from hbc.runtime.calls import Shared, call_of
 from hbc.runtime.handle import Handle
@@ -120,18 +122,49 @@ class CompiledModel:
         data = self._bytes()
         write_atomically(path, lambda file: file.write(data))
 
-    def export(self, path: str | os.PathLike[str]) -> None:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        methods: str | Sequence[str] | None = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> None:
         """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM).
-        Its input has the dtypes of the sample given to `hbc.convert`, or float32 without one. Raises ValueError
-        for another suffix or a suffix of another backend, and if such a file cannot hold the model."""
-        cut = [method for method, output in self.info.frames.items() if max(output.origins, default=-1) >= 0]
+
+        methods: the methods that the file holds, in this order. By default all that such a file can hold.
+        dtype: the dtype of the numbers in its input: float32, float64 or int64. By default that of the sample given to `hbc.convert`, or
+        float32 without one.
+        options: what the suffix takes besides.
+
+        Raises ValueError for another suffix or option, and for what such a file cannot hold."""
+        asked = None if methods is None else self._asked([methods] if isinstance(methods, str) else list(methods))
+        given_back = [method for method, output in self.info.frames.items() if max(output.origins, default=-1) >= 0]
+        cut = [method for method in given_back if method in (asked or self.methods)]
         if cut:
             raise ValueError(
                 f"{', '.join(cut)} returns a frame with columns of the input as they are, which files of tensors cannot hold. Convert the "
                 'model after set_output(transform="default"), or save() it.'
             )
-        variant = self.variants[self._main]
-        self._builder.export(variant.graph, variant.ready.executable, os.fspath(path))
+        kinds = self._main if dtype is None else self._kinds_of(np.dtype(dtype))
+        self._builder.export(self.variants[kinds].graph, os.fspath(path), About(self.info, self.spec, kinds), asked, options)
+
+    def _asked(self, methods: Sequence[str]) -> Sequence[str]:
+        """The methods. Raises ValueError if there are none, or for one that the model does not have."""
+        unknown = [method for method in methods if method not in self.methods]
+        if unknown or not methods:
+            found = ", ".join(map(repr, unknown)) or "nothing"
+            raise ValueError(f"methods: found {found}, expected some of {', '.join(self.methods)}")
+        return methods
+
+    def _kinds_of(self, dtype: np.dtype[Any]) -> Kinds:
+        """The variant whose numbers all have this dtype. Raises ValueError if there is none."""
+        numbers = {kinds: set(kinds) - {"str", "unread"} for kinds in self.variants}
+        for kinds, found in numbers.items():
+            if {NUMPY_DTYPES[kind] for kind in found} == {dtype}:  # type: ignore[index]
+                return kinds
+        known = dict.fromkeys(str(NUMPY_DTYPES[kind]) for found in numbers.values() if len(found) == 1 for kind in found)  # type: ignore[index]
+        raise ValueError(f"dtype {dtype}: the model is compiled for {', '.join(known) or 'columns of several dtypes'}")
 
     def _bytes(self) -> bytes:
         buffer = io.BytesIO()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from hbc.compiler.base import Direct, Executable
+from hbc.compiler.base import About, Direct, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputSpec, Kinds, Limits
 from hbc.process import building
@@ -63,7 +63,9 @@ class Builder(Protocol):
 
     def compile(self, plan: Plan) -> Executable: ...
 
-    def export(self, graph: Graph, built: Executable, path: str) -> None: ...
+    def export(self, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]) -> None:
+        """Write some methods of a graph (None: all) to a file, with the options that the caller has `chosen`."""
+        ...
 
     def restore(self, data: bytes) -> Any:
         """The CompiledModel of an artefact's bytes, with these options."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hbc.compiler.base import CompileOptions, Compiler
+from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
-from hbc.compiler.onnx.builder import emittable
+from hbc.compiler.onnx.builder import build, emittable
 from hbc.compiler.onnx.costs import STRATEGIES
-from hbc.compiler.onnx.session import OnnxExecutable, export
+from hbc.compiler.onnx.session import OnnxExecutable, versions
 from hbc.ir.graph import Graph, Operator
+from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
 
 
@@ -21,7 +22,7 @@ class OnnxCompiler(Compiler):
     name = "onnx"
     strategies = (tree.STRATEGY,)
     writes_strings = True
-    exports = (".onnx",)
+    exports: Mapping[str, tuple[str, ...]] = {".onnx": ()}
     work: Mapping[str, Work] = STRATEGIES
 
     def supports(self, op: Operator) -> bool:
@@ -41,10 +42,16 @@ class OnnxCompiler(Compiler):
         runs = {tree.STRATEGY: True, **lowerable(op)}
         return {name: work for name, work in self.work.items() if runs[name]}
 
-    def export_graph(self, graph: Graph, path: str) -> None:
-        """Writes a .onnx file in which also the operators on strings are part of the graph. Raises ValueError for another suffix, and for
+    def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
+        """Writes a .onnx file with the outputs of all methods. The operators on strings are part of its graph. Raises ValueError for
         operators that ONNX does not have."""
-        export(graph, path)
+        foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})
+        if foreign:
+            raise ValueError(
+                f"{path}: this model cannot be exported, because ONNX has no operator for {', '.join(foreign)}; save() it instead"
+            )
+        content = build(graph, graph.inputs, versions()).SerializeToString()
+        write_atomically(path, lambda file: file.write(content))
 
     def compile(self, graph: Graph, options: CompileOptions) -> OnnxExecutable:
         return OnnxExecutable(graph, options)

@@ -1,4 +1,4 @@
-"""Runs graphs by ONNX Runtime, and writes them to .onnx files."""
+"""Runs graphs by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
 from hbc.compiler.base import CompileOptions, Executable
-from hbc.compiler.onnx.builder import build, emittable, output_names
+from hbc.compiler.onnx.builder import build, output_names
 from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Constant, Graph, Input, Node
-from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
@@ -183,9 +182,6 @@ class OnnxExecutable(Executable):
         self._inherited.append((self._sessions, self._pool))
         self._begin()
 
-    def export(self, path: str) -> None:
-        export(self.graph, path)
-
 
 def printed(model: onnx.ModelProto) -> str:
     """The model as text, without the data of its initializers, and with the first entries of long attributes (trees) only."""
@@ -224,21 +220,3 @@ def _bytes(node: Node) -> int:
 def _input_name(node: Node) -> str:
     assert isinstance(node.op, Input)
     return node.op.name
-
-
-def export(graph: Graph, path: str) -> None:
-    """Writes a .onnx file with the outputs of all methods. Raises ValueError for another suffix, and for operators that ONNX does not
-    have."""
-    if not path.lower().endswith(".onnx"):
-        raise ValueError(f"{path}: the onnx backend exports only .onnx files")
-    foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})
-    if foreign:
-        raise ValueError(
-            f"{path}: this model cannot be exported, because ONNX has no operator for {', '.join(foreign)}; save() it instead"
-        )
-    content = build(graph, graph.inputs, versions()).SerializeToString()
-
-    def write(file: IO[bytes]) -> None:
-        file.write(content)
-
-    write_atomically(path, write)

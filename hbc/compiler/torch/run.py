@@ -26,7 +26,6 @@ from hbc.compiler.base import Direct, Executable
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
-from hbc.compiler.torch.trace import export
 from hbc.ir.graph import Graph
 from hbc.ir.types import Array
 
@@ -165,9 +164,6 @@ class TorchExecutable(Executable):
 
     def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
         return getattr(self.program, entry(method))(*tensors)
-
-    def export(self, path: str) -> None:
-        export(self.graph, self.device, path)
 
 
 def _within(x: Tensor, bound: float, missing: bool) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import About, CompileOptions
 from hbc.compiler.torch.eager import TorchCompiler, checked_device
+from hbc.compiler.torch.exact import quiet_jit
 from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
@@ -33,7 +34,7 @@ class TorchScriptCompiler(TorchCompiler):
     """Compiles a graph to TorchScript: the same rules and strategies as TorchCompiler, traced once at compile time."""
 
     name = "torchscript"
-    exports = (".pt",)
+    exports: Mapping[str, tuple[str, ...]] = {".pt": ()}
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
         device = checked_device(self.name, options)
@@ -42,6 +43,13 @@ class TorchScriptCompiler(TorchCompiler):
         traced = trace(program, graph, device)
         show(SOURCE, lambda: "\n".join(getattr(traced, entry(method)).code for method in graph.outputs))
         return TorchScriptExecutable(traced, graph, device, options.threads, widths)
+
+    def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
+        """Writes TorchScript. It is used as `torch.jit.load(path).predict(x)`, with one tensor for each of the graph's inputs; the method
+        `apply` is called `apply_`."""
+        device = checked_device(self.name, options)
+        with quiet_jit():
+            torch.jit.save(trace(Program(graph).to(device).eval(), graph, device), path)
 
 
 COMPILER = TorchScriptCompiler()

@@ -1,4 +1,4 @@
-"""Traces a Program to TorchScript, to run it here, or to write a file that PyTorch loads without hbc."""
+"""Traces a Program to TorchScript, to run it here, or for a file that PyTorch loads without hbc."""
 
 from __future__ import annotations
 
@@ -22,12 +22,3 @@ def trace(program: Program, graph: Graph, device: torch.device) -> Any:
     )
     with quiet_jit(), torch.no_grad():
         return torch.jit.trace_module(program, dict.fromkeys(map(entry, graph.outputs), example), check_trace=False)
-
-
-def export(graph: Graph, device: torch.device, path: str) -> None:
-    """Writes TorchScript to a .pt file. It is used as `torch.jit.load(path).predict(x)`, with one tensor for each of the graph's inputs;
-    the method `apply` is called `apply_`. Raises ValueError for another suffix."""
-    if not str(path).endswith(".pt"):
-        raise ValueError(f"{path}: PyTorch exports TorchScript, to a path that ends in .pt")
-    with quiet_jit():
-        torch.jit.save(trace(Program(graph).to(device).eval(), graph, device), path)

@@ -40,7 +40,7 @@ class TvmCompiler(Compiler):
     name = "tvm"
     strategies = (*TREE_KERNELS, "select")
     one_launch = True
-    exports = (".so",)
+    exports: Mapping[str, tuple[str, ...]] = {".so": ()}
     takes_target = True
     work: Mapping[str, Work] = STRATEGIES
     blocks: tuple[int, ...] = (128, 1024)
