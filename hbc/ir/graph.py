@@ -260,10 +260,17 @@ def _parameter_key(value: Any) -> Any:
 
 
 def array_key(array: Array) -> tuple[Any, ...]:
-    """(dtype, shape, digest of the bits) of an array."""
-    # The digest covers dtype and shape too: alone it names the array in texts and files, where zeros of every dtype occur.
-    head = f"{array.dtype} {array.shape} ".encode()
-    return str(array.dtype), array.shape, hashlib.sha256(head + array.tobytes()).hexdigest()[:16]
+    """(dtype, shape, beginning of the digest) of an array: alike for equal arrays, bit by bit, and for no others."""
+    return str(array.dtype), array.shape, array_digest(array)[:16]
+
+
+def array_digest(array: Array) -> str:
+    """The SHA-256 of an array's dtype, shape and bits, as hexadecimal digits. Its beginning names the array in texts and files, where
+    zeros of every dtype occur."""
+    found = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
+    # The bytes of an array of objects are their places in memory.
+    found.update(repr(array.ravel().tolist()).encode() if array.dtype.kind in "OT" else array.tobytes())
+    return found.hexdigest()
 
 
 class Node:
