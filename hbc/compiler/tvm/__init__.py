@@ -1,4 +1,4 @@
-"""The TVM backend: a method becomes one TIR function, compiled by LLVM (or to CUDA), with the model's arrays as its data."""
+"""The TVM backend. Each method becomes one TIR function, compiled by LLVM or to CUDA. The arrays of the model are its data."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ from hbc.ops.functions import Function
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_SELECTED = {False: 192, True: 384}
-"""Splits, times the values of a leaf, up to which nested choices may be chosen, by whether the rows of a call are known. They are the
-fastest for many rows (189 splits: 10,000 rows in 0.20 ms, scanned 0.50, walked 0.93), but every model compiles its own, 0.2 s for 192
-splits and 0.4 for 384, where the code of the others is shared. One tree of so few is never walked, unless for a few rows: a walk of 110
-splits takes 1.4 ms for 100,000 rows of iris, where processors foresee scikit-learn's branches (1.1 ms), and choices 0.7."""
+"""Whether the rows of a call are known → the most splits, times the values of a leaf, for the strategy "select" (nested choices).
+
+It is the fastest for many rows: 189 splits take 0.20 ms for 10,000 rows, scanned 0.50, walked 0.93. But each model compiles code of its
+own, 0.2 s for 192 splits and 0.4 for 384, while models share the code of the other strategies.
+
+One tree of so few splits is walked only for calls of very few rows. A walk of 110 splits takes 1.4 ms for 100,000 rows of iris, choices
+0.7. scikit-learn takes 1.1, since processors predict its branches there."""
 WORTH_A_SCAN = 128
-"""Splits from which on a scan saves more than it costs to compile the first of its kind (0.8 s against 0.4), if the rows are not known."""
+"""The fewest splits for a scan if the rows of a call are not known. With fewer, a scan saves less than it costs to compile the first of its
+kind (0.8 s; a walk 0.4)."""
 
 
 class TvmCompiler(Compiler):
-    """Compiles each method of a graph to one TIR function, and that to machine code or CUDA."""
+    """Compiles each method of a graph to one TIR function, and the function to machine code or CUDA."""
 
     name = "tvm"
     strategies = (*TREE_KERNELS, "select")
@@ -49,7 +53,7 @@ class TvmCompiler(Compiler):
         if isinstance(op, TreeEnsemble):
             return op.strategy in TREE_KERNELS
         if isinstance(op, CategoryPlanes):
-            return True  # until `join_sets`
+            return True  # `compile` replaces it, see `join_sets`
         if isinstance(op, Function):
             return op.function in RUN_AS_THEY_ARE
         return op.level == "tensor" or type(op) in EMISSIONS
@@ -59,6 +63,7 @@ class TvmCompiler(Compiler):
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
+        """Strategy → its work, for the strategies that come into question for an ensemble."""
         rows, splits = options.batch_size, int((op.leaf_counts - 1).sum())
         known = rows is not None
         choices = splits * op.values.shape[1] if op.output == "sum" else math.inf

@@ -16,10 +16,11 @@ from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TRE
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
+"""The sizes of the first- and second-level caches, in bytes."""
 
 
 def walk(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. For the last rows, 16 trees of one row."""
+    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together."""
     single = rows % WALKS
     together = rows - single
     node, steps = 2 * s.bytes, s.steps
@@ -42,8 +43,8 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of scan.py: chunks of 64 rows. The last few rows go by scan_few_rows.py, or, if bytes cannot number planes or leaves, by
-    walks."""
+    """The work of scan.py: chunks of 64 rows. The last few rows are scanned by scan_few_rows.py, or walked if bytes cannot number planes or
+    leaves."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
     few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
@@ -65,7 +66,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         "64 rows": chunks,
     }
     if in_lanes:
-        # Lanes with no tree or a smaller one take as long as the others.
+        # A lane with a smaller tree, or with none, takes as long as the others.
         splits = -(-s.trees // TREES_IN_VECTOR) * TREES_IN_VECTOR * (s.leaves - 1)
         fours = min((rest + 2) // ROWS_TOGETHER, rest)
         alone = max(rest - fours * ROWS_TOGETHER, 0)
@@ -91,5 +92,5 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 STRATEGIES: dict[str, Work] = {"walk": walk, "scan": scan, "select": select}
-"""The strategies that are chosen among. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of depth 6 take
-0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""
+"""The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
+depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""

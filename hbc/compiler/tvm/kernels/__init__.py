@@ -1,4 +1,4 @@
-"""The loop nests of the operators that are more than one expression an element, trees excepted. Importing this package registers them."""
+"""The kernels of operators that need loops of their own; trees/ has those of trees. Importing this package registers them."""
 
 import importlib
 import pkgutil

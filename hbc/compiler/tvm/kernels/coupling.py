@@ -1,5 +1,5 @@
-"""Class probabilities from the probabilities of pairs of classes (`PairwiseCoupling`): one row after the other, each with as many sweeps
-as it needs to converge."""
+"""The kernel of `PairwiseCoupling`: class probabilities from the probabilities of pairs of classes. It takes one row after the other, each
+with as many sweeps as it needs to converge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementary functions of a vector of rows, register by register where the processor has them so."""
+"""The kernels of elementary functions: exponentials, logarithms, sines, powers, remainders."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from hbc.ops import functions, tensor
 
 @emits(*(op for op, name in NAMES.items() if name in FUNCTIONS), functions.Function)
 def elementary(f: Chunk, node: Node) -> None:
-    """One of mathematics.FUNCTIONS: register by register where there is AVX-512, whose instructions have no other operands."""
+    """Emit one of `mathematics.FUNCTIONS`. With AVX-512 it goes register by register, since its instructions take whole registers."""
     (x,), dtype = node.inputs, node.type.dtype
-    if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a Reshape has no place of its own
+    if not (f.dialect.llvm and f.dialect.wide) or x not in f.plan.slots:  # a view has no memory of its own
         return at_once(f, node)
     lanes = 512 // FORMATS[dtype].bits
     _register_by_register(f, node, lambda x: function(function_name(node.op), x, dtype, f.dialect, lanes))
 
 
 def _register_by_register(f: Chunk, node: Node, value: Callable[[Expr], Expr]) -> None:
-    """y = value(x), for x that has a place of its own."""
+    """Emit y = value(x), one register of rows at a time. x must have memory of its own."""
     x, shape, lanes = node.inputs[0], node.type.shape[1:], 512 // FORMATS[node.type.dtype].bits
     with f.grid(shape) as index:
         for first in range(0, f.lanes, lanes):
@@ -45,7 +45,7 @@ def _register_by_register(f: Chunk, node: Node, value: Callable[[Expr], Expr]) -
 
 @emits(tensor.Sin, tensor.Cos)
 def sine(f: Chunk, node: Node) -> None:
-    """Sines and cosines, a vector of rows at a time; where an argument is too large for that, by the C library."""
+    """Emit sines and cosines, a vector of rows at a time. If an argument is too large for that, the C library computes its row again."""
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
     if not f.dialect.llvm:
         return row_by_row(f, node)
@@ -70,7 +70,10 @@ def sine(f: Chunk, node: Node) -> None:
 
 @emits(tensor.Pow)
 def power(f: Chunk, node: Node) -> None:
-    """x^y, a vector of rows at a time where there is a fused multiply-add."""
+    """Emit x^y: with a fused multiply-add, a vector of rows at a time; otherwise by the C library, row by row.
+
+    With AVX-512, a small constant exponent takes `table_power`.
+    """
     dtype, shape = node.type.dtype, node.type.shape[1:]
     if not (f.dialect.llvm and f.dialect.fused):
         return row_by_row(f, node)
@@ -96,5 +99,5 @@ def power(f: Chunk, node: Node) -> None:
 
 @emits(tensor.Mod)
 def by_library(f: Chunk, node: Node) -> None:
-    """A call of the C library: row by row, since it must not see rows that are not there."""
+    """Emit calls of the C library, row by row, since it must not see rows that don't exist."""
     row_by_row(f, node)

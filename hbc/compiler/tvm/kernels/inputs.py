@@ -1,4 +1,4 @@
-"""The caller's rows as columns of the block."""
+"""The kernel of `Input`: copies the caller's rows to the columns of a block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from hbc.ir.graph import Input, Node
 
 @emits(Input)
 def read_input(f: Chunk, node: Node) -> None:
-    """Copy the current vector of rows of an input, or of the columns of it that are read."""
+    """Copy the current vector of rows of an input, or only the columns that are read.
+
+    Full vectors go through registers if transpose.py can copy them. All others go element by element.
+    """
     if node in f.plan.columns:
         size = transpose.narrow(f, node.type)
         if size:
@@ -29,5 +32,5 @@ def read_input(f: Chunk, node: Node) -> None:
         with f.whole_vector():
             transpose.take_in(f, node, size)
         row_by_row(f, node, partial=True)
-    else:  # a row after the other, as the caller's rows lie
+    else:  # row after row, in the order of the caller's memory
         row_by_row(f, node)

@@ -1,4 +1,4 @@
-"""Elements at places that the rows themselves say, and columns put side by side."""
+"""The kernels of `Take`, `TakeAlong` and `Concat`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hbc.ops import tensor
 
 @emits(tensor.Take, rereads=True)
 def take(f: Chunk, node: Node) -> None:
-    """Rows of a table chosen by every row's indices; or columns that are always the same ones."""
+    """Emit `Take`: the rows of a table that the indices of each row choose, or the same columns of each row."""
     if node.inputs[0].type.batched:
         return at_once(f, node)
     table, indices = node.inputs
@@ -30,6 +30,7 @@ def take(f: Chunk, node: Node) -> None:
 
 @emits(tensor.TakeAlong, rereads=True)
 def take_along(f: Chunk, node: Node) -> None:
+    """Emit `TakeAlong`: y[n, j] = x[n, indices[n, j]]."""
     x, indices = node.inputs
     with f.each_row() as row, f.grid(node.type.shape[1:]) as index:
         place = tirx.Cast("int64", f.read(indices, index, row))
@@ -38,6 +39,7 @@ def take_along(f: Chunk, node: Node) -> None:
 
 @emits(tensor.Concat)
 def concat(f: Chunk, node: Node) -> None:
+    """Emit `Concat`: copy one operand after the other."""
     axis = node.op.axis - 1  # type: ignore[attr-defined]
     start = 0
     for source in node.inputs:

@@ -1,4 +1,4 @@
-"""Sums, extremes and running sums along an axis."""
+"""The kernels of reductions along an axis: sums, maxima, minima, running sums, places of maxima."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, number, sm
 from hbc.ir.graph import Node
 from hbc.ops import tensor
 
-PARTIAL_SUMS = 4  # of a sum whose order is free: they hide the latency of an addition, and halve the rounding error
+PARTIAL_SUMS = 4  # for a sum in any order: they hide the latency of an addition, and halve the rounding error
 
 
 def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
-    """total = combine(total, element) along an axis: from `start` on, or else from element 0.
+    """Emit total = combine(total, element) for the elements along an axis, beginning with `start`, or with element 0 if it is None.
 
-    With `partial` > 1 the elements are dealt out to so many totals, combined at the end."""
+    With `partial` > 1 the elements are dealt out to so many totals, which are combined at the end.
+    """
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     size = int(shape[axis])
@@ -63,25 +64,29 @@ def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: 
 
 @emits(tensor.Sum)
 def sum_(f: Chunk, node: Node) -> None:
+    """Emit `Sum`, in order or by partial sums."""
     op = node.op
     assert isinstance(op, tensor.Sum)
     if node.type.dtype == "bool":
-        return _reduce(f, node, tirx.Max, 0)  # numpy's sum of bools as bool is their disjunction
+        return _reduce(f, node, tirx.Max, 0)  # numpy's sum of bools as a bool is "any"
     return _reduce(f, node, tirx.Add, 0, 1 if op.ordered else PARTIAL_SUMS)
 
 
 @emits(tensor.Max)
 def max_(f: Chunk, node: Node) -> None:
+    """Emit `Max`."""
     _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
 
 
 @emits(tensor.Min)
 def min_(f: Chunk, node: Node) -> None:
+    """Emit `Min`."""
     _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
 
 
 @emits(tensor.CumSum)
 def cumsum(f: Chunk, node: Node) -> None:
+    """Emit `CumSum`."""
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     with f.grid([1 if i == axis else n for i, n in enumerate(shape)]) as outer:
@@ -98,6 +103,7 @@ def cumsum(f: Chunk, node: Node) -> None:
 
 @emits(tensor.ArgMax, rereads=True)
 def argmax(f: Chunk, node: Node) -> None:
+    """Emit `ArgMax`: the place of the first maximum, or of the first NaN if there is one."""
     (source,) = node.inputs
     axis, shape = node.op.axis - 1, source.type.shape[1:]  # type: ignore[attr-defined]
     dtype = "i8" if source.type.dtype == "bool" else source.type.dtype
@@ -118,7 +124,7 @@ def argmax(f: Chunk, node: Node) -> None:
         with f.lane() as lane:
             T.buffer_store(place, tirx.const(0, "int64"), [lane])
         with T.serial(tirx.const(1, "int64"), tirx.const(int(shape[axis]), "int64")) as k:
-            # The candidate is stored, since it is compared and then kept.
+            # The candidate is stored, since two statements read it.
             candidate = f.scratch(f.lanes, dtype)
             with f.lane() as lane:
                 T.buffer_store(candidate, term(k, lane), [lane])

@@ -1,4 +1,4 @@
-"""One element of every elementwise operator, as a TIR expression."""
+"""The TIR expression of one element, for each elementwise operator."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ NAMES: dict[type[Operator], str] = {
     tensor.Cos: "cos",
     tensor.Pow: "pow",
 }
-"""What the C library and tir/mathematics.py call these."""
+"""The names of these operators in C's mathematics library and in tir/mathematics.py."""
 RUN_AS_THEY_ARE = ("log2", "log10")
-"""The functions of a `Function` that no tensor operator computes."""
+"""The functions of the operator `Function` that have an expression here. The others are lowered to tensor operators."""
 
 
 def function_name(op: Operator) -> str:
-    """By which `FUNCTIONS` and the C library have an operator, or "" if neither has it."""
+    """The name of an operator in `FUNCTIONS` and in the C library; "" if neither has it."""
     return op.function if isinstance(op, Function) else NAMES.get(type(op), "")
 
 
 def element(node: Node, dialect: Dialect, *operands: Expr) -> Expr:
-    """One element of an elementwise node from the matching elements of its operands."""
+    """The expression of one element of an elementwise node, from the same elements of its operands."""
     code = emission(node.op).element
     assert code is not None
     return code(node, dialect, *operands)
 
 
 def _dtype(node: Node) -> str:
-    """The dtype of the operands."""
+    """The dtype of the first operand."""
     return node.inputs[0].type.dtype
 
 
@@ -85,7 +85,7 @@ def _minimum(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
 
 @element_of(tensor.Equal)
 def _equal(node: Node, dialect: Dialect, x: Expr, y: Expr) -> Expr:
-    if _dtype(node) == "bool":  # vectors of bits have no comparison in TVM
+    if _dtype(node) == "bool":  # TVM cannot compare vectors of bits
         return tirx.EQ(tirx.Cast("int8", x), tirx.Cast("int8", y))
     return tirx.EQ(x, y)
 
@@ -108,7 +108,7 @@ def _abs(node: Node, dialect: Dialect, x: Expr) -> Expr:
 
 
 def _plain(kind: type[Operator], code: Any) -> None:
-    """Register an operator that is one expression of TIR, whatever the dtype and the target."""
+    """Register an operator that is one constructor of TIR, for all dtypes and processors."""
     element_of(kind)(lambda node, dialect, *operands: code(*operands))
 
 

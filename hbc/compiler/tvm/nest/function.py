@@ -1,4 +1,5 @@
-"""What the loop nests of one function need to read and write values: loops over rows, memory, and the model as data."""
+"""The builder that loop nests are written into. It makes the loops over rows, reads and writes values, allocates memory, and holds the
+model as data."""
 
 from __future__ import annotations
 
@@ -27,30 +28,33 @@ Made = TypeVar("Made")
 
 
 class Row(NamedTuple):
-    """A row by its number in the block, and in the current vector if there is one."""
+    """A row: its number in the block, and its number in the current vector of rows (`lane`) if there is one."""
 
     block: Expr
     lane: Expr = None
 
 
 class FunctionBuilder:
-    """A TIR function under construction: its arguments, its memory, and the model as data. `Block` and `Chunk` add the rows that the code
-    is about, inside of the loops over them."""
+    """Builds one TIR function: its memory, its tables, and the model as data.
+
+    Inside the loop over blocks of rows a `Block` takes its place, inside the loop over vectors of rows a `Chunk`. They know the rows that
+    the code computes.
+    """
 
     def __init__(self, plan: Plan, dialect: Dialect, made_once: dict[Any, Any], schedule: Schedule) -> None:
         self.plan, self.dialect, self.schedule = plan, dialect, schedule
-        self.made_once = made_once  # what operators were turned into, shared by all methods
+        self.made_once = made_once  # the results of `once`, which all methods of the graph share
         self.lanes = schedule.lanes
         self.block = schedule.rows_of_block(plan)
         self.tables = Tables()
-        self.models: list[ModelData] = []  # one for every ensemble of trees
-        self.data: Tables | ModelData = self.tables  # where `constant` reads
-        self.keep: list[Array] = []  # arrays made on the way, whose identity `tables` relies on
-        self.pools: dict[tuple[str, bool], Any] = {}
+        self.models: list[ModelData] = []  # one for each tree ensemble
+        self.data: Tables | ModelData = self.tables  # where `constant`, `size` and `number` read
+        self.keep: list[Array] = []  # the arrays of `own`: `tables` knows arrays by identity, so they must stay alive
+        self.pools: dict[tuple[str, bool], Any] = {}  # the memory of the pools of the plan
 
     @contextmanager
     def each_block(self, first: Expr, end: Expr) -> Iterator[Block]:
-        """The loop over the blocks of the rows from `first` to `end`."""
+        """Loop over the blocks of the rows from `first` to `end`."""
         with self.schedule.blocks(first, end, self.block) as (base, rows):
             yield Block(self, base, rows)
 
@@ -58,7 +62,7 @@ class FunctionBuilder:
 
     @contextmanager
     def grid(self, shape: Sequence[Any]) -> Iterator[list[Expr]]:
-        """Loops over the axes of a value without the rows."""
+        """Loop over the axes of a shape without rows. Yields the index of each axis; 0 for an axis of size 1."""
         with ExitStack() as stack:
             yield [
                 stack.enter_context(T.serial(tirx.const(0, "int64"), tirx.const(int(size), "int64"))) if size != 1 else 0
@@ -67,17 +71,17 @@ class FunctionBuilder:
 
     @contextmanager
     def repeat(self, count: Expr) -> Iterator[Expr]:
-        """A loop of so many rounds: an int, or the code's own number (`size`)."""
+        """Loop `count` times. Yields the number of the round. count: an int, or an expression (see `size`)."""
         with T.serial(tirx.const(0, "int64"), tirx.const(count, "int64") if isinstance(count, int) else count) as index:
             yield index
 
     def scratch(self, size: int, dtype: str) -> Any:
-        """A few values that stay in registers: all indices must be constants or vector lanes.
+        """Memory for a few values that LLVM keeps in registers. All indices must be constants or vector lanes.
 
-        For LLVM, TVM puts up to 1 KB of scope "global" on the stack; memory of scope "local" it takes from a pool, with a call at
-        every round of the loops around it. Single values are a fifth faster on the stack (walks 3.0 to 2.5 µs a row). But LLVM takes
-        a set of vectors there to pieces (scans of 31 leaves 0.29 to 0.41 µs a row, of 200 leaves 1.2 to 2.1), and from the pool
-        keeps them in registers as long as a loop lasts.
+        TVM puts up to 1 KB of scope "global" on the stack. Memory of scope "local" comes from a pool, by a call in every round of the
+        loops around it. Single values are a fifth faster on the stack: walks take 2.5 µs a row instead of 3.0. Sets of vectors are faster
+        from the pool, where LLVM keeps them in registers as long as a loop lasts. On the stack it takes them apart: scans of 31 leaves
+        take 0.41 µs a row instead of 0.29, scans of 200 leaves 2.1 instead of 1.2.
         """
         few = size * NUMPY_DTYPES[dtype].itemsize < 256
         return T.alloc_buffer((size,), DTYPES[dtype], scope=self.schedule.scope if few else "local")
@@ -85,17 +89,17 @@ class FunctionBuilder:
     # --- the model as data
 
     def size(self, value: int) -> Expr:
-        """A number of the model, i64: of an ensemble the code reads it, elsewhere it is a constant."""
+        """A number of the model, i64. In the code of an ensemble it is read from the ensemble's data; elsewhere it is a constant."""
         return self.data.number(int(value)) if isinstance(self.data, ModelData) else tirx.const(int(value), "int64")
 
     def number(self, value: float) -> Expr:
-        """The same for an f64."""
+        """The same as `size` for an f64."""
         return (
             self.data.number(float(value), "f64") if isinstance(self.data, ModelData) else tirx.const(float(value), "float64")
         )
 
     def once(self, pack: Callable[..., Made], op: Operator, *made: Any) -> Made:
-        """pack(op, *made), made once for all methods of the graph, so that they share its arrays; `made` follows from op."""
+        """pack(op, *made). It is computed once for all methods of the graph, so that they share its arrays. `made` must follow from op."""
         key = (pack, op)
         if key not in self.made_once:
             self.made_once[key] = pack(op, *made)
@@ -103,7 +107,7 @@ class FunctionBuilder:
         return result
 
     def constant(self, array: Array, dtype: str, position: Expr) -> Expr:
-        """One element of a constant array, by its position in C order."""
+        """The element of a constant array at a position in C order."""
         storage = STORAGE.get(dtype, dtype)
         value = self.data.elements(array, storage, position)
         return convert(value, storage, "bool") if dtype == "bool" else value
@@ -113,10 +117,10 @@ class FunctionBuilder:
         return self.data.elements(array, dtype, start, lanes)
 
     def own(self, array: Array, dtype: str) -> Array:
-        """An array made by the compiler, to be read by `constant`."""
+        """An array that the compiler made, in its storage dtype: in this form `constant` and `constants` read it."""
         storage = STORAGE.get(dtype, dtype)
         if isinstance(self.data, ModelData):
-            copy = np.ascontiguousarray(array, NUMPY_DTYPES[storage])  # it is copied to its place later
+            copy = np.ascontiguousarray(array, NUMPY_DTYPES[storage])  # `ModelData.joined` copies it to its place
         else:
             copy = aligned(array.size, storage).reshape(array.shape)
             copy[...] = array
@@ -125,7 +129,7 @@ class FunctionBuilder:
 
 
 class Block(FunctionBuilder):
-    """The code for one block of rows."""
+    """Builds the code for one block of rows."""
 
     def __init__(self, function: FunctionBuilder, base: Expr, rows: Expr) -> None:
         vars(self).update(vars(function))  # the same tables, models and memory
@@ -134,29 +138,29 @@ class Block(FunctionBuilder):
 
     @contextmanager
     def each_chunk(self, part: str = "all") -> Iterator[Chunk]:
-        """The rows of the block, a vector at a time. The last vector may reach beyond the block's rows: what it finds there is
-        computed with, and read by nobody. `part`: the vectors that are "full" only, or the "rest" only."""
+        """Loop over the rows of the block, a vector at a time. The last vector may reach beyond the rows of the block. The code then
+        computes with whatever stands there, and nobody reads the results. `part`: "all" vectors, the "full" ones, or the "rest"."""
         with self.schedule.chunks(self.rows, part) as (start, count):
             yield Chunk(self, start, count)
 
     @contextmanager
     def ensemble(self) -> Iterator[Block]:
-        """Code for an ensemble of trees, which is the same for all ensembles that the same way of computing fits.
+        """Build code for a tree ensemble that other ensembles of the same kind can share.
 
-        In here `constant` and `constants` read from the ensemble's own argument, at places that the code looks up once a call;
-        `size` and `number` are looked up likewise. For two ensembles to share compiled code, whatever else depends on
-        the model must come from few classes: Python ints and floats in expressions, bounds of Python loops, the sizes of
-        `T.alloc_buffer`, `if`s. So write
+        In here `constant` and `constants` read from an argument of the ensemble's own, at places that the code looks up once a call.
+        `size` and `number` are looked up there too. Two ensembles share compiled code only if everything else in it is equal. So
+        whatever else depends on the model must have few possible values: Python ints and floats in expressions, bounds of Python loops,
+        the sizes of `T.alloc_buffer`, conditions of Python `if`s. Write
 
             with f.repeat(f.size(groups)) as group: …          # not f.repeat(groups)
-            plane * f.block + row                              # f.block is a class: a power of two
+            plane * f.block + row                              # f.block has few values: powers of two
             T.alloc_buffer((round_up(planes, 16) * f.block,))  # few sizes; an Expr would allocate at every call
             tirx.Mul(total, f.number(scale))                   # not tirx.const(scale, "float64")
 
-        and take each `size` once, outside of loops in Python. Unroll (lanes, trees in lockstep) by constants of the schedule.
+        and take each `size` once, outside of Python loops. Unroll by constants of the schedule (lanes, trees in lockstep).
         """
         inner = copy(self)
-        if self.schedule.numbers_before_loops:  # otherwise they would be read by the host, before the launch
+        if self.schedule.numbers_before_loops:  # on a GPU the host would read them, before the launch
             inner.data = ModelData(f"trees{len(self.models) or ''}")
             self.models.append(inner.data)
         yield inner
@@ -164,7 +168,7 @@ class Block(FunctionBuilder):
     # --- reading and writing
 
     def read(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
-        """One element of a value: `index` along its axes without the rows', `row` within the block."""
+        """One element of a value: of a constant array, from memory, or computed here. index: along its axes without the rows."""
         plan = self.plan
         if node in plan.constants:
             return self.constant(plan.constants[node], node.type.dtype, flatten(index, node.type.shape))
@@ -173,7 +177,7 @@ class Block(FunctionBuilder):
         return self.value(node, index, row)
 
     def value(self, node: Node, index: Sequence[Expr], row: Row) -> Expr:
-        """One element as the node's operator gives it from its operands."""
+        """One element of a value, computed from its operands. Raises NotImplementedError if the operator needs loops of its own."""
         op = node.op
         if isinstance(op, Input):
             return self.arguments[node][(self.base + row.block, *index)]
@@ -191,6 +195,7 @@ class Block(FunctionBuilder):
         raise NotImplementedError(f"{node!r} has no memory")
 
     def _taken(self, node: Node, op: tensor.Take, index: Sequence[Expr], row: Row) -> Expr:
+        """One element of a `Take`. Places in equal steps are computed; others are read from a table."""
         source, chosen = node.inputs[0], self.plan.constants[node.inputs[1]]
         axis, array = op.axis - 1, chosen
         if source in self.plan.columns:
@@ -206,7 +211,7 @@ class Block(FunctionBuilder):
         return self.read(source, [*index[:axis], at, *index[axis + chosen.ndim :]], row)
 
     def operand(self, source: Node, result: TensorType, index: Sequence[Expr], row: Row) -> Expr:
-        """The element of an operand that broadcasts to an element of `result`."""
+        """The element of an operand that broadcasting pairs with the element `index` of the result."""
         shape = source.type.shape
         skipped = len(result.shape) - len(shape)
         own = [
@@ -217,38 +222,41 @@ class Block(FunctionBuilder):
         return self.read(source, own, row)
 
     def load(self, node: Node, position: Expr, row: Row) -> Expr:
+        """One element of a value from its memory. position: in C order, without the rows."""
         pool, at = self.place(node, position, row)
         value = pool[at]
         return convert(value, self.plan.slots[node].dtype, "bool") if node.type.dtype == "bool" else value
 
     def store(self, node: Node, position: Expr, row: Row, value: Expr) -> None:
+        """Write one element of a value to its memory."""
         pool, at = self.place(node, position, row)
         if node.type.dtype == "bool":
             value = tirx.Cast(DTYPES[self.plan.slots[node].dtype], value)
         T.buffer_store(pool, value, [at])
 
     def store_many(self, node: Node, position: Expr, row: Expr, value: Expr, lanes: int) -> None:
-        """The same element of consecutive rows of the block, as a vector; the value is a number and shared."""
+        """Write one element of consecutive rows of the block, given as a vector. For numbers that are stored for the whole block."""
         slot = self.plan.slots[node]
         store(self.pools[slot.pool], value, (position + slot.offset) * self.block + row, lanes)
 
     def place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
+        """(pool, index): where an element of a value lies in memory."""
         slot = self.plan.slots[node]
         at = (position + slot.offset) * self.stride(node)
         return self.pools[slot.pool], at + (row.block if slot.shared else row.lane)
 
     def stride(self, node: Node) -> int:
-        """From one column of a value to the next."""
+        """The distance from one column of a value to the next in its pool."""
         return self.block if self.plan.slots[node].shared else self.lanes
 
 
 class Chunk(Block):
-    """The code for one vector of rows."""
+    """Builds the code for one vector of rows."""
 
     def __init__(self, block: Block, start: Expr, count: Expr) -> None:
         vars(self).update(vars(block))
         self.start, self.count = start, count  # the first row, in the block, and how many there are
-        self.flags: dict[frozenset[Node], Expr] = {}  # whether some row meets one of these conditions
+        self.flags: dict[frozenset[Node], Expr] = {}  # conditions → whether some row meets one of them
 
     def row(self, lane: Expr) -> Row:
         """A row of the current vector."""
@@ -256,27 +264,27 @@ class Chunk(Block):
 
     @contextmanager
     def lane(self) -> Iterator[Expr]:
-        """The rows of the current vector, at once."""
+        """Loop over the rows of the current vector, all at once: a vector instruction computes them."""
         with self.schedule.vector() as lane:
             yield lane
 
     @contextmanager
     def each_row(self, partial: bool = False) -> Iterator[Row]:
-        """The rows of the current vector one after the other, for what must not touch rows that are not there; `partial`: only
-        of a vector that is not full."""
+        """Loop over the rows of the current vector, one after the other, for code that must not touch rows that don't exist.
+        `partial`: only if the vector is not full."""
         with self.schedule.each_row(self.count, partial) as row:
             yield self.row(row)
 
     @contextmanager
     def whole_vector(self) -> Iterator[None]:
-        """What is done only where the current vector is full. (A loop of one or no round: under an `if`, TVM's lowering spoils
-        vectors of indices.)"""
+        """Run the code only if the current vector is full. This is a loop of one or no round, since under an `if` TVM's lowering spoils
+        vectors of indices."""
         with T.serial(tirx.const(0, "int64"), tirx.truncdiv(self.count, tirx.const(self.lanes, "int64"))):
             yield
 
     @contextmanager
     def if_needed(self, node: Node) -> Iterator[None]:
-        """The code that computes a value, run only where a row of the current vector has a use for it."""
+        """Run the code that computes a value only if a row of the current vector needs the value (`Plan.needed`)."""
         why = self.plan.needed.get(node)
         if why is None or self.lanes == 1:
             yield
@@ -297,6 +305,7 @@ class Chunk(Block):
 
 
 def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:
+    """The position of an element in C order."""
     position: Expr = 0
     for at, size in zip(index, shape, strict=True):
         position = position * int(size) + at
@@ -304,6 +313,7 @@ def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:
 
 
 def unflatten(position: Expr, shape: Sequence[Any]) -> list[Expr]:
+    """The index of the element at a position in C order: the reverse of `flatten`."""
     if isinstance(position, int):
         return [int(i) for i in np.unravel_index(position, [int(size) for size in shape])]
     index: list[Expr] = []

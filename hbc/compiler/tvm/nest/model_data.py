@@ -1,4 +1,4 @@
-"""The model as data: constant arrays and numbers that calls pass, so that code does not depend on them."""
+"""The model as data: constant arrays and numbers that each call passes, so that the code does not depend on them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hbc.compiler.tvm.tir.vectors import vector
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 LARGE = 1 << 15
-"""Bytes from which on a constant array is an argument of its own, which all methods share. The others are joined, since each
-argument of a call costs some 20 ns."""
+"""The bytes from which on a constant array is an argument of its own, so that all methods share it. Smaller arrays are joined, since each
+argument costs a call about 20 ns."""
 
 ALIGNED = 64
-"""Elements of a joined table, or bytes of an ensemble's data: arrays begin at the boundaries of vectors and cache lines."""
+"""Arrays begin at multiples of so many elements of a joined table, or bytes of an ensemble's data: at vectors and cache lines."""
 
 
 def aligned(size: int, dtype: str) -> Array:
-    """Zeros that begin at a cache line, as TVM demands of tables."""
+    """An array of zeros that begins at a cache line, as TVM requires of tables."""
     kind = NUMPY_DTYPES[dtype]
     memory = np.zeros(size * kind.itemsize + 64, np.uint8)
     start = -memory.ctypes.data % 64
@@ -28,18 +28,21 @@ def aligned(size: int, dtype: str) -> Array:
 
 
 def few_sizes(size: int) -> int:
-    """The least power of two from 32 on that is not less, so that models of many sizes share code."""
+    """`size` rounded up to a power of two, 32 at least. So models of many sizes share code."""
     return 1 << max(5, (size - 1).bit_length())
 
 
 class Tables:
-    """The constant arrays of a function, one table a dtype. Where an array stands in its table is a number in the code: the
-    fewest instructions for pipelines of small operators. Arrays are known by their identity: whoever adds one keeps it alive."""
+    """The constant arrays of a function: one table for each dtype, and a table for each large array.
+
+    The place of an array in its table is a constant in the code, which takes the fewest instructions for pipelines of small operators.
+    Arrays are known by identity, so whoever adds one must keep it alive.
+    """
 
     def __init__(self) -> None:
-        self.buffers: dict[tuple[str, int], Any] = {}  # by storage dtype and number; 0 is the joined one
+        self.buffers: dict[tuple[str, int], Any] = {}  # by storage dtype and number; table 0 is the joined one
         self.arrays: dict[tuple[str, int], list[Array]] = {}
-        self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # of an array: its table, and its offset there
+        self.places: dict[tuple[str, int], tuple[tuple[str, int], int]] = {}  # array → its table, and its offset there
         self.sizes: dict[str, int] = {}
 
     def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
@@ -62,12 +65,12 @@ class Tables:
         return table, offset
 
     def joined(self) -> dict[str, Array]:
-        """The tables by name."""
+        """The tables by the names of their buffers."""
         tables = {}
         for (dtype, number), arrays in self.arrays.items():
             name = f"{dtype}_table{number or ''}"
             if number:
-                tables[name] = arrays[0].reshape(-1).view(NUMPY_DTYPES[dtype])  # bits as the bytes they are
+                tables[name] = arrays[0].reshape(-1).view(NUMPY_DTYPES[dtype])  # bools as the bytes that they are
                 continue
             tables[name] = aligned(max(self.sizes[dtype], 1), dtype)
             for array in arrays:
@@ -77,10 +80,10 @@ class Tables:
 
 
 class ModelData:
-    """The arrays and numbers of one ensemble, one argument of the call: first the numbers, then the arrays.
+    """The arrays and numbers of one tree ensemble, as one argument of a call: first the numbers, then the arrays.
 
-    The code reads the numbers once, before its loops, and where an array begins is such a number too. So it is the same for all
-    ensembles that differ in sizes and contents alone, which then share the compiled code (run/cache.py).
+    The code reads the numbers once, before its loops. The place of each array is such a number too. So ensembles that differ only in sizes
+    and contents have the same code, and share it when it is compiled (run/cache.py).
     """
 
     def __init__(self, name: str) -> None:
@@ -88,11 +91,11 @@ class ModelData:
         self.views: dict[str, Any] = {}  # the same memory, by dtype
         self.numbers: list[int | float] = []
         self.variables: list[tuple[Any, str]] = []  # the code's names for the numbers, with their dtypes
-        self.arrays: list[tuple[Array, str, int]] = []  # with their dtypes, and which number says where they begin
-        self.places: dict[tuple[str, int], Any] = {}
+        self.arrays: list[tuple[Array, str, int]] = []  # (array, dtype, the number that says where it begins)
+        self.places: dict[tuple[str, int], Any] = {}  # (dtype, id) of an array → the variable of its place
 
     def number(self, value: int | float, dtype: str = "i64") -> Expr:
-        """A number (i64 or f64) that the code reads rather than contains."""
+        """The variable of a number (i64 or f64), which the code reads from the data."""
         variable = tirx.Var(f"number{len(self.numbers)}", DTYPES[dtype])
         self.numbers.append(value)
         self.variables.append((variable, dtype))
@@ -107,15 +110,16 @@ class ModelData:
         return vector(self._view(dtype), position + self.places[key], lanes)
 
     def _view(self, dtype: str) -> Any:
+        """The data as a buffer of a dtype."""
         if dtype not in self.views:
-            # The length is never tested; of one that is not a constant, TVM adds an offset to vectors of indices.
+            # Nothing tests the length. If it weren't a constant, TVM would add an offset to vectors of indices.
             self.views[dtype] = tirx.decl_buffer(
                 (1 << 30,), DTYPES[dtype], name=f"{self.words.name}_{dtype}", data=self.words.data, layout=None
             )
         return self.views[dtype]
 
     def prelude(self) -> list[Any]:
-        """The statements that read the numbers."""
+        """The statements that declare the views and read the numbers."""
         reads = [
             tirx.Bind(variable, self._view(dtype)[tirx.const(place, "int64")])
             for place, (variable, dtype) in enumerate(self.variables)
@@ -123,7 +127,7 @@ class ModelData:
         return [*(tirx.DeclBuffer(view, data=self.words.data) for view in self.views.values()), *reads]
 
     def joined(self) -> Array:
-        """The argument: i64, from a cache line on."""
+        """The argument of a call: one array i64 that begins at a cache line."""
         at = _in_lines(8 * len(self.numbers))
         starts = []
         for array, _, _ in self.arrays:
@@ -140,4 +144,5 @@ class ModelData:
 
 
 def _in_lines(size: int) -> int:
+    """A number of bytes, rounded up to whole cache lines."""
     return -(-size // ALIGNED) * ALIGNED

@@ -1,4 +1,4 @@
-"""Values of the current vector of rows: computed element by element, given back to the caller, and tested."""
+"""Computes the values of the current vector of rows, copies them to the caller's arrays, and tests conditions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hbc.ir.graph import Node
 
 
 def compute(f: Chunk, node: Node) -> None:
-    """Fill the memory of a value for a vector of rows: by the kernel of its operator, or one element after the other."""
+    """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other."""
     if elements(node.type):
         (emission(node.op).kernel or at_once)(f, node)
 
 
 def compute_block(f: Block, node: Node) -> None:
-    """Fill the memory of a value that has a kernel for the whole block of rows."""
+    """Fill the memory of a value for a whole block of rows, by the kernel of its operator."""
     kernel = emission(node.op).kernel
     assert kernel is not None
     if elements(node.type):
@@ -29,11 +29,13 @@ def compute_block(f: Block, node: Node) -> None:
 
 
 def at_once(f: Chunk, node: Node) -> None:
+    """Fill the memory of a value element by element, for all rows of the vector at once."""
     with f.grid(node.type.shape[1:]) as index, f.lane() as lane:
         f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), f.value(node, index, f.row(lane)))
 
 
 def row_by_row(f: Chunk, node: Node, partial: bool = False) -> None:
+    """Fill the memory of a value one row after the other. partial: only if the vector is not full."""
     with f.each_row(partial) as row, f.grid(node.type.shape[1:]) as index:
         f.store(node, flatten(index, node.type.shape[1:]), row, f.value(node, index, row))
 
@@ -52,7 +54,7 @@ def give_back(f: Chunk, node: Node, output: Any) -> None:
 
 
 def require(f: Chunk, node: Node, failed: Any) -> None:
-    """Set a lane of `failed` for a row of the current vector of which a condition is not true."""
+    """Set `failed` for each row of the current vector whose condition is false: its lane, or lane 0 if the vector is not full."""
     shape = node.type.shape[1:]
     with f.whole_vector(), f.grid(shape) as index, f.lane() as lane:
         missed = tirx.Cast("int32", tirx.Not(f.read(node, index, f.row(lane))))

@@ -1,4 +1,4 @@
-"""How the rows of a call are dealt out to a processor: blocks, vectors of rows, memory, and which tree kernels there are.
+"""How a kind of processor divides the rows of a call: blocks, vectors of rows, memory, and the tree kernels that there are.
 
 CpuBlocks                                     GpuRows
 for block in rows / 256:                      thread of row in rows:
@@ -23,13 +23,15 @@ THREADS_PER_BLOCK = 128  # of a CUDA launch
 
 
 class Schedule(ABC):
-    """What the loops of a function look like on one kind of processor.
+    """The loops of a function on one kind of processor.
 
-    lanes: rows that one statement computes. scope: TVM's scope of the memory that a thread has for itself. numbers_before_loops: the
-    code reads the numbers of a model once, before its loops. flattens: where every element is computed by itself, the elements of all
-    rows may count as rows. own_code_for_full_vectors: a method of few values gets a second copy of its code, without tests for the end
-    of the rows. tree_kernels: the strategies that it has kernels for; the first runs every ensemble. usual_strategy: the one under
-    "auto" and the reason, or None where the costs decide.
+    lanes: the rows that one statement computes.
+    scope: TVM's scope for memory that belongs to one thread.
+    numbers_before_loops: whether the code reads the numbers of a model once, before its loops.
+    flattens: whether each element may count as a row, if every element is computed by itself (`Plan.row`).
+    own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
+    tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
+    usual_strategy: the strategy under "auto" and the reason; None if the costs decide.
     """
 
     lanes: int
@@ -42,33 +44,33 @@ class Schedule(ABC):
 
     @abstractmethod
     def rows_of_block(self, plan: Plan) -> int:
-        """Rows that share the reading of a model."""
+        """The rows of a block, which share the reading of a model."""
 
     @abstractmethod
     def register_bits(self, dialect: Dialect) -> int:
-        """Bits of a register that holds elements of a row; 0 where rows are computed one by one."""
+        """The bits of a vector register; 0 if rows are computed one by one."""
 
     @abstractmethod
     def blocks(self, first: Expr, end: Expr, block: int) -> AbstractContextManager[tuple[Expr, Expr]]:
-        """The loop over the blocks of rows `first` … `end`: the first row of a block, and how many rows it has."""
+        """Loop over the blocks of the rows `first` … `end`. Yields the first row of a block and its number of rows."""
 
     @abstractmethod
     def chunks(self, rows: Expr, part: str) -> AbstractContextManager[tuple[Expr, Expr]]:
-        """The loop over the vectors of rows of a block: the first row of a vector, and how many rows it has. `part`: "all" vectors, those
-        that are "full", or the "rest"."""
+        """Loop over the vectors of rows of a block. Yields the first row of a vector and its number of rows. part: "all" vectors, the
+        "full" ones, or the "rest"."""
 
     @abstractmethod
     def vector(self) -> AbstractContextManager[Expr]:
-        """The rows of a vector, all at once."""
+        """Loop over the rows of a vector, all at once."""
 
     @abstractmethod
     def each_row(self, count: Expr, partial: bool) -> AbstractContextManager[Expr]:
-        """The rows of a vector that has `count`, one after the other. `partial`: only if the vector is not full."""
+        """Loop over the `count` rows of a vector, one after the other. partial: only if the vector is not full."""
 
 
 class CpuBlocks(Schedule):
-    """A core computes blocks of rows one after the other, so that the memory of a block stays in its caches; vector instructions compute
-    16 rows at once."""
+    """A core computes one block of rows after the other, so that the memory of a block stays in its caches. Vector instructions compute 16
+    rows at once."""
 
     lanes = ROWS_IN_STATEMENT
     scope = "global"
@@ -147,7 +149,7 @@ class GpuRows(Schedule):
 
 
 def schedule_of(gpu: bool) -> Schedule:
-    """The schedule that a GPU, or a CPU, gets."""
+    """The schedule of a GPU or of a CPU."""
     return GpuRows() if gpu else CpuBlocks()
 
 

@@ -1,5 +1,8 @@
-"""Between the caller's rows and the block's columns: squares of elements turned over in vector registers, five times faster than
-element by element; or rows of a few elements dealt out to whole registers, which the next statement loads faster than their parts."""
+"""Copies between the caller's rows and the columns of a block, in vector registers.
+
+A wide matrix is cut into squares that are transposed in registers: five times as fast as element by element. The rows of a matrix of few
+columns are dealt out, so that each column fills a whole register. The next statement loads it faster than one that was written in parts.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from hbc.ir.graph import Node
 from hbc.ir.types import TensorType
 
 BITS = {"f32": 32, "i32": 32, "f64": 64, "i64": 64}
-SMALLEST = 4  # sides of a square; smaller ones gain nothing
+SMALLEST = 4  # the least side of a square; smaller ones gain nothing
 
 
 def side(f: Chunk, kind: TensorType) -> int:
-    """The side of the squares that a matrix is cut into; 0 where it goes element by element."""
+    """The side of the squares that a matrix is cut into; 0 if it is copied in another way."""
     if f.lanes == 1 or len(kind.shape) != 2 or kind.dtype not in BITS:
         return 0
     register = 512 if f.dialect.wide else 256
@@ -30,11 +33,11 @@ def side(f: Chunk, kind: TensorType) -> int:
     return side if side >= SMALLEST else 0
 
 
-NARROW = 8  # columns of a matrix whose rows are dealt out
+NARROW = 8  # the most columns of a matrix whose rows are dealt out
 
 
 def narrow(f: Chunk, kind: TensorType) -> int:
-    """The rows of a few columns, one after the other, that go at once; 0 where they do not go so."""
+    """The number of rows that are dealt out at once, as many as a register has elements; 0 if the matrix is copied in another way."""
     if f.lanes == 1 or len(kind.shape) > 2 or kind.dtype not in BITS or not 1 <= _columns(kind) <= NARROW:
         return 0
     # With 256 bits an exchange between two registers takes three instructions.
@@ -46,19 +49,20 @@ def _columns(kind: TensorType) -> int:
 
 
 def _shuffled(pair: list[Any], places: list[int]) -> Any:
+    """`shuffled`, with a name in the code."""
     return T.Bind(shuffled(pair, places))
 
 
 def dealt(vectors: list[Any], size: int) -> list[Any]:
-    """The columns of rows that lie one after the other in as many registers as there are columns."""
+    """Rows → columns. `vectors` hold `size` rows one after the other, and are as many as there are columns. Returns a vector a column."""
     count = len(vectors)
     if count == 1:
         return vectors
-    if count % 2 == 0:  # in even places stand the even columns
+    if count % 2 == 0:  # the elements of even columns stand in even places
         pairs = [[vectors[i], vectors[i + 1]] for i in range(0, count, 2)]
         halves = [dealt([_shuffled(pair, [2 * k + odd for k in range(size)]) for pair in pairs], size) for odd in (0, 1)]
         return [column for both in zip(*halves, strict=True) for column in both]
-    # One register after the other puts in the elements that it has.
+    # Each register in turn puts in the elements that it has.
     columns = []
     for j in range(count):
         homes = [divmod(j + count * k, size) for k in range(size)]
@@ -67,7 +71,7 @@ def dealt(vectors: list[Any], size: int) -> list[Any]:
 
 
 def _collected(vectors: list[Any], homes: list[tuple[int, int]], size: int) -> Any:
-    """For each place the element of homes[place]: of which vector, and which of its elements."""
+    """A vector of elements of `vectors`. Place p gets element j of vectors[i], where homes[p] = (i, j)."""
     result = vectors[0]
     for i in range(1, len(vectors)):
         kept = [at if i == 1 and home == 0 else k if i > 1 else 0 for k, (home, at) in enumerate(homes)]
@@ -76,7 +80,7 @@ def _collected(vectors: list[Any], homes: list[tuple[int, int]], size: int) -> A
 
 
 def gathered(columns: list[Any], size: int) -> list[Any]:
-    """The reverse of `dealt`."""
+    """Columns → rows: the reverse of `dealt`."""
     count = len(columns)
     if count == 1:
         return columns
@@ -90,19 +94,19 @@ def gathered(columns: list[Any], size: int) -> list[Any]:
 
 @contextmanager
 def _rows(f: Chunk, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """For so many rows after so many: where they begin in the caller's matrix, and the pool of the node's slot with where its first
-    column of them begins."""
+    """Loop over the current vector, `size` rows at a time. Yields (origin, pool, inside): the place of these rows in the caller's matrix;
+    the pool of the node's slot, and the place of their first column there."""
     with f.grid([f.lanes // size]) as (group,):
         row = Row(f.start + group * size, group * size)
         pool, at = f.place(node, tirx.const(0, "int64"), row)
         outside = (f.base + row.block) * _columns(node.type)
-        # Loops of one round, as for squares.
+        # Loops of one round, see `_squares`.
         with T.serial(outside, outside + 1) as origin, T.serial(at, at + 1) as inside:
             yield origin, pool, inside
 
 
 def deal(f: Chunk, node: Node, size: int, chosen: list[int]) -> None:
-    """A full vector of the caller's rows: the chosen columns, in the node's slot one after the other."""
+    """Copy the chosen columns of a full vector of rows from the caller's matrix to the node's slot, for `narrow` matrices."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
         columns = dealt([T.Bind(flat[_run(origin + i * size, size)]) for i in range(_columns(node.type))], size)
@@ -111,7 +115,7 @@ def deal(f: Chunk, node: Node, size: int, chosen: list[int]) -> None:
 
 
 def gather(f: Chunk, node: Node, output: Any, size: int) -> None:
-    """The columns of the node's slot, as a full vector of rows of the caller's array."""
+    """Copy a full vector of rows from the node's slot to the caller's array, for `narrow` matrices."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(output)
         columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(_columns(node.type))]
@@ -120,7 +124,7 @@ def gather(f: Chunk, node: Node, output: Any, size: int) -> None:
 
 
 def turned(vectors: list[Any]) -> list[Any]:
-    """The transpose of a square: stage d exchanges the off-diagonal quarters of every 2d × 2d block."""
+    """The transpose of a square, a vector a row. Stage d exchanges the off-diagonal quarters of every 2d × 2d block."""
     size = len(vectors)
     distance = 1
     while distance < size:
@@ -138,26 +142,27 @@ def turned(vectors: list[Any]) -> list[Any]:
 
 
 def _run(start: Any, size: int) -> Any:
+    """The indices of `size` consecutive elements."""
     return tirx.Ramp(start, tirx.const(1, "int64"), size)
 
 
 @contextmanager
 def _squares(f: Chunk, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """For every square, where it begins in the caller's matrix, and the pool of the node's slot with where it begins there.
-    The last square overlaps its neighbour where columns are left over."""
+    """Loop over the squares of the current vector. Yields (origin, pool, inside): the place of the square in the caller's matrix; the pool
+    of the node's slot, and the square's place there. If columns are left over, the last square overlaps its neighbour."""
     columns = node.type.columns
     with f.grid([-(-columns // size), f.lanes // size]) as (tile, group):
         column = T.Bind(tirx.Min(tirx.const(columns - size, "int64"), tirx.const(size, "int64") * tile))
         row = Row(f.start + group * size, group * size)
         pool, at = f.place(node, column, row)
         outside = (f.base + row.block) * columns + column
-        # Loops of one round: TVM keeps runs of elements whole only where they begin at the variable of a loop.
+        # Loops of one round: TVM keeps a run of elements whole only if it begins at a loop variable.
         with T.serial(outside, outside + 1) as origin, T.serial(at, at + 1) as inside:
             yield origin, pool, inside
 
 
 def take_in(f: Chunk, node: Node, size: int) -> None:
-    """A full vector of the caller's rows, as columns of the node's slot."""
+    """Copy a full vector of rows from the caller's matrix to the node's slot, in squares."""
     with _squares(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
         rows = [T.Bind(flat[_run(origin + i * node.type.columns, size)]) for i in range(size)]
@@ -166,7 +171,7 @@ def take_in(f: Chunk, node: Node, size: int) -> None:
 
 
 def give_out(f: Chunk, node: Node, output: Any, size: int) -> None:
-    """The columns of the node's slot, as a full vector of rows of the caller's array."""
+    """Copy a full vector of rows from the node's slot to the caller's array, in squares."""
     with _squares(f, node, size) as (origin, pool, inside):
         columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]
         flat = as_vector(output)

@@ -1,4 +1,4 @@
-"""A compiled graph: one machine-code function a method, called on the caller's arrays."""
+"""A compiled graph: one machine-code function for each method, which is called on the caller's arrays."""
 
 from __future__ import annotations
 
@@ -35,20 +35,24 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, building, cpus, run_free, shielded, show
 
 WORTH_THE_LOCK = 4_000.0
-"""Nanoseconds of work from which on Python's lock is freed for other threads (by the estimate; few rows take up to five times as long).
-Below it they gain little: two threads that take row after row are no faster than one."""
-WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
-WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
+"""The nanoseconds of work from which on a call releases Python's lock for other threads. They are estimated; few rows take up to five times
+as long. With less work other threads gain little: two threads that compute row after row are no faster than one."""
+WORTH_A_THREAD = 100_000.0  # the least nanoseconds of work for each thread: handing work to a Python thread takes about 20,000
+WORTH_A_PIECE = 50_000.0  # the nanoseconds of work of a piece: each call takes about 1,000
 PIECES = 4
-"""For each thread, of a large input: with one, threads wait for those that the processor is taken from; eight cost 5 % more."""
-UNBOUNDED = (math.nan,)  # the bound of calls whose input was tested before
+"""The pieces of a large input for each thread. With one piece each, all threads wait for one whose processor is taken away for a while.
+Eight pieces take 5 % more time."""
+UNBOUNDED = (math.nan,)  # the bound of a call whose input has been tested: NaN means no test
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method ready to be called: which of the graph's inputs it reads, its tables on the device, the shapes and dtypes of
-    its results and which of them the function fills, and two numbers of rows: up to the first one a call holds Python's lock, from the
-    second one on threads share the work."""
+    """A method ready to be called.
+
+    places: the graph's inputs that it reads, by number. tables: its tables on the device. results: the shape (without rows) and dtype of
+    each output. filled: the numbers of the outputs that the function fills; the others have no elements. few: a call of fewer rows holds
+    Python's lock. many: from so many rows on, threads share the work.
+    """
 
     kernel: Kernel
     code: Code
@@ -62,7 +66,7 @@ class Method:
 
 @dataclass
 class TvmExecutable(Executable):
-    """Methods are compiled at their first call, since most callers use one or two of a classifier's three."""
+    """A graph compiled by TVM. Each method is compiled at its first call, since most callers use one or two of a classifier's three."""
 
     graph: Graph
     options: CompileOptions
@@ -74,10 +78,11 @@ class TvmExecutable(Executable):
     _pool: tuple[int, ThreadPoolExecutor] | None = None
     _module: Any = None
     binary: bytes | None = None
-    """The CUDA code as a fat binary, where no device was there to load it."""
+    """The CUDA code as a fat binary, if this computer cannot run it."""
 
     @cached_property
     def threads(self) -> int:
+        """The most threads that share a call."""
         return self.options.threads or cpus()
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
@@ -114,7 +119,7 @@ class TvmExecutable(Executable):
         held, free, few, many = ready.code.held, ready.code.free, ready.few, ready.many
         tables, dtype, empty = ready.tables, ready.results[0][1], np.empty
 
-        # Every line counts here: this is the path of single rows.
+        # Single rows take this path, so every line counts.
         def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
             result = empty(n if width is None else (n, width), dtype) if out is None else out
             if n < few:
@@ -129,22 +134,25 @@ class TvmExecutable(Executable):
 
     def prepared(self, array: Array) -> Any:
         """See hbc.compiler.base.Executable."""
-        return as_tensor(array)  # 0.2 µs less a call
+        return as_tensor(array)  # a call with it takes 0.2 µs less
 
     def _on_cpu(self, ready: Method, arguments: tuple[Any, ...], last: tuple[float, ...], n: int) -> Any:
-        """Call the function for all rows; 0 if it tests its input and some of it did not pass. Threads take ranges of rows as
-        they get done with others, since none can know what else the processor is busy with."""
+        """Call the function for all rows. Returns 0 if it tests its input and some rows do not pass.
+
+        Threads share many rows. Each takes the next piece when it has done one, since nobody knows what else keeps the processors busy.
+        """
         if n < ready.many:
             return ready.code(*arguments, 0, n, *last)
         rows = ready.kernel.rows
         blocks = -(-n // rows)
         work = n * ready.kernel.cost
         threads = min(self.threads, blocks, int(work / WORTH_A_THREAD))
-        # Pieces of less than a block read deep trees once more each (1,000 rows take 6.8 µs a row, 4,096 take 4.3).
+        # Each piece reads deep trees anew: pieces of 1,000 rows take 6.8 µs a row, of 4,096 rows 4.3. So there are no more pieces than
+        # blocks of rows, except to give every thread one.
         pieces = min(blocks, max(threads, min(threads * PIECES, int(work / WORTH_A_PIECE), n // ready.kernel.block)))
         ends = [n if i == pieces else blocks * i // pieces * rows for i in range(pieces + 1)]
-        ranges = iter(list(pairwise(ends)))  # a list's iterator: threads may share it
-        found: SimpleQueue[Any] = SimpleQueue()  # one result for each range
+        ranges = iter(list(pairwise(ends)))  # threads may share the iterator of a list
+        found: SimpleQueue[Any] = SimpleQueue()  # a result or an error for each range
 
         def work_off() -> None:
             for start, end in ranges:
@@ -155,29 +163,30 @@ class TvmExecutable(Executable):
                     raise
                 found.put(result)
                 if result == 0:
-                    for _ in ranges:  # nobody needs them now
+                    for _ in ranges:  # the other results do not matter now
                         found.put(0)
 
-        # When the interpreter ends, or there are as many threads as may be, it raises RuntimeError: this thread and those that began do it.
+        # Raises RuntimeError if the interpreter ends or no more threads may start. Then this thread and those that have begun do the work.
         with suppress(RuntimeError):
             pool = self._workers()
             for _ in range(threads - 1):
                 pool.submit(work_off)
         work_off()
-        results = [found.get() for _ in range(pieces)]  # a thread that began late has nothing to do, and nobody waits for it
+        results = [found.get() for _ in range(pieces)]  # a thread that begins late finds no range, and nobody waits for it
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return 0 if 0 in results else None
 
     def _workers(self) -> ThreadPoolExecutor:
-        """This process's threads: those of the parent do not survive a fork."""
+        """The pool of threads of this process. A forked child makes its own, since threads do not survive a fork."""
         pool = self._pool
         if pool is None or pool[0] != os.getpid():
             self._pool = pool = os.getpid(), ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hbc")
         return pool[1]
 
     def _on_gpu(self, ready: Method, inputs: list[Array], outputs: list[Array], n: int) -> None:
+        """Copy the inputs to the GPU, call the function, and copy the results to `outputs`."""
         device = tvm.runtime.cuda(gpu_number(self.options.device))
         sent = [tvm.runtime.tensor(array, device) for array in inputs]
         received = [tvm.runtime.empty(array.shape, str(array.dtype), device) for array in outputs]
@@ -187,11 +196,11 @@ class TvmExecutable(Executable):
 
     @building
     def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
-        """The TIR function of a method."""
+        """The TIR function of a method. bounded, missing, accepted: the tests of its input, as for `direct`."""
         if (method, bounded, len(accepted)) not in self._kernels:
             schedule, dialect = self.machine.schedule, self.machine.dialect
             outputs = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method])
-            if accepted:  # what conditions and outputs are both computed from is computed once
+            if accepted:  # values that conditions and outputs share are computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
             flatten = schedule.flattens and not accepted
             plan = make_plan(outputs, self.options.block, flatten, schedule.register_bits(dialect), len(accepted))
@@ -201,13 +210,14 @@ class TvmExecutable(Executable):
         return self._kernels[method, bounded, len(accepted)]
 
     def _on_own_inputs(self, graph: Graph) -> Node:
-        """The one output of a graph, of this one's inputs of the same names."""
+        """The output "accepted" of a graph, computed from the inputs of this graph that have the same names."""
         own = {node.op.name: node for node in self.graph.inputs}  # type: ignore[attr-defined]
         inputs = {node: own[node.op.name] for node in graph.inputs}  # type: ignore[attr-defined]
         return substitute(graph.outputs["accepted"], inputs)[0]
 
     @building
     def _prepare(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Method:
+        """A method, compiled unless it was before. Raises BackendUnavailableError if this computer cannot run the code."""
         if self.machine.missing is not None:
             raise BackendUnavailableError(
                 backend="tvm",
@@ -222,6 +232,7 @@ class TvmExecutable(Executable):
         return self._methods[method]
 
     def _bind(self, kernel: Kernel, code: Code) -> Method:
+        """The method of a compiled function, with its tables on the device."""
         tables = tuple(self._on_device(table) for table in kernel.tables)
         names = [node.op.name for node in self.graph.inputs]  # type: ignore[attr-defined]
         places = tuple(names.index(name) for name in kernel.inputs)
@@ -232,8 +243,8 @@ class TvmExecutable(Executable):
         return Method(kernel, code, places, tables, results, filled, few, many)
 
     def _on_device(self, table: Array) -> Any:
-        """A table as a tensor, the same for all methods that read it."""
-        place = table.ctypes.data  # the kernels keep their tables, so that no other array takes the place
+        """A table as a tensor on the device. All methods that read a table share its tensor."""
+        place = table.ctypes.data  # names the table: the kernels keep their tables, so no other array gets this address
         if place not in self._tensors:
             if self.machine.cuda:
                 self._tensors[place] = tvm.runtime.tensor(table, tvm.runtime.cuda(gpu_number(self.options.device)))
@@ -245,7 +256,7 @@ class TvmExecutable(Executable):
 
     @building
     def compile_all(self) -> Any:
-        """One module of all methods, for export and for looking at; CUDA's code is compiled even where nothing can run it."""
+        """One module with all methods, for `export` and `source`. CUDA code is compiled by nvcc even if this computer cannot run it."""
         if self._module is None:
             functions = {method: self.kernel(method).function for method in self.graph.outputs}
             self._module = shielded(lambda: compile_module(functions, self.machine))
@@ -254,20 +265,24 @@ class TvmExecutable(Executable):
         return self._module
 
     def source(self, kind: str = "tir") -> str:
-        """What was generated: "tir", or of the machine's code "ll", "asm", "cuda"."""
+        """The generated code of all methods. kind: "tir", or how the module shows it: "ll" and "asm" by LLVM, "cuda"."""
         if kind == "tir":
             return "\n".join(self.kernel(method).function.script() for method in self.graph.outputs)
         module = self.compile_all() if self._module is None else self._module
         return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
 
     def _show(self, kernel: Kernel, module: Any) -> None:
+        """Print the generated code if HBC_DEBUG asks for it."""
         show(SOURCE, kernel.function.script)
         if self.machine.cuda:
             show(SOURCE, lambda: cuda_source(module))
 
     @building
     def export(self, path: str) -> None:
-        """A shared library with one function a method, `method(inputs…, tables…, outputs…, first row, end row)`."""
+        """Write a shared library with a function for each method: `method(inputs…, tables…, outputs…, first row, end row)`.
+
+        Raises ValueError if the path does not end in .so.
+        """
         if not str(path).endswith(".so"):
             raise ValueError(f"{path}: the tvm backend exports compiled code to a file that ends in .so")
         module = self.compile_all()
@@ -283,20 +298,25 @@ class TvmExecutable(Executable):
 
 
 def _level(outputs: Sequence[Node]) -> int:
-    """LLVM's. Scans are as fast at level 2, which takes a tenth less (500 trees of 255 leaves: 2.06 and 2.27 s), deep walks are 14 %
-    slower."""
+    """LLVM's level of optimization for these outputs: 2 if they have tree ensembles and all are scanned, otherwise 3.
+
+    Scans are as fast with level 2, and compile in a tenth less time (500 trees of 255 leaves: 2.06 instead of 2.27 s). Deep walks would be
+    14 % slower.
+    """
     strategies = {node.op.strategy for node in topological(outputs) if isinstance(node.op, TreeEnsemble)}
     return 2 if strategies == {"scan"} else 3
 
 
 def cuda_source(module: Any) -> str:
+    """The CUDA source of a module."""
     return "\n".join(part.inspect_source() for part in module.imports)
 
 
 def gpu_number(device: str) -> int:
+    """The number of a GPU: 1 for "cuda:1", 0 for "cuda"."""
     return int(device.partition(":")[2] or 0)
 
 
 def as_tensor(array: Any) -> Any:
-    """The same memory as TVM takes it; it is asked for no alignment."""
+    """An array as TVM takes it, in the same memory. It need not be aligned."""
     return tvm_ffi.from_dlpack(array, require_alignment=0)

@@ -1,4 +1,4 @@
-"""What code is made for, and the lowering from TIR to machine code."""
+"""The processors that code is compiled for, and the compilation of TIR to machine code or CUDA."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TUNING = (
 
 
 def _pipeline() -> Any:
-    """The passes that our functions need, and no simplification: TVM's rules take floats for reals (`x - x` becomes 0,
-    `not a < b` becomes `b <= a`). LLVM simplifies by IEEE's rules, and does so anyway."""
+    """The passes that the functions of hbc need. Those that simplify are left out, since their rules hold for real numbers but not for
+    floats: `x - x` becomes 0, `not a < b` becomes `b <= a`. LLVM simplifies anyway, by the rules of IEEE 754."""
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(mod: Any, _context: Any) -> Any:
@@ -58,33 +58,37 @@ compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
 
 @dataclass(frozen=True)
 class Machine:
-    """A target: the dict that TVM takes, whether it is a GPU, and whether this computer can run its code."""
+    """A processor to compile for. options: the items of TVM's target dict. cuda: whether it is a GPU."""
 
     options: tuple[tuple[str, Any], ...]
     cuda: bool = False
 
     @cached_property
     def target(self) -> Any:
+        """TVM's target object."""
         return tvm.target.Target({key: list(value) if isinstance(value, tuple) else value for key, value in self.options})
 
     def at_level(self, level: int) -> Machine:
-        """The same, at one of LLVM's levels of optimization (3 is TVM's), unless the caller's target names one."""
+        """The machine at one of LLVM's levels of optimization (TVM's own is 3). A GPU, or a target that names a level, stays as it is."""
         return self if self.cuda else Machine(tuple(sorted({"opt-level": level, **dict(self.options)}.items())))
 
     @property
     def schedule(self) -> Schedule:
-        """How rows are dealt out to this processor."""
+        """The loops of functions on this processor."""
         return schedule_of(self.cuda)
 
     @property
     def arch(self) -> str:
+        """The architecture of a GPU, such as "sm_90"."""
         return str(dict(self.options).get("arch", CUDA_ARCH))
 
     def has(self, feature: str) -> bool:
+        """Whether a CPU has a feature by LLVM's name, such as "avx2". False for a GPU."""
         return not self.cuda and bool(tvm.target.codegen.llvm_cpu_has_features(feature, self.target))
 
     @cached_property
     def dialect(self) -> Dialect:
+        """The instructions that generated code may use."""
         if self.cuda:
             return Dialect(llvm=False)
         arch = str(
@@ -130,19 +134,23 @@ def _tuning(feature: str) -> bool:
 
 
 def host_machine() -> Machine:
+    """The processor of this computer."""
     cpu = tvm.target.codegen.llvm_get_system_cpu()
-    # What gains from vectors is vectorised here; LLVM's attempts at the rest double the time of compilation.
+    # hbc writes vector instructions where they gain. LLVM would try the other loops, which doubles the time of compilation.
     options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu, "cl-opt": ("-vectorize-loops=false",)}
     if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
         # LLVM would load the nodes of interleaved walks with gathers, which take three times as long (docs/tree-kernels.md §4).
-        # For Intel's processors it would store vectors of 64 bytes in halves, and then not keep them in registers: lockstep scans of 700
-        # leaves 0.46 instead of 0.37 µs a row.
+        # For Intel's processors it would store vectors of 64 bytes in halves, and then not keep them in registers: scans of 700 leaves in
+        # lockstep would take 0.46 instead of 0.37 µs a row.
         options["mattr"] = ("+prefer-no-gather", "-prefer-256-bit")
     return Machine(tuple(sorted(options.items())))
 
 
 def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
-    """The target of `hbc.convert(device=, target=)`."""
+    """The machine for the arguments of `hbc.convert(device=, target=)`.
+
+    Raises BackendUnavailableError for a device other than cpu and cuda, InvalidInputError for a kind of target other than llvm and cuda.
+    """
     name = device.lower()
     if name.split(":")[0] in ("cuda", "gpu"):
         options = {"kind": "cuda", "arch": CUDA_ARCH, **(target or {})}
@@ -165,12 +173,15 @@ def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
 
 
 def _frozen(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with lists as tuples, so that they can be hashed."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
 
 def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
-    """Machine code of TIR functions: a TVM module with one entry a function. One thread at a time may call it, by `process.shielded`, for
-    LLVM's options are global while TVM compiles."""
+    """Compile TIR functions. Returns a TVM module with an entry for each function.
+
+    Only one thread at a time may call it, through `process.shielded`: LLVM's options are global while TVM compiles.
+    """
     module = tvm.IRModule(dict(functions))
     with _exact_cuda() if where.cuda else nullcontext():
         return tvm.tirx.build(module, target=where.target, pipeline=PIPELINE)
@@ -181,8 +192,8 @@ CALLBACK = "tvm_callback_cuda_compile"
 
 @contextmanager
 def _exact_cuda() -> Iterator[None]:
-    """TVM's own call of CUDA's compiler asks for fast arithmetic, in which NaN and exact comparisons are lost. It is put back
-    afterwards, since other users of TVM in this process may have chosen it."""
+    """In this context TVM calls CUDA's compiler by `compile_cuda`. TVM's own callback asks for fast arithmetic, in which NaN and exact
+    comparisons are lost. The callback of before is put back afterwards, since other users of TVM in this process may have chosen it."""
     usual = tvm.get_global_func(CALLBACK, allow_missing=True)
     tvm.register_global_func(CALLBACK, compile_cuda, override=True)
     try:
@@ -193,14 +204,17 @@ def _exact_cuda() -> Iterator[None]:
 
 
 def compile_cuda(code: str) -> bytes:
-    """A fat binary by nvcc, in IEEE arithmetic: no contraction, no approximations, subnormals kept."""
+    """A fat binary of CUDA code by nvcc, in IEEE arithmetic: no contraction, no approximations, subnormals kept."""
     target = tvm.target.Target.current(allow_none=True)
     arch = str(target.attrs.get("arch", CUDA_ARCH)) if target is not None else CUDA_ARCH
     return nvcc(code, arch)
 
 
 def nvcc(code: str, arch: str) -> bytes:
-    """A fat binary for one architecture (`sm_90`), with PTX for later ones."""
+    """A fat binary of CUDA code for one architecture (such as `sm_90`), with PTX for later ones.
+
+    Raises BackendUnavailableError if there is no nvcc on the PATH, RuntimeError if nvcc fails.
+    """
     number = arch.removeprefix("sm_")
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels.fatbin")
