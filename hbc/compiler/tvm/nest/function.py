@@ -192,7 +192,7 @@ class Block(FunctionBuilder):
         if element is not None:
             operands = (self.operand(source, node.type, index, row) for source in node.inputs)
             return element(node, self.dialect, *operands)
-        raise NotImplementedError(f"{node!r} has no memory")
+        raise NotImplementedError(f"{node!r} needs loops of its own, but the plan gives it no memory")
 
     def _taken(self, node: Node, op: tensor.Take, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a `Take`. Places in equal steps are computed; others are read from a table."""

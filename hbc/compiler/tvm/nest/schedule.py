@@ -118,7 +118,7 @@ class GpuRows(Schedule):
     flattens = False
     own_code_for_full_vectors = False
     tree_kernels = ("walk",)
-    usual_strategy = ("walk", "each row of a GPU's thread walks from node to node")
+    usual_strategy = ("walk", "each thread of a GPU walks one row from node to node")
 
     def rows_of_block(self, plan: Plan) -> int:
         return 1
