@@ -99,8 +99,8 @@ class Builder:
         return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
 
     def as_tuned(self, graph: Graph) -> Builder:
-        """The builder with the choice of `hbc tune`, if the strategy is "auto" and such a model was tuned on this machine. Otherwise
-        itself."""
+        """The builder with the choice of `hbc tune`, if the strategy is "auto"
+        and such a model was tuned on this machine. Otherwise itself."""
         if self.strategy != "auto" or self.choice is not None:
             return self
         found = choices.find(graph, self.backend, self.options, known_strategies(self.backend))
@@ -112,8 +112,8 @@ class Builder:
         return self.options if self.choice is None else self.choice.applied(self.options)
 
     def candidates(self, graph: Graph, rows: Sequence[int]) -> tuple[list[str], dict[str, str]]:
-        """The strategies to be measured ("auto", and those that are not hopeless by the estimates), and strategy → reason for the
-        others."""
+        """(the strategies to measure: "auto", and the strategies that are not hopeless
+        by the estimates; strategy → the reason why it is left out, for the others)."""
         return worth_measuring(self.compiler, graph.nodes, self.options, rows, known_strategies(self.backend)[1:])
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
@@ -203,8 +203,8 @@ def _n_operators(graph: Graph) -> int:
 
 
 def _makes_rows_of_much(graph: Graph) -> bool:
-    """Whether the host makes Rows of text or of arrays of more than 1 KiB a row, or computes such arrays in numpy, in a graph whose
-    rows may be computed in blocks."""
+    """Whether the rows of the graph should and can be computed in blocks. They should if the host makes Rows from text or
+    from arrays of more than 1 KiB a row, or computes with such inputs in numpy. They can if no operator mixes rows."""
     sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
     sources += [node for node in graph.nodes if node.op.in_numpy]
     return not graph.mixes_rows and any(
@@ -248,7 +248,7 @@ def _operator_name(op: Operator) -> str:
 
 
 def _as_arrays(node: Node) -> Node | None:
-    """The rewrite that makes arrays of matrices that are mostly zeros, for files. None for nodes that stay."""
+    """A rewrite rule for files: the node that gives an array instead of Rows (hbc.ir.rows). None for nodes that stay."""
     if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
         return None
     return node.op.lower(*node.inputs)

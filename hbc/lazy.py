@@ -12,9 +12,9 @@ else:
     class cached_property:  # noqa: N801  its name in functools
         """`functools.cached_property` as it is since Python 3.12: without a lock.
 
-        Before, one lock served all objects of a class. A signal handler that called a model while its thread held that lock waited for
-        ever, since a compiler's thread asked for it too; and a forked child could inherit the lock closed. Two threads may compute a value
-        at the same time, which does no harm: the values are equal.
+        Before 3.12, all objects of a class shared one lock. If a signal handler called a model while its thread held that lock, it waited
+        for ever, since the thread that compiles needs the lock too. And a forked child could inherit the locked lock. Without a lock, two
+        threads may compute a value at the same time. That does no harm: the values are equal.
         """
 
         def __init__(self, compute: Any) -> None:

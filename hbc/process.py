@@ -1,4 +1,4 @@
-"""What hbc knows of the process that it runs in: how many CPUs it may use, what `HBC_DEBUG` asks for, when it forks and when it ends."""
+"""The process that hbc runs in: the number of its CPUs, the level of `HBC_DEBUG`, and how hbc gets through forks, signals and the exit."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 
 def cpus() -> int:
-    """The number of CPUs that this process may use (at least 1). Where the system has no affinity, all of the machine's."""
+    """The number of CPUs that this process may use (at least 1). On a system without CPU affinity, all CPUs of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # --- HBC_DEBUG ---------------------------------------------------------------------------------------------------------
 
 PASSES, CHOICES, GRAPHS, SOURCE = 1, 2, 3, 4
-"""The levels of HBC_DEBUG. Each also shows what the lower ones do."""
+"""The levels of HBC_DEBUG. Each level also shows the output of the lower ones."""
 
 
 def debug_level() -> int:
-    """The level that the environment variable HBC_DEBUG asks for: 0 (nothing, also without the variable) to 4. Raises ValueError for
-    anything else."""
+    """The level that the environment variable HBC_DEBUG asks for: 0 (nothing,
+    also without the variable) to 4. Raises ValueError for anything else."""
     text = os.environ.get("HBC_DEBUG", "") or "0"
     if text not in ("0", "1", "2", "3", "4"):
         raise ValueError(
@@ -51,17 +51,17 @@ _closed = False
 
 
 def building(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function, which one thread at a time runs, of all those decorated with this: what optimizes or compiles. They may call
-    each other. A daemon thread that calls one when the interpreter ends is ended by SystemExit.
+    """A decorator for functions that optimize or compile: at any time only one thread runs such functions. They may call each other. If a
+    daemon thread calls one when the interpreter ends, SystemExit ends that thread.
 
-    They share one lock because a fork takes it as well (see below), and could not take several in an order that suits everybody. It
-    costs little: TVM compiles one function at a time anyway, and the rest is Python. No user's code runs under it, which could wait for
-    a thread that wants to fork.
+    All these functions share one lock, because a fork takes it as well (see below): with several locks, a fork could not take them in the
+    order in which every thread takes them. One lock costs little: TVM compiles one function at a time anyway, and the rest is Python. No
+    code of the user runs under the lock, since it could wait for a thread that wants to fork.
     """
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _building:  # a lock of C's: no signal comes between taking it and this block
+        with _building:  # a lock written in C: no signal handler runs between taking it and this block
             if _closed and not _in_main_thread():
                 raise SystemExit
             return function(*args, **kwargs)
@@ -70,16 +70,16 @@ def building(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def shielded(work: Callable[[], T]) -> T:
-    """What work() returns or raises, computed where no signal handler runs. Called by functions under `building`.
+    """Returns the result of work(), or raises its error. No signal handler runs inside work(). Only functions under `building` call this.
 
-    Python runs signal handlers in the main thread wherever that is: also in a function that C++ called. What a handler raises there
-    (KeyboardInterrupt) goes through C++, which makes a RuntimeError of it or loses it. So the main thread waits while another one works,
-    and raises what its handlers raised once that is done.
+    Python runs signal handlers in the main thread, wherever that thread is: also in a Python function that C++ has called. An exception
+    of a handler (KeyboardInterrupt) then passes through C++, which turns it into a RuntimeError or loses it. So if the main thread calls
+    this, another thread does the work. The main thread waits, and then raises the exception of a handler that ran while it waited.
     """
     if not _in_main_thread():
         with _compiler:
             return work()
-    steps: list[str] = []  # the first one decides: appending is one step for all threads
+    steps: list[str] = []  # the first entry decides who goes on; appending is atomic
     results: list[T] = []
     errors: list[BaseException] = []
     done = threading.Event()
@@ -96,7 +96,7 @@ def shielded(work: Callable[[], T]) -> T:
 
     try:
         _thread.start_new_thread(run, ())  # an interrupted threading.Thread.start() would not tell whether the thread runs
-    except RuntimeError:  # no more threads: the interpreter ends, or the system has a limit
+    except RuntimeError:  # no thread can be started: the interpreter ends, or the system's limit is reached
         with _compiler:
             return work()
     except BaseException as error:
@@ -115,7 +115,7 @@ def shielded(work: Callable[[], T]) -> T:
             raise errors[0]
         return results[0]
     finally:
-        errors.clear()  # their tracebacks hold this frame
+        errors.clear()  # a traceback refers to this call's variables, and so to itself
 
 
 def _in_main_thread() -> bool:
@@ -125,12 +125,12 @@ def _in_main_thread() -> bool:
 # --- calls in flight -----------------------------------------------------------------------------------------------------
 
 _in_flight: list[int] = []
-"""The threads that run compiled code without Python's lock, once for every call: appending and removing are one step for all threads."""
+"""The threads that run compiled code without Python's lock (GIL), an entry for each call. Appending and removing are atomic."""
 
 
 def run_free(free: Callable[..., T], held: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """What free(*arguments) returns, compiled code that frees Python's lock while it runs. When the interpreter ends, held, the same code
-    with the lock held: see `close`. Costs 0.2 µs."""
+    """The result of free(*arguments). `free` is compiled code that releases Python's lock (GIL) while it runs. When the interpreter ends,
+    `held` is called instead: the same code, which keeps the lock (see `close`). This costs 0.2 µs."""
     thread = threading.get_ident()
     _in_flight.append(thread)
     try:
@@ -140,11 +140,12 @@ def run_free(free: Callable[..., T], held: Callable[..., T], arguments: tuple[An
 
 
 def close() -> None:
-    """Wait until no other thread compiles or runs compiled code without Python's lock, and let none begin.
+    """Wait until no other thread compiles or runs compiled code without Python's lock (GIL), and let no thread begin to.
 
-    To be registered with `atexit`, after the imports of libraries. When the interpreter ends it takes Python's lock for good. A thread that
-    comes back from C++ and asks for it is unwound by pthread_exit (before Python 3.14), also through C++ destructors that must not be
-    unwound: the process aborts ("terminate called without an active exception"). One that does not come back runs code that is being freed.
+    It must be registered with `atexit` after the imports of libraries. When the interpreter ends, it takes the lock for good. A thread that
+    comes back from C++ and asks for the lock is then ended by pthread_exit (before Python 3.14). That unwinds C++ destructors which must
+    not be unwound, and the process aborts ("terminate called without an active exception"). A thread that does not come back runs code
+    that is being freed.
     """
     global _closed
     with _building, _compiler:
@@ -158,7 +159,7 @@ def close() -> None:
 
 
 class Renewable(Protocol):
-    """An object with threads of its own, which a forked child does not have."""
+    """An object with threads of its own. A forked child does not inherit these threads."""
 
     def after_fork(self) -> None:
         """Forget the threads. Called in the child, before anything else of hbc's runs there."""
@@ -191,6 +192,7 @@ def _after_fork_in_child() -> None:
         thing.after_fork()
 
 
-# A fork waits for a compiler at work: the child would have a half-changed LLVM, and locks of TVM's, LLVM's and Python's that nobody opens.
+# A fork waits until no thread compiles. Otherwise the child would inherit a half-changed LLVM, and locks of TVM, LLVM and Python that no
+# thread of the child releases.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""What a backend is (Compiler, Executable), and where the backends are found."""
+"""The interface of a backend (Compiler, Executable), and the list of backends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Compiler(ABC):
     one_launch: bool = False
     """Whether a method becomes one compiled function. Otherwise each operator is at least one."""
     handles_strings: bool = False
-    """Whether graphs for `compile` may have inputs and outputs of strings. Otherwise the host computes what touches strings."""
+    """Whether graphs for `compile` may have inputs and outputs of strings. Otherwise the host computes every operator on strings."""
     writes_strings: bool = False
     """Whether `export` takes graphs with strings, although `compile` does not."""
     exports: Collection[str] = ()
@@ -140,8 +140,7 @@ class Compiler(ABC):
         completed(self.compile(graph, options), Executable).export(path)  # type: ignore[type-abstract]
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
-        """The host's part of a graph, in which operators whose `evaluate` is compiled code take the place of others. By default the graph
-        as it is."""
+        """The host's part of a graph, with some operators replaced by ones with a compiled `evaluate`. By default the graph itself."""
         return graph
 
 

@@ -58,8 +58,8 @@ class Operator:
     places_ascend: ClassVar[bool] = False
     """Whether column i of the result names the i-th smallest number of the first operand."""
 
-    # What an operator says of its numbers. Every default is the neutral one, "not known": it costs time (a guard that is computed at
-    # every call, a curve that is not absorbed into trees), and never a wrong answer.
+    # Facts about the numbers of the result. Every default is the neutral one, "not known". It costs time (a guard is computed at every
+    # call, a curve is not absorbed into trees), but never gives a wrong answer.
 
     @property
     def creates_missing(self) -> bool:
@@ -89,16 +89,16 @@ class Operator:
         return False
 
     def divides_by_sum(self, inputs: Sequence[Node]) -> bool:
-        """Whether no number of the result is negative and their sum is above 0 but for rounding, so that each, divided by the sum, is at
-        most 1."""
+        """Whether no number of the result is negative and their sum is above
+        0 but for rounding, so that each, divided by the sum, is at most 1."""
         return self.probability
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array | None:
         """The largest |y| of each column of the result, float64[node.type.width], given the largest |x| of each column of every input.
 
-        It holds for the computed numbers without their rounding: whoever reads it leaves a margin (hbc.ir.magnitudes.MARGIN). None: not
-        known. A check of such a value is computed in numpy at every call: with the magnitudes of distances and look-ups, Isomap went
-        from 0.63 to 11 times the source's speed.
+        None: not known. Rounding errors are not included, so the reader leaves a margin (hbc.ir.magnitudes.MARGIN). If a magnitude is not
+        known, a check of the value is computed in numpy at every call: with the magnitudes of distances and look-ups, Isomap went from
+        0.63 to 11 times the source's speed.
         """
         return np.ones(node.type.width) if self.probability or node.type.dtype == "bool" else None
 
@@ -113,10 +113,10 @@ class Operator:
         return (0, 1) if node.type.dtype == "bool" else None
 
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
-        """The integers that name places of a table, and the places there are: by the name of a parameter, or by the number of an operand.
+        """Name of a parameter, or number of an operand → the range that its integers must lie in, for integers that index a table.
 
-        Compiled code reads whatever stands at a place, so that loading a file checks them (hbc.ir.soundness). A parameter of integers that
-        is not named here must be one that names no place; tests/test_house.py lists these with the reason.
+        Compiled code does not check an index, so loading a file does (hbc.ir.soundness). A parameter of integers that is not named here
+        must be no index; tests/test_house.py lists these parameters with the reason.
         """
         return {}
 
@@ -294,7 +294,7 @@ class Node:
 
 @operator
 class Input(Operator):
-    """y = what the caller passes under `name`."""
+    """y = the value that the caller passes under `name`."""
 
     name: str
     dtype: DType

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hbc.ir.graph import Graph, Node
 
 Rule = Callable[[Node], Node | None]
-"""Given a node whose inputs are already rewritten, its replacement, or None to keep it."""
+"""A function of a node, whose inputs are already rewritten. It returns the node's replacement, or None to keep the node."""
 
 NotingRule = Callable[[Node], tuple[Node, str] | None]
 """A Rule that gives, with the replacement, a sentence about it."""
@@ -88,7 +88,7 @@ def _same(a: Node, b: Node) -> bool:
 
 
 def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list[Node]:
-    """The roots with some nodes replaced by others; what does not depend on a replaced node is kept as it is."""
+    """The roots, rebuilt with some nodes replaced by others. Nodes that depend on no replaced node are the same objects as before."""
     roots = list(roots)
     new = dict(replacements)
 

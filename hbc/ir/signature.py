@@ -1,4 +1,4 @@
-"""What a compiled model knows about the outside: the input it takes and the estimator it stands for. Plain data, saved as JSON."""
+"""Records of a compiled model's interface: the input that it takes, and the estimator that it stands for. Plain data, saved as JSON."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def union(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
-    """What both name, where () names everything."""
+    """The names in both; () stands for all names."""
     return tuple(name for name in a if name in b) if a and b else a or b
 
 
 def same(a: Any, b: Any) -> Any:
-    """What both say, () where they say something else. None says nothing."""
+    """The value of both, or () if they differ. None is no value: the other one counts."""
     return b if a is None else a if b is None or a == b else ()
 
 
 def first(a: Any, b: Any) -> Any:
-    """What the model itself says; converters have nothing to add."""
+    """a: the value comes from the model itself, and converters add nothing to it."""
     return a
 
 
@@ -50,14 +50,14 @@ def joins(join: Callable[[Any, Any], Any], neutral: Any) -> Any:
 
 
 NESTED = {"join": or_}
-"""Of a field that is a record itself."""
+"""The metadata of a field that is a record itself."""
 
 Record = TypeVar("Record", bound="Joined")
 
 
 class Joined:
-    """A record whose fields are joined one by one: `a | b` holds of a model of which both a and b have been found. Every field has a
-    neutral value, which changes nothing."""
+    """A record that can be joined with another: `a | b` is the record of a model for which both a and b have been
+    found. Fields are joined one by one (see `joins`). Every field has a neutral value, which changes nothing."""
 
     def __or__(self: Record, other: Record) -> Record:
         if self is other:
@@ -68,17 +68,18 @@ class Joined:
 
 @dataclass(frozen=True)
 class Column(Joined):
-    """What the source library does with one column of the input. A column that nothing was noted of has the neutral values."""
+    """Facts about one column of the input: how the source library treats it. A column without notes has the neutral values."""
 
     strings: bool = joins(either, False)
-    """It holds strings. All other columns hold numbers, and what follows up to `none_apart` is about them."""
+    """It holds strings. All other columns hold numbers; the fields up to `none_apart` are about those."""
     integer_bits: int = joins(max, 0)
-    """The source computes in the column's own dtype: the fewest bits at which integers give what int64 gives. 0: it does not."""
+    """The source computes in the column's own dtype, and integers of at least this many bits give
+    the same as int64. 0: it computes in a dtype of its own, so that the width does not matter."""
     signed: bool = joins(either, False)
     """Unsigned integers are rejected, whatever their width. Only beside `integer_bits`."""
     function_bits: int = joins(max, 0)
-    """A function is given the column as a frame holds it: the fewest bits at which integers of pandas' own dtypes give what float64
-    gives. 0: there is no such function."""
+    """A function receives the column as a frame holds it, and integers of pandas' own dtypes with at least this many bits give the same as
+    float64. 0: there is no such function."""
     beside_numbers: bool = joins(either, False)
     """That function computes with Python numbers beside the column. In a frame of pandas it must then have 64 bits."""
     frames_as_f64: bool = joins(either, False)
@@ -103,10 +104,11 @@ class Column(Joined):
 
 @dataclass(frozen=True)
 class Arrays(Joined):
-    """What the source library does with arrays and lists, and with the numbers of frames as with those of arrays."""
+    """Facts about arrays and lists: how the source library treats them.
+    `narrow_as_f32` and `native_order` are also about the numbers of frames."""
 
     narrow_as_f32: bool = joins(either, False)
-    """Bool and integers of 8 and 16 bits give what they give as float32."""
+    """Bool and integers of 8 and 16 bits give the same as float32."""
     plain_floats: bool = joins(either, False)
     """Numbers of the other byte order, or of more than 64 bits, are read as something else: they are rejected."""
     native_order: bool = joins(either, False)
@@ -133,15 +135,15 @@ class Frames(Joined):
     integers_as_f64: bool = joins(either, False)
     """The integers of a frame count as float64, those of an array do not."""
     libraries: tuple[str, ...] = joins(common, ())
-    """The only libraries whose frames are taken; () for any."""
+    """The libraries of the frames that are accepted; () for any."""
     no_numbers: tuple[str, ...] = joins(union, ())
-    """The dtypes of columns from which no numbers are taken, by library, such as "pandas.CategoricalDtype" (Table.rejected_by)."""
+    """The dtypes of columns that are not accepted as numbers, with their library, such as "pandas.CategoricalDtype" (Table.rejected_by)."""
     text_names: bool = joins(either, False)
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
     numbered: bool = joins(either, False)
     """The fitted names are the numbers of the columns, "0", "1" and so on, which `feature_names` leaves out."""
     named_methods: tuple[str, ...] = joins(union, ())
-    """The methods that reject what has no names of columns (arrays, lists, sparse matrices), where the others take it."""
+    """The methods that reject input without names of columns (arrays, lists, sparse matrices). The other methods take it."""
     integer_categories: tuple[int, ...] | None = joins(same, None)
     """How many categories each categorical column of a frame of pandas must have, in order of the columns: the integers from 0 on. The
     values are then their own codes. () or None: nothing is asked."""
@@ -150,25 +152,25 @@ class Frames(Joined):
     dates: tuple[tuple[int, ...], ...] = joins(union, ())
     """Groups of columns that are read together, as float64: dates and time spans too, if all columns of a group have one dtype."""
     stacked: tuple[tuple[int, ...], ...] = joins(union, ())
-    """Groups of columns that are put beside others as they are, before anything has read them."""
+    """Groups of columns that are put beside others unchanged, before any estimator has converted them."""
 
     @property
     def by_name(self) -> bool:
-        """Columns are found by name in any order, and further ones are ignored. Otherwise the names must be the fitted ones in their
-        order."""
+        """Columns are found by name in any order, and further ones are
+        ignored. Otherwise the names must be the fitted ones in their order."""
         return self.by_column and not self.in_order
 
 
 @dataclass(frozen=True)
 class Sparse(Joined):
-    """What the source library does with sparse matrices."""
+    """Facts about sparse matrices: how the source library treats them."""
 
     accepted: bool = joins(both, True)
     """It takes them."""
     nan: bool = joins(both, True)
     """It takes NaN in them."""
     absent_is_missing: bool = joins(either, False)
-    """What they leave out is NaN, not 0."""
+    """The values that they leave out are NaN, not 0."""
     floats_only: bool = joins(either, False)
     """They must be of float32 or float64."""
     matrices_only: bool = joins(either, False)
@@ -176,12 +178,12 @@ class Sparse(Joined):
     csr_if_named: bool = joins(either, False)
     """csr_matrix only, if the model knows names of columns."""
     dense_methods: tuple[str, ...] = joins(union, ())
-    """The methods that reject sparse matrices, where the others take them."""
+    """The methods that reject sparse matrices. The other methods take them."""
 
 
 @dataclass(frozen=True)
 class InputSpec(Joined):
-    """The input of a model: its columns in the order of fitting, and what the source library takes for them."""
+    """The input of a model: its columns in the order of fitting, and how the source library treats arrays, frames and sparse matrices."""
 
     columns: tuple[Column, ...] = joins(lambda a, b: tuple(map(or_, a, b)), ())
     """One record for each column."""
@@ -192,7 +194,7 @@ class InputSpec(Joined):
     items: str = joins(first, "")
     """"documents" (strings), "dicts", "lists" or "sets" for a sequence of these instead of a matrix."""
     own_dtype: tuple[int, ...] | None = joins(same, None)
-    """The columns whose common dtype `transform` returns its array in. () or None: it has a dtype of its own."""
+    """`transform` returns an array in the common dtype of these columns. () or None: in a dtype of its own."""
     arrays: Arrays = field(default_factory=Arrays, metadata=NESTED)
     frames: Frames = field(default_factory=Frames, metadata=NESTED)
     sparse: Sparse = field(default_factory=Sparse, metadata=NESTED)
@@ -210,7 +212,7 @@ class InputSpec(Joined):
 
 
 FRAME_LIBRARIES = ("pandas", "polars")
-"""In whose frames results may come."""
+"""The libraries of the frames in which results may come."""
 
 
 @dataclass(frozen=True)
@@ -222,14 +224,14 @@ class FrameOutput:
     names: tuple[str, ...]
     """The names of its columns."""
     origins: tuple[int, ...]
-    """For each column the column of the input that it is, just as the caller gave it, or -1 if the graph computes it. The graph gives the
-    computed columns in blocks, in order."""
+    """For each column: the number of the input column that it is, unchanged, or -1 if the graph computes it. The graph gives the computed
+    columns in blocks, in order."""
     index: bool = False
     """A frame of pandas gets the index of the frame that is given."""
     native: bool = False
     """The source computes with the caller's frame itself, which must then be of this library."""
     arrays: bool = True
-    """Arrays may be given. Otherwise the source would check the values of columns that come out as they are."""
+    """Arrays are accepted. If not: the source would check the values of the columns that come out unchanged, which hbc does not."""
 
 
 @dataclass(frozen=True)
@@ -239,20 +241,20 @@ class ModelInfo:
     source: str
     """Its public dotted name."""
     attributes: dict[str, object]
-    """What it exposes besides methods: `classes_`, `n_features_in_`, …"""
+    """Its attributes: `classes_`, `n_features_in_`, …"""
     output_dtypes: dict[str, str]
-    """By method: the numpy dtype of a result whose dtype the graph's types cannot say, such as labels of `<U3` or `object`."""
+    """Method → the numpy dtype of its result, if no type of the graph can express it, such as labels of `<U3` or `object`."""
     without_rows: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    """By method: dtype and shape of the result for zero rows, if they are not those of any other result."""
+    """Method → (dtype, shape) of its result for zero rows, if it differs from an array [0, …] of the usual dtype."""
     sparse: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By method: the class of scipy.sparse of the result for an array, for a CSR matrix and for a CSC matrix; "" for an array. " i64"
-    behind it stands for indices of int64, " *" for scipy's array or matrix, whichever the input is."""
+    """Method → the class of scipy.sparse of its result for an array, for a CSR matrix and for a CSC matrix; "" for an array.
+    " i64" behind the name stands for indices of int64, " *" for scipy's sparse array or matrix, whichever the input is."""
     frames: dict[str, FrameOutput] = field(default_factory=dict)
     """The methods that return a frame."""
     given_back: tuple[str, ...] = ()
-    """The methods that return the very array that they are given."""
+    """The methods that return the very array that they receive."""
     failing: dict[str, str] = field(default_factory=dict)
-    """By method: why the source's own method fails for every input, so that the compiled one does."""
+    """Method → why the source's own method fails for every input. The compiled one raises an error with this reason."""
 
 
 Kind = DType | Literal["unread"]
@@ -262,7 +264,7 @@ Kinds = tuple[Kind, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample of the input says of its columns."""
+    """The names and dtypes of the columns of a sample of the input."""
 
     names: tuple[str, ...] | None
     """Their names, if it has any."""
@@ -276,18 +278,18 @@ NA = "\0pandas.NA"
 
 @dataclass(frozen=True)
 class InputLimits:
-    """What the columns of one graph input may hold; every array has a value for each column."""
+    """The values that the columns of one graph input may hold. Every array has an element for each column."""
 
     allow_nan: Array
-    """Whether NaN may come."""
+    """Whether NaN is accepted."""
     allow_inf: Array
-    """Whether ±inf may come."""
+    """Whether ±inf is accepted."""
     limit: Array
     """The largest |x|."""
     owners: tuple[str, ...]
-    """The estimators that reject the rest, for messages."""
+    """The estimators that reject all other values, for messages."""
     allow_na: Array = field(default_factory=lambda: np.array(True))
-    """Whether pandas.NA may come among strings, as `NA`."""
+    """Whether pandas.NA is accepted among strings, as `NA`."""
 
     @property
     def unrestricted(self) -> bool:
@@ -309,7 +311,7 @@ class Guard:
     safe: float = 0.0
     """Inputs up to this magnitude need no test."""
     whole: bool = False
-    """It is a requirement on all rows together."""
+    """It is a requirement on all rows together, so that they cannot be tested in blocks."""
     accepted: Graph | None = None
     """Computes bool from the same inputs with operators that backends run. If all are true, `require` would raise nothing. Its one output
     is called "accepted". None: there is no such graph."""
@@ -332,8 +334,8 @@ class Guard:
 
     def _harmless(self, array: Array) -> bool:
         if array.dtype.kind == "f":
-            # The sum of squares bounds every value, unless it overflows or is NaN. A NaN does no harm here: where it is not
-            # imputed, it stays NaN, and the limits on the columns say whether it may.
+            # The sum of squares bounds every value, unless it overflows or is NaN. A NaN does no harm here: if it is not imputed, it stays
+            # NaN, and the limits on the columns say whether that is allowed.
             if np.vdot(array, array) <= min(self.safe * self.safe, 1e37):
                 return True
             return not ((array > self.safe).any() or (array < -self.safe).any())
@@ -350,19 +352,19 @@ def _passes(require: Callable[[Array], None], x: Array) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a graph requires of its inputs."""
+    """The requirements of a graph on its inputs."""
 
     inputs: tuple[InputLimits, ...]
-    """For each input, in their order."""
+    """The limits of each input, in the order of the inputs."""
     min_rows: int
     """The fewest rows of a call."""
     guards: tuple[Guard, ...] = ()
-    """What no limit on a column can say. They are tested after the limits, on copies in host memory, whatever the device."""
+    """Requirements that no limit on a column can express. They are tested after the limits, on copies in host memory, for every device."""
 
 
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:
-    """The graph inputs of a variant and the columns each holds, in order: a matrix `X` of the numbers (a matrix per dtype,
-    `X_f32`, `X_f64`, where they differ) and a matrix `S` of the strings."""
+    """Name of a graph input → the columns that it holds, in order, for a variant with columns of the dtypes `kinds`. Numbers
+    are in a matrix `X`, or if they have several dtypes in a matrix for each (`X_f32`, `X_f64`). Strings are in a matrix `S`."""
     numeric = sorted(set(kinds) - {"str", "unread"})
     layout = {("X" if len(numeric) == 1 else f"X_{kind}"): _positions(kinds, kind) for kind in numeric}
     if "str" in kinds:

@@ -1,6 +1,6 @@
-"""Whether the indices in a graph stay inside the tables they lead to. Converters make no others; a file can have been made by hand, and
-compiled code reads whatever stands at an index. Each operator says what it looks up (`Operator.looks_up`) and which integers it gives
-(`Operator.span`)."""
+"""Checks that the indices in a graph stay inside their tables. In the graphs of converters they always
+do, but a file can have been made by hand, and compiled code does not check an index. Each operator
+declares its indices (`Operator.looks_up`) and the integers of its result (`Operator.span`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hbc.ir.types import Array
 
 
 def require_sound(graph: Graph) -> None:
-    """Raise ValueError for indices that lead out of their tables, and for parameters that contradict one another, such as trees that
-    go round."""
+    """Raise ValueError for indices that lead out of their tables, and for
+    parameters that contradict one another, such as trees that go round."""
     spans: dict[Node, Span] = {}
     for node in graph.nodes:
         operands = [spans[source] for source in node.inputs]

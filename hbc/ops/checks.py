@@ -1,5 +1,5 @@
-"""Checks: operators that change nothing and say what an estimator rejects. `optimizer/limits/checks.py` carries these requirements
-back to the columns of the model's input, where the runtime tests them before anything is computed."""
+"""Checks: operators that change nothing, and say which values an estimator rejects. `optimizer/limits/checks.py` carries these requirements
+back to the columns of the model's input. The runtime tests them there, before anything is computed."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class CheckValues(Check):
         return {"counts": range(self.values.shape[1] + 1)}
 
     def span(self, node: Node, spans: Sequence[Span]) -> Span:
-        """What passes is one of the values."""
+        """The span of the known values: an integer that passes is one of them."""
         if not self.allowed or self.values.dtype.kind not in "iu":
             return super().span(node, spans)
         return span_of(*(row[:count] for row, count in zip(self.values, self.counts, strict=True)))
@@ -264,7 +264,7 @@ class WarnValues(CheckValues):
 @operator
 class CheckAgreed(Check):
     """y = x. Rejects a batch in which some of the truth values x[N, 1] are true and others are not, because the source looks at
-    all rows of a batch to decide how to read them. `what` says what is true of a row."""
+    all rows of a batch to decide how to read them. `what`: the truth value in words, for the message."""
 
     _: KW_ONLY
     what: str

@@ -1,4 +1,4 @@
-"""Missing values: where they are, and what stands in for them. Operators on strings run on the host and have no lowering."""
+"""Operators that find missing values, or replace them. Operators on strings run on the host and have no lowering."""
 
 from __future__ import annotations
 

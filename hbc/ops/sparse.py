@@ -19,8 +19,8 @@ MOST_CODES = 4096
 
 @operator
 class Ones(Operator):
-    """y[N, K] = 1 where place[N, source[K]] = K, else 0, in the given dtype. Column f of place (i32[N, F]) names the column of y
-    that is 1, or is -1. source ascends."""
+    """y[n, k] = 1 if place[n, source[k]] = k, else 0; y is [N, K] in the given dtype. Column f of place (i32[N, F]) holds the number of the
+    column of y that is 1, or -1 if there is none. source ascends."""
 
     source: Array
     dtype: DType
@@ -49,8 +49,8 @@ class Ones(Operator):
 
 @operator
 class EntriesOf(Operator):
-    """y[N, F] as Rows of the entries where x[N, F] is not 0. A source that computes with the entries of a sparse x keeps the
-    entries that become 0."""
+    """y[N, F] as Rows of the entries where x[N, F] is not 0. A source that
+    computes with the entries of a sparse x keeps the entries that become 0."""
 
     rows = "makes"
     elementwise = True
@@ -101,8 +101,8 @@ def held_one_hot(parts: list[Node]) -> Node:
 
 
 def _places(x: Node, values: list[Array], first: int) -> Node:
-    """i32[N, F]: the number of each x among values[0], values[1], …, counted from `first` on; -1 where x is not among its column's
-    values."""
+    """i32[N, F]: the number of each x among values[0], values[1], …,
+    counted from `first` on; -1 where x is not among its column's values."""
     starts = first + np.cumsum([0, *map(len, values)])[:-1]
     if not x.type.is_float and all(len(v) and v.min() >= 0 and v.max() < MOST_CODES for v in values):
         size = int(max(v.max() for v in values)) + 2  # -1 stands first

@@ -1,5 +1,5 @@
-"""Tree ensembles: one operator for all libraries. The parser reduces what differs between them (missing values, categories,
-comparison signs, dtypes) to the one rule of `TreeEnsemble`. `CategoryPlanes` turns set tests into numbers."""
+"""Tree ensembles: one operator for all libraries. The libraries differ in missing values, categories, comparison signs and dtypes; the
+parser reduces all of these to the one rule of `TreeEnsemble`. `CategoryPlanes` turns set tests into numbers."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class TreeEnsemble(Operator):
         return {}
 
     def run_as(self, strategy: str) -> TreeEnsemble:
-        """The same trees with a strategy. Facts that were found to choose it stay known (finding them takes 0.1 s for 500 trees of
-        255 leaves)."""
+        """The same trees with a strategy. Facts that were found to choose it
+        stay known (finding them takes 0.1 s for 500 trees of 255 leaves)."""
         other = replace(self, strategy=strategy)
         other._found.update(self._found)
         return other
@@ -170,7 +170,8 @@ class TreeEnsemble(Operator):
         return {"feature": range(-1, inputs[0].type.columns), "target": range(targets)}
 
     def require_sound(self) -> None:
-        """Nodes lead to nodes, leaves to values, and every node is reached from one place at most: then no way goes round."""
+        """Raise ValueError unless nodes lead to nodes, leaves lead to values,
+        and every node has at most one parent, so that no path is a circle."""
         nodes, leaves = len(self.feature), len(self.values)
         sizes = {len(array) for array in (self.threshold, self.left, self.right, self.missing_left)}
         _require_sound(
@@ -312,8 +313,8 @@ class CategoryPlanes(Operator):
         return result
 
     def lower(self, x: Node) -> Node:
-        """The planes by one look-up each, in a table [P, C + 3]: the categories (their ranks, where they are large), another
-        category, invalid, NaN."""
+        """The planes by one look-up each, in a table [P, C + 3]: the categories
+        (their ranks, where they are large), another category, invalid, NaN."""
         columns, place = np.unique(self.columns, return_inverse=True)
         x = t.take(x, columns, axis=1)
         valid = t.less(-1.0, x) if self.truncate_negative else t.less_equal(0.0, x)

@@ -1,5 +1,5 @@
-"""Which operators the host computes in numpy: functions before branches, whose last bit decides, and values that no device can
-hold."""
+"""Chooses the operators that the host computes in numpy: functions before
+branches, since their last bit decides, and values that no device can hold."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hbc.ops.hashed_categories import HashedValues
 class PlaceFunctions:
     """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, so that decisions are the source's.
 
-    An ulp before an operator that `jumps` can lead to another leaf, bin or category. numpy is also what the source computes
-    with, so nothing moves on the numpy backend itself. `HashedValues` moves to the host too where the backend cannot run it.
+    An ulp before an operator that `jumps` can lead to another leaf, bin or category. The source computes with numpy too, so nothing moves
+    on the numpy backend itself. `HashedValues` moves to the host too if the backend cannot run it.
     """
 
     compiler: Compiler

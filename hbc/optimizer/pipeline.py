@@ -29,7 +29,7 @@ Pass = Callable[[Graph], Graph | Noted]
 
 @dataclass(frozen=True)
 class Settings:
-    """What passes depend on: the compiler, the caller's options, the strategy asked for, and what `hbc tune` found."""
+    """The settings that passes read: the compiler, the caller's options, the strategy, and the note on the choice of `hbc tune`."""
 
     compiler: Compiler
     options: CompileOptions
@@ -38,8 +38,8 @@ class Settings:
 
 
 class Position(NamedTuple):
-    """A pass in its place: how it is made, and why it stands there. `needed`: without it a graph does not compile, or not to what the
-    source computes."""
+    """A pass in its place: how it is made, and why it stands there. `needed`: without
+    it, some graphs do not compile, or do not compute the source's results."""
 
     kind: type[Pass]
     make: Callable[[Settings], Pass]

@@ -1,4 +1,5 @@
-"""What a saved model is made of, as plain data (ir/store.py writes it): graphs as text, arrays once each, no code and no pickle."""
+"""Converts a model to the contents of a saved file, and back: graphs as text,
+each array once, no code and no pickle. ir/store.py writes and reads the file."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
 from hbc.runtime.stored_spec import read_spec, spec_document, tuples
 
 SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")
-"""Of scipy.sparse, in which results may come."""
+"""The classes of scipy.sparse in which results may come."""
 
 SCALARS = (str, int, float, bool, type(None))
 
@@ -35,7 +36,7 @@ class Contents:
 
 
 def write(file: IO[bytes], contents: Contents) -> None:
-    """Write an artefact. Raises ArtifactError for an attribute that is neither number, text nor array."""
+    """Write a saved model. Raises ArtifactError for an attribute that is neither number, text nor array."""
     arrays: dict[str, Array] = {}
     variants = []
     for kinds, graph in contents.graphs.items():
@@ -62,7 +63,8 @@ def write(file: IO[bytes], contents: Contents) -> None:
 
 
 def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
-    """Read an artefact. Raises ArtifactError for anything that `write` did not write; FileNotFoundError where there is nothing."""
+    """Read a saved model. `name` stands for the file in messages. Raises ArtifactError for a file that `write` has not written, and
+    FileNotFoundError if there is no file."""
     path = name or str(file)
     document, arrays = store.load(file, path)
     try:
@@ -110,7 +112,7 @@ def _broken(path: str, reason: str) -> ArtifactError:
 
 
 def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
-    """The graph, if its inputs are those that its kinds stand for: they are what the runtime will pass."""
+    """The graph itself, after a check that its inputs are those of its `kinds`, which the runtime passes."""
     if len(kinds) != spec.n_features:
         raise ValueError(f"{len(kinds)} kinds of columns for {spec.n_features} columns")
     expected = {}

@@ -1,5 +1,5 @@
-"""Calls: how one method of a compiled model goes from the caller's X to its result. Which kind of call a method is, by the kind of its
-result, is decided once, when the model is made."""
+"""Calls: the ways from the caller's X to the result of a method. There is a class for each kind of result. The class for a method is chosen
+once, when the model is made (`call_of`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shared:
-    """What all methods of a model share: the source's facts, the reader of its input, and the variants."""
+    """The parts of a model that all its methods share: the facts about the source, the reader of its input, and the variants."""
 
     info: ModelInfo
     spec: InputSpec
@@ -65,11 +65,11 @@ class ArrayCall:
     """A method that returns an array, or a list of several.
 
     The model's generated method and `Handle` look into `short` first. The call itself takes any X, and has two ways to the result:
-    `fast`, by the executable's direct function, and `slow`, which tests the values and says what is wrong with them.
+    `fast`, by the executable's direct function, and `slow`, which tests the values and raises an error that names the bad one.
     """
 
     returns = ""
-    """The words for a result that is no array."""
+    """The kind of result in words, if it is no array; "" for arrays."""
 
     def __init__(self, method: str, shared: Shared) -> None:
         self.method = method
@@ -79,7 +79,7 @@ class ArrayCall:
         info, spec = shared.info, shared.spec
         dtype = info.output_dtypes.get(method)
         self.dtype = None if dtype is None else np.dtype(dtype)
-        """The source's dtype, where the graph's is another."""
+        """The dtype of the source's result, if the graph's result has another one; otherwise None."""
         self._empty = None
         if method in info.without_rows:
             dtype, shape = info.without_rows[method]
@@ -88,12 +88,12 @@ class ArrayCall:
         self._plain = shared.plain
 
     def __call__(self, X: Any) -> Any:
-        """What the source's method returns for X. Raises InvalidInputError."""
+        """The result of the source's method for X. Raises InvalidInputError."""
         found = self._answer(X)
         return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
 
     def _answer(self, X: Any) -> Any:
-        """The result, before the dtype of X is given back to it."""
+        """The result, before it is cast to the dtype of X (for methods that keep it)."""
         if type(X) is ndarray:
             variant, flags = self._plain.get(X.dtype), X.flags
             width = self.shared.spec.n_features
@@ -122,8 +122,8 @@ class ArrayCall:
         return self.slow(variant, arrays) if found is None else found
 
     def fast(self, variant: Variant, arrays: Sequence[Array]) -> Any:
-        """The result by the direct function, which also tests the values. None where there is no such function yet, where it does not
-        take these arrays, or where a value did not pass the test. A frame's numbers come here as an array."""
+        """The result by the direct function, which also tests the values. None if there is no such function yet, if it does not take these
+        arrays, or if a value does not pass the test. The numbers of a frame come here as an array."""
         array = arrays[0]
         if len(arrays) != 1 or type(array) is not ndarray or self._plain.get(array.dtype) is not variant:
             return None
@@ -131,7 +131,7 @@ class ArrayCall:
         return short[0](array, len(array)) if short and len(array) >= short[1] and array.flags.carray else None
 
     def slow(self, variant: Variant, arrays: Sequence[Array]) -> Any:
-        """The result by `run`, after a test of the values. Raises InvalidInputError for what the source rejects."""
+        """The result by `run`, after a test of the values. Raises InvalidInputError for values that the source rejects."""
         ready, arrays = self._tested(variant, arrays)
         self._remember(
             variant
@@ -156,7 +156,7 @@ class ArrayCall:
         return self.direct(variant)
 
     def direct(self, variant: Variant) -> Direct | None:
-        """The executable's direct function, if it returns what the source returns."""
+        """The executable's direct function, if its result has the source's dtype; otherwise None."""
         direct = variant.ready.direct(self.method)
         own = NUMPY_DTYPES[variant.plan.graph.outputs[self.method][0].type.dtype]
         wanted = own if self.dtype is None else self.dtype
@@ -169,7 +169,7 @@ class ArrayCall:
         return max(variant.ready.gate_of(self.method).min_rows, 1)
 
     def _owned(self, results: Sequence[Array], arrays: Sequence[Array]) -> Any:
-        """The results with the source's dtypes, in memory that nobody else has."""
+        """The results with the source's dtypes, in memory of their own: neither the caller nor the model has it."""
         if self._empty is not None and not len(results[0]):
             return self._empty.copy()
         dtype = self.dtype
@@ -190,8 +190,8 @@ class ArrayCall:
 
 
 class SparseCall(ArrayCall):
-    """A method that returns a sparse matrix for some kinds of X (arrays, CSR, CSC), and an array for the others: those are not made of
-    Rows, which took 50 times as long."""
+    """A method that returns a sparse matrix for some kinds of X (arrays, CSR, CSC), and an
+    array for the others. The arrays are not made from Rows, which took 50 times as long."""
 
     def __init__(self, method: str, shared: Shared) -> None:
         super().__init__(method, shared)
@@ -209,7 +209,7 @@ class SparseCall(ArrayCall):
         return sparse.as_scipy(rows, name)
 
     def _rows(self, X: Any) -> Rows:
-        """The result as Rows: those that the host holds, or those of arrays, which are computed a block of rows at a time."""
+        """The result as Rows: from the host, or made from arrays that are computed a block of rows at a time."""
         kinds, arrays = self.shared.intake(X)
         variant = self.shared.variants[kinds]
         ready, taken = self._tested(variant, arrays)
@@ -227,7 +227,7 @@ class SparseCall(ArrayCall):
 
 
 class GivenBack(SparseCall):
-    """A method that returns an array as it is given, the very object, if the source accepts its values. Other input is computed with."""
+    """A method that returns the very array that it receives, if the source accepts its values. For other input it computes a result."""
 
     def __call__(self, X: Any) -> Any:
         if type(X) is not ndarray:
@@ -239,7 +239,7 @@ class GivenBack(SparseCall):
         return X
 
     def fast(self, variant: Variant, arrays: Sequence[Array]) -> None:
-        """None: what is in `short` is for arrays that are the caller's, and these were made of X."""
+        """None: the functions in `short` return the caller's own array, but these arrays were made from X."""
         return None
 
     def _shortcut(self, variant: Variant) -> Direct | None:
@@ -248,8 +248,8 @@ class GivenBack(SparseCall):
 
 
 class NamedCall(ArrayCall):
-    """A method that takes frames only, for the names of their columns, though other methods of the model take arrays too. `short` stays
-    empty: it is for arrays."""
+    """A method that takes only frames, since it needs the names of columns. Other
+    methods of the model take arrays too. `short` stays empty: it is for arrays."""
 
     def __init__(self, method: str, shared: Shared) -> None:
         super().__init__(method, shared)
@@ -293,7 +293,7 @@ class FrameCall(SparseCall):
 
 
 def call_of(method: str, shared: Shared) -> ArrayCall:
-    """The call of a method, of the class for its kind of result."""
+    """The call of a method: an object of the class for its kind of result."""
     info = shared.info
     if method in info.frames:
         return FrameCall(method, shared)

@@ -57,8 +57,8 @@ class Handle:
         self._seen: list[Any] = [None, None]
 
     def empty(self, rows: int) -> Array:
-        """A new array for the result of a call with so many rows, uninitialized: [rows,
-        …] of `out_dtype`. Raises TypeError for a method that returns several arrays."""
+        """A new array for the result of a call with so many rows, uninitialized: [rows, …] of
+        `out_dtype`. Raises TypeError for a method that returns several arrays."""
         if self._returned is None:
             raise TypeError(f"{self.method} returns several arrays: call the handle without out")
         return np.empty((rows, *self._returned), self.out_dtype)

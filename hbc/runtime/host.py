@@ -15,14 +15,14 @@ from hbc.ir.rows import Rows
 from hbc.ir.types import Array
 
 ROWS_AT_ONCE = 4096
-"""The number of rows whose terms are in memory together, where the host makes Rows of text."""
+"""If the host makes Rows from text: the number of rows with their terms in memory at a time."""
 DENSE_BYTES = 1 << 25
 """The size of the widest array that is made of Rows for the device: 32 MiB."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """A Direct that returns class labels: the device computes their places in `table`, and this looks them up there."""
+    """A Direct that returns class labels. The device computes the index of each label in `table`, and this looks it up."""
 
     place: Direct
     table: Array

@@ -29,10 +29,10 @@ from hbc.runtime.variant import Builder, Variant
 class CompiledModel:
     """A compiled model. It has the methods of the source estimator, and its `classes_`, `n_features_in_`, `feature_names_in_`.
 
-    `hbc.convert` and `hbc.load` make it. A method takes the X that the source's method takes, [rows,
-    n_features_in_]: an array, list, frame, sparse matrix or tensor. It returns a result of the source's shape and
-    dtype. It raises InvalidInputError for input that the source rejects, or computes in a way that hbc does not
-    follow (another dtype, for example). The model never changes, and may be called from several threads at once.
+    `hbc.convert` and `hbc.load` make it. A method takes the X that the source's method takes, [rows, n_features_in_]:
+    an array, list, frame, sparse matrix or tensor. It returns a result of the source's shape and dtype. It raises
+    InvalidInputError for input that the source rejects, or computes in a way that hbc does not follow (another dtype, for
+    example). The model never changes, and may be called from several threads at once.
     """
 
     if TYPE_CHECKING:

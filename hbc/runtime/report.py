@@ -17,7 +17,7 @@ NAMES_SHOWN = 12
 
 @dataclass(frozen=True)
 class Facts:
-    """What a report is about: a model's source, its input, its variants, the one that the report shows (`main`), and its options."""
+    """The contents of a report: a model's source, its input, its variants, the variant that the report shows (`main`), and its options."""
 
     info: ModelInfo
     spec: InputSpec
@@ -134,8 +134,8 @@ def _size(graph: Graph) -> str:
 
 
 def html(model: Facts) -> str:
-    """The report as an HTML element: the model's facts, its passes, and pictures of its graph as parsed and as compiled. All text is
-    escaped."""
+    """The report as an HTML element: the model's facts, its passes, and
+    pictures of its graph as parsed and as compiled. All text is escaped."""
     variant, plan = model.main, model.main.plan
     facts = {
         "source": model.info.source,

@@ -1,4 +1,4 @@
-"""InputSpec as a document of an artefact (JSON), and back. Version 1 of artefacts held other fields, which are read too."""
+"""Converts an InputSpec to JSON for a saved model, and back. Saved models of version 1 have other fields, which are read too."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def spec_document(spec: InputSpec) -> dict[str, Any]:
 
 
 def read_spec(document: Mapping[str, Any], version: int, width: int) -> InputSpec:
-    """The spec that a document of an artefact of this version stands for; `width` is the number of columns of the artefact's graphs.
-    Raises ValueError, KeyError or TypeError for what hbc did not write."""
+    """The spec from a document of a saved model of this version. `width` is the number of columns of the model's graphs. Raises ValueError,
+    KeyError or TypeError for a document that hbc did not write."""
     spec = READERS[version](document, width)
     groups = (spec.own_dtype or (), *spec.frames.dates, *spec.frames.stacked)
     if any(not 0 <= column < spec.n_features for group in groups for column in group):
@@ -53,7 +53,8 @@ def _of_version_2(document: Mapping[str, Any], width: int) -> InputSpec:
 
 
 def _of_version_1(document: Mapping[str, Any], width: int) -> InputSpec:
-    """34 fields in a row: flags, and tuples of columns or of a number for each column."""
+    """The spec from a document of version 1: 34 fields in a row, which
+    are flags, lists of columns, or lists of a number for each column."""
     old: dict[str, Any] = {name: tuples(value) for name, value in document.items()}
     if unknown := old.keys() - FIELDS_1:
         raise ValueError(f"the fields {', '.join(sorted(unknown))}")
@@ -130,7 +131,7 @@ def _require_width(count: int, width: int) -> None:
 
 
 def _record(cls: type[Record], document: Mapping[str, Any]) -> Record:
-    """The record of a document, whose values are of the types of the neutral ones."""
+    """The record from a document. Raises ValueError for a value that is not of the type of the field's neutral value."""
     values: dict[str, Any] = {name: tuples(value) for name, value in document.items()}
     types = {field.name: type(field.default) for field in fields(cls)}
     wrong = [name for name, value in values.items() if type(value) is not types.get(name)]

@@ -131,8 +131,8 @@ class Ready:
         return self.gates.get(method, self.gate)
 
     def direct(self, method: str) -> Direct | None:
-        """The executable's direct function, which also makes the whole test of the method's input; None where there is none, or where it
-        cannot make the test."""
+        """The executable's direct function for a method, which also does the whole test of
+        its input. None if there is no such function, or if it cannot do the whole test."""
         if method not in self._direct:
             gate = self.gate_of(method)
             self._direct[method] = (

@@ -29,7 +29,7 @@ from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import cpus
 
-VERSION = 2  # of these files, and of what the strategies' names mean
+VERSION = 2  # it changes with the format of these files, and with the meaning of a strategy's name
 
 
 @dataclass(frozen=True)

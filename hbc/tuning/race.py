@@ -1,4 +1,4 @@
-"""Calls raced against each other: who is the fastest, for each number of rows, and whether all give the same answers."""
+"""Races calls against each other: finds the fastest for each number of rows, and compares their results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ C = TypeVar("C")
 
 
 def clock_of(device: str, threads: int | None) -> Clock:
-    """The clock to time a model's calls with: the thread's processor time where one thread does all the work, otherwise the wall clock. On
-    a busy processor no call of 7 ms is left alone for so long: by the wall clock, blocks of 128 rows seemed 5 % faster than the usual ones,
-    and are 18 % slower."""
+    """The clock to time a model's calls with: the thread's processor time where one thread does all the
+    work, otherwise the wall clock. On a busy processor no call of 7 ms is left alone for so long: by
+    the wall clock, blocks of 128 rows seemed 5 % faster than the usual ones, and are 18 % slower."""
     return time.thread_time if device == "cpu" and threads == 1 else time.perf_counter
 
 

@@ -1,4 +1,4 @@
-"""Rows to measure with, where `hbc tune` is given none."""
+"""Makes rows to measure with, if the caller of `hbc tune` gives none."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hbc.runtime.model import CompiledModel
 
 
 def rows_for(model: CompiledModel, rows: int) -> Array:
-    """Random rows that the model accepts. Raises InvalidInputError for a model of strings, frames or several dtypes, and for one that
-    rejects them."""
+    """Random rows that the model accepts. Raises InvalidInputError for a model
+    of strings, frames or several dtypes, and for one that rejects them."""
     graph, spec = model.graph, model.spec
     kinds = {node.type.dtype for node in graph.inputs}
     if (

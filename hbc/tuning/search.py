@@ -1,4 +1,4 @@
-"""The search of `hbc tune`: one model compiled in several ways, which agree but for their speed."""
+"""The search of `hbc tune`: one model is compiled in several ways, which differ only in their speed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ METHODS = ("predict_proba", "decision_function", "predict", "score_samples", "tr
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of `hbc.tune`. model: the model, compiled in the chosen way. rows: the numbers of rows in a call that were measured.
-    seconds: candidate → the time of a call, for each of `rows`. chosen: the candidate that `model` is. left_out: candidate → the reason
-    why it was not measured. path: the file that keeps the choice, or None where it could not be written."""
+    """The result of `hbc.tune`. Printed, it is a table of the measured times."""
 
     model: CompiledModel
+    """The model, compiled in the chosen way."""
     rows: tuple[int, ...]
+    """The numbers of rows in a call that were measured, ascending."""
     seconds: dict[str, list[float]]
+    """Candidate → the time of a call in seconds, for each of `rows`."""
     chosen: str
+    """The candidate that `model` is."""
     left_out: dict[str, str]
+    """Candidate → the reason why it was not measured."""
     path: Path | None
+    """The file that keeps the choice, or None if it could not be written."""
 
     def __str__(self) -> str:
         width = max(map(len, self.seconds))

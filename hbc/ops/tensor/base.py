@@ -1,4 +1,4 @@
-"""What all tensor operators share: every compiler must run them, and their dtypes never change silently."""
+"""The base classes of tensor operators. Every compiler must run these operators, and their dtypes never change silently."""
 
 from __future__ import annotations
 

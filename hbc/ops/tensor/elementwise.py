@@ -221,7 +221,7 @@ class Arithmetic(Binary):
         return wrapped((min(exact), max(exact)), node.type.dtype)
 
     def unknown(self, a: Range, b: Range) -> Any:
-        """Where the ends do not say it: bool of the ranges' shape."""
+        """For each element: whether the ends of the ranges do not tell the range of the result; bool of the ranges' shape."""
         return False
 
     def enclose(self, a: Range, b: Range) -> Range:
@@ -279,7 +279,7 @@ class Mul(Arithmetic):
         return np.multiply(*bounds)
 
     def unknown(self, a: Range, b: Range) -> Array:
-        """0 · ∞ may be inside."""
+        """True where the ranges may hold 0 · ∞, which is NaN."""
         return (a.has_infinity & b.has_zero) | (b.has_infinity & a.has_zero)
 
 

@@ -1,4 +1,4 @@
-"""How large a value inside the graph can be, given how large the inputs are: a walk over what each operator says of it
+"""Finds how large a value inside the graph can be, given how large the inputs are, from the answers of its operators
 (`Operator.magnitude`)."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ CANDIDATES = (1e100, 1e50, 1e30, 1e18, 1e12, 1e9, 1e6, 1e4, 1e2, 10.0, 1.0)
 
 
 def safe_magnitude(graph: Graph, limit: float = np.inf) -> float:
-    """The largest candidate such that inputs of up to this magnitude give values of the graph's only output, and of every step, that are
-    finite and at most `limit`; 0.0 where that is not known."""
+    """A magnitude such that for inputs up to it every value of the graph is finite, and its only output is at most `limit`. It is the
+    largest of CANDIDATES; 0.0 if none of them is known to be safe."""
     ((value,),) = graph.outputs.values()
     for candidate in CANDIDATES:
         largest = _largest(graph, value, candidate)
@@ -26,7 +26,7 @@ def safe_magnitude(graph: Graph, limit: float = np.inf) -> float:
 
 
 def _largest(graph: Graph, value: Node, inputs: float) -> float | None:
-    """The largest magnitude of the value; inf where a step can overflow, None where an operator does not know its own."""
+    """The largest magnitude of the value for inputs up to `inputs`; inf if a step can overflow, None if an operator does not know."""
     bounds: dict[Node, Array] = {}
     with np.errstate(all="ignore"):
         for node in graph.nodes:

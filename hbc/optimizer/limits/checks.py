@@ -1,5 +1,5 @@
-"""Carries the checks inside a model back to its input: NaN in column 3 is an error exactly where it would reach a `Check` that
-forbids it."""
+"""Carries the checks inside a model back to its input: NaN in column 3
+is an error exactly where it would reach a `Check` that forbids it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Trace:
 
 
 def input_limits(graph: Graph) -> Limits:
-    """What each input column must satisfy so that no Check inside the model rejects the call. Missing values of each column are
+    """The requirements on each input column under which no Check inside the model rejects the call. Missing values of each column are
     followed through the graph. Per-column operators keep columns apart; other operators mix all of them.
 
     A requirement that is not about single input columns becomes a Guard. Examples are sets of known categories, and checks of
@@ -137,8 +137,8 @@ def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
 
 
 def lower_accepted(limits: Limits, compiler: Compiler) -> Limits:
-    """The limits, with `accepted` of each guard lowered to operators of the compiler, if the compiler can put it into the function
-    of a method."""
+    """The limits, with `accepted` of each guard lowered to operators of the
+    compiler, if the compiler can put it into the function of a method."""
     if not compiler.one_launch:
         return limits
     lower = Lower(compiler)

@@ -66,7 +66,7 @@ class ColumnTracer:
         return found[:floats]
 
     def described(self, column: Column) -> str:
-        """The name of what computes a column of a chain, for notes."""
+        """The name of the operator, or of the curve, that computes a column of a chain, for notes."""
         curve = self.curves.get(column)
         if curve is None or curve.operators == 1:
             return type(column[0].op).__name__

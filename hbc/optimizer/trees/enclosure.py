@@ -1,5 +1,5 @@
-"""The range of what an operator computes from ranges: by what it says itself (`Operator.enclose`), or from the ends of the range
-where it is monotone."""
+"""Finds the range of an operator's results from the ranges of its operands: by the operator's own answer (`Operator.enclose`), or, if it is
+monotone, from the ends of the range."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From what callers pass to the arrays of a graph's inputs."""
+"""Turns the input of a call into the arrays of a graph's inputs."""

@@ -1,4 +1,4 @@
-"""From arrays and lists to the arrays of a graph's inputs."""
+"""Turns arrays and lists into the arrays of a graph's inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class ArrayReader:
         self.spec = columns.spec
 
     def from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
-        """The variant for an array, and its inputs. X is what the caller passed, for messages; None for a column of a frame."""
+        """(the variant for an array, the inputs of its graph). X is the caller's input, from
+        which the array was made; None for a column of a frame. Raises InvalidInputError."""
         known = self.columns
         if isinstance(X, tuple) and not self.spec.arrays.tuples:
             raise InvalidInputError(found="a tuple", expected="an array or a list of rows", advice="Pass numpy.array(X).")
@@ -59,7 +60,7 @@ class ArrayReader:
         return kinds, known.assembled(kinds, columns, len(matrix), texts)
 
     def from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
-        """The variant for an array of numbers of the right shape, and its inputs."""
+        """(the variant for an array of numbers of the right shape, the inputs of its graph). Raises InvalidInputError."""
         known = self.columns
         if known.texts and array.dtype.kind in "iub" and known.digits.issuperset(known.texts):
             kinds = known.uniform[known.kind(array.dtype)]
@@ -89,8 +90,9 @@ class ArrayReader:
         return kinds, arrays
 
     def _native(self, array: Array) -> Array:
-        """Numbers of the other byte order, or of more than 64 bits, as the source reads them. Where it looks for float32 and float64, such
-        dtypes are neither, and become float64. Raises InvalidInputError if it computes in them, or reads something else."""
+        """The numbers of an array of the other byte order, or of more than 64 bits, as the source reads
+        them. If the source accepts float32 and float64, such dtypes are neither, and become float64.
+        Raises InvalidInputError if the source computes in such a dtype, or reads other numbers."""
         widened = [self.spec.columns[i].frames_as_f64 for i in self.columns.numbers]
         single, computed = array.dtype.itemsize <= 4, bool(self.columns.own_dtype) and not self.spec.own_dtype
         native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
@@ -101,7 +103,7 @@ class ArrayReader:
         return native
 
     def _shaped(self, array: Array, X: Any) -> Array:
-        """The array with the dimensions of the model's input, or an error that says what to do."""
+        """The array with the dimensions of the model's input. Raises InvalidInputError with advice for another shape."""
         n = self.spec.n_features
         if self.spec.ndim == 1:
             if array.ndim == 2 and array.shape[1] == 1:
@@ -125,7 +127,7 @@ def _aligned(array: Array) -> Array:
 
 
 def _found(array: Array, X: Any) -> str:
-    """What was passed, for an error about its shape."""
+    """The caller's input in words, for an error about its shape."""
     name = {1: "a vector", 2: "a matrix"}.get(array.ndim, "an array")
     return f"{name} of shape {array.shape}" + (
         "" if X is None or isinstance(X, np.ndarray) else f" (from a {type(X).__name__})"

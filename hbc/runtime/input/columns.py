@@ -1,4 +1,4 @@
-"""The columns of a model's input: what is known of them before the first call, the tests of one column, and the arrays made of them."""
+"""The columns of a model's input: the facts that are known before the first call, tests of one column, and the arrays made from columns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def variant_dtype(dtype: np.dtype[Any]) -> DType:
 
 
 class Columns:
-    """What is known of a model's columns before the first call. `texts` and `numbers` are the columns that hold strings and numbers; the
-    other lists and sets are the columns for which a field of signature.Column is not neutral."""
+    """The facts about a model's columns that are known before the first call. `texts` and `numbers` are the columns that hold strings and
+    numbers. The other lists and sets hold the columns for which a field of signature.Column is not neutral."""
 
     def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
         self.spec = spec
@@ -37,7 +37,8 @@ class Columns:
         self.signed = [column.signed for column in spec.columns]
         needs = {(self.integer_bits[i], self.signed[i]): i for i in reversed(self.own_dtype)}
         self.distinct_widths = sorted(needs.values())
-        """The first of the columns that ask the same of integers: for an array, whose columns have one dtype, these are enough."""
+        """One column for each different requirement on integers. It is enough
+        to test these for an array, since its columns have one dtype."""
         self.functions = spec.having("function_bits")
         self.beside_numbers = spec.having("beside_numbers")
         self.frames_as_f64 = spec.having("frames_as_f64")
@@ -64,7 +65,7 @@ class Columns:
         return [(NUMPY_DTYPES[kinds[g[0]]], None if g == everything else list(g), g) for g in groups]
 
     def strings(self, column: int, values: Array) -> Array:
-        """The strings of one column. Raises InvalidInputError for numbers, and whatever else is no string."""
+        """The strings of one column. Raises InvalidInputError for numbers, and for other values that are no strings."""
         if values.dtype.kind == "f" and column in self.texts_only:
             reject_numbers(values.dtype, self.where(column))
         return strings(digits(values) if column in self.digits else values, self.places[column])
@@ -84,7 +85,7 @@ class Columns:
         return floats(values, self.where(column))
 
     def require_width(self, column: int, dtype: np.dtype[Any]) -> None:
-        """Raise InvalidInputError for a dtype in which the source computes otherwise than in float32, float64 or int64."""
+        """Raise InvalidInputError for a dtype that the source computes differently from float32, float64 or int64."""
         bits = 32 if dtype.kind == "f" else self.integer_bits[column]
         unsigned = dtype.kind == "u" and (bits == 64 or self.signed[column])
         if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or unsigned:
@@ -96,7 +97,7 @@ class Columns:
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self.where(column), advice=advice)
 
     def require_objects(self, column: int, dtype: np.dtype[Any]) -> None:
-        """Raise InvalidInputError for numbers of numpy's dtypes but bool."""
+        """Raise InvalidInputError for numbers of numpy's dtypes other than bool."""
         if dtype.kind in "iuf":
             advice = (
                 "The source library was fitted on Python objects there, which it cannot compare with others: X.astype(object)."
@@ -104,8 +105,8 @@ class Columns:
             raise InvalidInputError(found=f"{dtype}", expected="Python objects", where=self.where(column), advice=advice)
 
     def require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
-        """Raise InvalidInputError for Python objects, and for a dtype of pandas' own of which a function gives something else than of
-        float64."""
+        """Raise InvalidInputError for Python objects, and for a dtype of pandas'
+        own for which a function gives another result than for float64."""
         fits = dtype.itemsize * 8 >= self.spec.columns[column].function_bits if dtype.kind in "iu" else dtype == np.float64
         if not fits:
             found = "Python objects" if dtype.kind == "O" else f"a dtype of pandas' own, of {dtype}"
@@ -113,8 +114,8 @@ class Columns:
             raise InvalidInputError(found=found, expected="numbers of numpy's dtypes", where=self.where(column), advice=advice)
 
     def coded_strings(self, coded: Callable[[int], tuple[Array, Array] | None]) -> CodedStrings | None:
-        """The columns of strings as codes. None if some do not come as codes, or hold something else: the caller then reads them one by
-        one, and the error names the row."""
+        """The columns of strings as codes. None if some column does not come as codes, or holds other
+        values than strings: the caller then reads the columns one by one, and its error names the row."""
         codes, values = [], []
         for i in self.texts:
             column = coded(i)
@@ -133,11 +134,11 @@ class Columns:
         return "f32" if narrow else variant_dtype(dtype)
 
     def widens(self, dtype: np.dtype[Any]) -> bool:
-        """Whether the source takes a frame's numbers of this dtype for float64, but an array's for something else."""
+        """Whether the source reads a frame's numbers of this dtype as float64, but not an array's."""
         return self.spec.frames.integers_as_f64 and dtype.kind in "iub"
 
     def assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: CodedStrings | None = None) -> list[Any]:
-        """The inputs of the graph for these dtypes, made of columns; `texts` are the columns of strings, if they come as codes."""
+        """The inputs of the graph for these dtypes, made from columns. `texts`: the columns of strings, if they come as codes."""
         arrays: list[Any] = []
         for dtype, _, group in self.layouts[kinds]:
             if texts is not None and dtype.kind == "O":
@@ -147,8 +148,10 @@ class Columns:
                 arrays.append(np.ascontiguousarray(converted(columns[group[0]], dtype)))
                 continue
             given = [columns[i] for i in group]
-            if rows == 1 and not any(column.dtype.kind == "u" for column in given):  # which may be too large
-                with np.errstate(all="ignore"):  # all at once: 50 columns, of which 20 change, in 20 instead of 31 µs
+            if rows == 1 and not any(
+                column.dtype.kind == "u" for column in given
+            ):  # `converted` rejects integers that are too large
+                with np.errstate(all="ignore"):  # all at once: 50 columns, 20 of another dtype, take 20 instead of 31 µs
                     arrays.append(np.concatenate(given, dtype=dtype, casting="unsafe")[None])
                 continue
             values = [column if column.dtype == dtype else converted(column, dtype) for column in given]
@@ -165,11 +168,11 @@ class Columns:
 
     @cached_property
     def places(self) -> list[str]:
-        """What each column is called in an error. Kept, since to write 50 of them takes 20 µs."""
+        """The name of each column in errors. The list is kept, since writing 50 names takes 20 µs."""
         return [self.where(i) for i in range(self.spec.n_features)]
 
     def where(self, column: int) -> str:
-        """What a column is called in an error."""
+        """The name of a column in errors."""
         return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
 
 
@@ -178,5 +181,5 @@ def count_of_columns(n: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """At most five names, as scikit-learn's messages have it."""
+    """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")

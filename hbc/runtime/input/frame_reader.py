@@ -1,4 +1,4 @@
-"""From frames to the arrays of a graph's inputs."""
+"""Turns frames into the arrays of a graph's inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hbc.runtime.input.table import Table
 from hbc.runtime.input.values import coded_digits, reject_dtype
 
 MOST_CHOSEN = 256
-"""Combinations of dtypes of a frame that are remembered."""
+"""The most combinations of dtypes of frames that are remembered."""
 
 
 class FrameReader:
-    """Reads frames for a model of these columns; those of one plain dtype are read as arrays."""
+    """Reads frames for a model of these columns. A frame of one plain dtype is read as an array."""
 
     def __init__(self, arrays: ArrayReader) -> None:
         self.arrays = arrays
@@ -30,13 +30,13 @@ class FrameReader:
         self._frames = self.spec.frames
         self._by_name = self._frames.by_name
         self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
-        """The variants of frames that came before and need no conversion, by whether they are of pandas, and the dtypes of `numbers`: of
-        40 columns, to look it up takes 2 µs, to find it 25."""
+        """(whether it is of pandas, the dtypes of its columns of numbers) of earlier frames that need no
+        conversion → their variant. With 40 columns, looking the variant up takes 2 µs, finding it 25."""
         self._seen: tuple[type[Table] | None, Any, Sequence[int]] = (None, None, ())
-        """The frame's columns that came last, and their positions."""
+        """The class and the header of the last frame, and the positions of the model's columns in it."""
 
     def from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
-        """The variant for a frame, and its inputs."""
+        """(the variant for a frame, the inputs of its graph). Raises InvalidInputError."""
         known, numbers = self.columns, self.columns.numbers
         if self.spec.ndim == 1:
             if table.width != 1:
@@ -100,7 +100,7 @@ class FrameReader:
         return kinds, known.assembled(kinds, columns, table.rows, texts)
 
     def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
-        """The variant for a frame's numbers. Those that the source widens before it looks at dtypes are widened in `columns`."""
+        """The variant for the numbers of a frame. Columns that the source widens before it looks at dtypes are replaced in `columns`."""
         given = tuple([columns[i].dtype for i in self.columns.numbers])
         for i in self.columns.numbers:
             _plain(columns[i])
@@ -117,7 +117,7 @@ class FrameReader:
         return kinds
 
     def _require_stackable(self, table: Table, place: Sequence[int]) -> None:
-        """Raise InvalidInputError for columns that the source does not stack as they are, or makes Python objects of."""
+        """Raise InvalidInputError for columns that the source does not stack unchanged, or that become Python objects in its stack."""
         if table.plain:
             return
         for group in self._frames.stacked:
@@ -143,7 +143,8 @@ class FrameReader:
                 )
 
     def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
-        """Raise InvalidInputError for pandas.NA in a column beside one of Python objects, where the source makes objects of both."""
+        """Raise InvalidInputError for pandas.NA in a column beside a column
+        of Python objects, if the source makes Python objects of both."""
         stay = [i for i in self.columns.numbers if i in self.columns.objects_stay]
         if not any(columns[i].dtype.kind == "O" for i in stay):
             return
@@ -155,7 +156,7 @@ class FrameReader:
                 )
 
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
-        """Raise InvalidInputError for dates that the source does not take for numbers."""
+        """Raise InvalidInputError for dates that the source does not read as numbers."""
         for i, values in dates.items():
             groups = [group for group in self._frames.dates if i in group]
             stays = i in self.columns.objects_stay or any(i in group for group in self._frames.stacked)
@@ -180,7 +181,8 @@ class FrameReader:
                 return variant
         if not self._frames.by_column:
             common = np.result_type(*dtypes.values())
-            mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"  # an array of objects, in pandas
+            # pandas makes an array of objects of bool beside numbers, so that narrow integers are not read as float32.
+            mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"
             return self.columns.uniform[
                 "f64" if self.columns.widens(common) else variant_dtype(common) if mixed else self.columns.kind(common)
             ]
@@ -196,8 +198,8 @@ class FrameReader:
         )
 
     def positions(self, table: Table) -> Sequence[int]:
-        """For each column of the model its position in the frame, as scikit-learn finds it; -1 for one that is missing and that nothing
-        reads. Raises InvalidInputError for other names than the fitted ones."""
+        """For each column of the model: its position in the frame, as scikit-learn finds it, or -1 if it
+        is missing but nothing reads it. Raises InvalidInputError for other names than the fitted ones."""
         kind, header, place = self._seen
         if kind is type(table) and table.has_header(header):
             return place
@@ -247,7 +249,7 @@ class FrameReader:
 
 
 def _plain(column: Array) -> Array:
-    """The same numbers of a frame. Raises InvalidInputError for the other byte order, and for more than 64 bits."""
+    """The column itself. Raises InvalidInputError for numbers of the other byte order, and of more than 64 bits."""
     if not column.dtype.isnative or column.dtype.itemsize > 8:
         advice = "scikit-learn computes in it: X.astype(float)."
         raise InvalidInputError(
