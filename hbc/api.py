@@ -102,7 +102,9 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
     try:
         saved = Builder.from_settings(contents.settings)
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
+        raise ArtifactError(
+            path=name, found=f"settings that cannot be read ({error})", expected="the settings of a saved model"
+        ) from error
     builder = saved.moved(backend, device)
     try:
         return model_of(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)

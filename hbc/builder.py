@@ -278,7 +278,7 @@ def _sound(contents: artifact.Contents, name: str) -> artifact.Contents:
         for graph in contents.graphs.values():
             require_sound(graph)
     except (ValueError, IndexError) as error:
-        expected = "what CompiledModel.save wrote"
+        expected = "a file that CompiledModel.save wrote"
         raise ArtifactError(path=name, found=f"a damaged model ({error})", expected=expected) from error
     return contents
 

@@ -62,7 +62,8 @@ def convert(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="What to write: .hbc (for hbc.load), .onnx, .pt (TorchScript) or .so (TVM).")
+        Path,
+        typer.Option("--output", "-o", help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript) or .so (TVM)."),
     ],
     backend: Annotated[
         str | None,
@@ -80,7 +81,7 @@ def convert(
 
     Example: `hbc convert model.joblib --trust -o model.hbc`, then in Python `hbc.load("model.hbc").predict(X)`.
 
-    A LightGBM or XGBoost file holds a Booster: `predict` returns what `Booster.predict` does, also where a classifier wrote it.
+    A LightGBM or XGBoost file holds a Booster: `predict` returns the result of `Booster.predict`, even if a classifier wrote the file.
     """
     from hbc.compiler.base import EXPORTS
     from hbc.parser.files import READERS, read_model
@@ -149,7 +150,7 @@ def explain(
     backend: Annotated[str | None, typer.Option(help="Explain it for another backend than it was saved with.")] = None,
     html: Annotated[bool, typer.Option("--html", help="As an HTML document that draws both graphs.")] = False,
 ) -> None:
-    """Print what a compiled model consists of: its input, the passes that fired, the functions that a call starts, the strategy of
+    """Print a report on a compiled model: its input, the passes that changed something, the functions that a call starts, the strategy of
     every tree ensemble, and its operators before and after the passes."""
     typer.echo(hbc.load(model, backend=backend).explain(html), nl=False)
 
@@ -157,7 +158,7 @@ def explain(
 @app.command()
 def tune(
     model: Annotated[
-        Path, typer.Argument(help="A model saved by `hbc convert`, or what `hbc convert` takes (a pickle only with --trust).")
+        Path, typer.Argument(help="A model saved by `hbc convert`, or a model to convert (a pickle only with --trust).")
     ],
     rows: Annotated[str, typer.Option(help="Rows of the calls that matter, with commas between them.")] = "1,1000,100000",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the tuned model, to a file for hbc.load.")] = None,
@@ -169,10 +170,10 @@ def tune(
 ) -> None:
     """Measure on this machine how a model's trees run fastest, and keep it for later.
 
-    Tries the strategies of the backend that are not hopeless by its estimates, then threads and blocks of rows, on random rows around
-    the trees' thresholds. What it finds is kept in $HBC_CACHE (by default `hbc` in $XDG_CACHE_HOME or ~/.cache): from then on
-    `hbc convert` and `hbc.convert` with strategy auto, and `hbc.load`, choose the same on this machine for models with the same trees
-    (but for the values of leaves).
+    It tries the strategies of the backend that are not hopeless by its estimates, then threads and blocks of rows, on random rows around
+    the trees' thresholds. The choice is kept in $HBC_CACHE (by default `hbc` in $XDG_CACHE_HOME or ~/.cache). From then on,
+    `hbc convert` and `hbc.convert` with strategy auto, and `hbc.load`, make the same choice on this machine for models with the same
+    trees (which may differ in the values of leaves).
 
     Example: `hbc tune model.txt --rows 1,1000,100000 -o model.hbc`
     """
@@ -202,7 +203,7 @@ def tune(
 
 @app.command()
 def doctor() -> None:
-    """Print what is installed, which backends work (each compiles and runs a small model), and what the processor can do."""
+    """Print the installed libraries, the backends that work (each compiles and runs a small model), and the processor's instructions."""
     typer.echo(f"hbc {hbc.__version__}, Python {platform.python_version()}, {platform.platform()}")
     typer.echo("\nlibraries")
     for name, extra in LIBRARIES.items():

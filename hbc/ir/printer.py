@@ -49,7 +49,9 @@ def read_graph(text: str, arrays: Mapping[str, Array]) -> Graph:
         return _Reader(arrays).graph(ast.parse(text)).verify()
     except (SyntaxError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise ArtifactError(
-            path="graph", found=f"a text that is not a graph ({type(error).__name__}: {error})", expected="what hbc printed"
+            path="graph",
+            found=f"a text that is not a graph ({type(error).__name__}: {error})",
+            expected="a graph that hbc printed",
         ) from error
 
 

@@ -82,7 +82,7 @@ class Check(Operator):
         if rejected.any():
             raise InvalidInputError(
                 found=f"values from which the model itself computes {x[rejected][0]}",
-                expected=f"what {self.owner.rpartition('.')[2]} accepts",
+                expected=f"values that {self.owner.rpartition('.')[2]} accepts",
             )
 
     def accepts(self, x: Node) -> Node | None:
@@ -275,6 +275,6 @@ class CheckAgreed(Check):
         if x.any() and not x.all():
             raise InvalidInputError(
                 found=f"{int(x.sum())} rows of {len(x)} whose {self.what}",
-                expected="all rows or none, since they decide together what the others' numbers are taken for",
+                expected="all rows or none, since all rows of a call together decide how each is read",
                 advice="Pass these rows in a call of their own.",
             )

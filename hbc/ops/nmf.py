@@ -213,7 +213,7 @@ class MultiplicativeUpdates(Operator):
             size, change = np.linalg.norm(y), np.linalg.norm(np.subtract(y, other, out=other))
             if not np.isfinite(size) and not np.isfinite(y).all():
                 advice = "The source library stops at it: leave out rows of negative numbers."
-                found = f"rows of which it computes the weight {y[~np.isfinite(y)][0]}"
+                found = f"rows for which it computes the weight {y[~np.isfinite(y)][0]}"
                 raise InvalidInputError(found=found, expected="rows that the components can make up", advice=advice)
             if self.tol > 0 and change / size <= self.tol:  # never, if all are zeros
                 break

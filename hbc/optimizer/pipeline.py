@@ -52,13 +52,13 @@ class Position(NamedTuple):
 
 
 ORDER: tuple[Position, ...] = (
-    Position(PruneTrees, lambda s: PruneTrees(), "first: what only unreachable branches read is not computed"),
+    Position(PruneTrees, lambda s: PruneTrees(), "first: columns that only unreachable branches read are not computed"),
     Position(
         PushSelection,
         lambda s: PushSelection(),
-        "early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins what it selects",
+        "early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins its selections",
     ),
-    Position(FoldLinear, lambda s: FoldLinear(), "before RemoveChecks: what was checked is finite"),
+    Position(FoldLinear, lambda s: FoldLinear(), "before RemoveChecks: checked values are finite"),
     Position(
         RemoveChecks,
         lambda s: RemoveChecks(),
@@ -70,7 +70,7 @@ ORDER: tuple[Position, ...] = (
         lambda s: NumbersIntoTrees(s.compiler, s.options, s.strategy),
         "after PushSelection: it looks at every column that trees read",
     ),
-    Position(NarrowCodes, lambda s: NarrowCodes(), "after NumbersIntoTrees, which removes what stands between codes and trees"),
+    Position(NarrowCodes, lambda s: NarrowCodes(), "after NumbersIntoTrees, which removes operators between codes and trees"),
     Position(MergeColumns, lambda s: MergeColumns(), "before ChooseStrategy: fewer columns may reach a tree ensemble"),
     Position(
         PlaceFunctions,
@@ -148,7 +148,9 @@ def _without() -> set[str]:
     names = {name.strip() for name in os.environ.get("HBC_WITHOUT", "").split(",") if name.strip()}
     optional = [position.name for position in ORDER if not position.needed]
     if unknown := names.difference(optional):
-        raise ValueError(f"HBC_WITHOUT names {', '.join(sorted(unknown))}; what can be left out is {', '.join(optional)}")
+        raise ValueError(
+            f"HBC_WITHOUT names {', '.join(sorted(unknown))}; the passes that can be left out are {', '.join(optional)}"
+        )
     return names
 
 

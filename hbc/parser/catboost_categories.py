@@ -100,7 +100,7 @@ class Categories:
                     break
                 return self.first + len(self._values) + i
             number -= len(ctr["borders"])
-        raise Refusal(f"its split {split} is none of those that it lists.")
+        raise Refusal(f"its split {split} is none of the splits that it lists.")
 
     def columns(self) -> Node:
         """All columns, f32[N, n_columns]: first the codes, one column for each one-hot feature, then the statistics. A code is the

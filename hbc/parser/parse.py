@@ -175,7 +175,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str])
                 failing |= failing_methods(notes, outputs)
                 outputs = {method: nodes for method, nodes in outputs.items() if method not in failing}
                 if not outputs:
-                    reason = f"every method of it fails in the source library: {next(iter(failing.values()))}."
+                    reason = f"all its methods fail in the source library: {next(iter(failing.values()))}."
                     name = registry.public_name(type(model))
                     raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, "Fit it on other data.")])
         except StringsNeeded as needed:

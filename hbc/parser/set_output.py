@@ -129,7 +129,9 @@ def _transformed(m: Any, x: Value) -> Value:
     if name.startswith("sklearn.feature_selection.") and x.library:
         return _selected(m, x, library)
     if gives_sparse(m, False) or name.endswith("NeighborsTransformer"):
-        raise Refusal(f"{name} gives a sparse matrix, of which the source library makes no frame.", "Use sparse_output=False.")
+        raise Refusal(
+            f"{name} gives a sparse matrix, which the source library does not put into a frame.", "Use sparse_output=False."
+        )
     names = _names(m)
     index = library == "pandas" and x.index and x.library in ("input", "pandas")
     return Value(library, (-1,) * len(names), names, index, asked=True)
@@ -194,7 +196,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[Any, Value]]) -> Value:
             part = replace(part, library=library, index=index, native=True, checked=True)  # a frame for a frame
         if part.library != library:
             raise Refusal(
-                f"{public_name(type(m))} is to give frames of {library}, but a transformer in it is configured otherwise."
+                f"{public_name(type(m))} is configured to return frames of {library}, but a transformer in it is not."
             )
         parts.append(part)
     origins = tuple(origin for part in parts for origin in part.origins)

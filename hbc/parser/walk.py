@@ -64,12 +64,12 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
         culprit = Culprit(name, path, refusal.reason, refusal.advice)
         raise UnsupportedOperatorError(culprits=[culprit]) from refusal
     except DTypeError as error:
-        reason = f"what it is given, or has learned, is of another dtype: {error}."
+        reason = f"its input or its parameters have a dtype that hbc does not know: {error}."
         culprit = Culprit(name, path, reason, "Fit it on float32 or float64.")
         raise UnsupportedOperatorError(culprits=[culprit]) from error
     except np.linalg.LinAlgError as error:
         culprit = Culprit(
-            name, path, f"what its source library computes of its parameters fails: {error}.", "Fit it on other data."
+            name, path, f"the source library's own computation with its parameters fails: {error}.", "Fit it on other data."
         )
         raise UnsupportedOperatorError(culprits=[culprit]) from error
     if isinstance(result, Frame):
@@ -98,7 +98,7 @@ def require_convertible(model: Any) -> None:
         raise NotFittedError(operator=name, path=path)
     if replaced := _replaced_methods(model):
         were = "was" if len(replaced) == 1 else "were"
-        reason = f"its {' and '.join(replaced)} {were} replaced on this instance, and hbc compiles what the class computes."
+        reason = f"its {' and '.join(replaced)} {were} replaced on this instance, but hbc compiles the methods of the class."
         advice = f"Delete the attribute (del model.{replaced[0]}), or write a subclass and register a converter for it."
         raise UnsupportedOperatorError(culprits=[Culprit(name, path, reason, advice)])
 

@@ -106,7 +106,7 @@ def _broken(path: str, reason: str) -> ArtifactError:
     return ArtifactError(
         path=path,
         found=f"a damaged or incomplete model ({reason})",
-        expected="what CompiledModel.save wrote",
+        expected="a file that CompiledModel.save wrote",
         advice="Save the model again; an operator of a third party needs its package installed.",
     )
 
@@ -140,7 +140,7 @@ def _check_frame(output: FrameOutput, nodes: tuple[Node, ...], n_features: int) 
     made = sum(origin < 0 for origin in output.origins)
     width = sum(node.type.columns if len(node.type.shape) == 2 else 1 for node in nodes)
     if len(output.names) != len(output.origins) or (made and made != width) or max(output.origins, default=-1) >= n_features:
-        raise ValueError(f"a frame of {len(output.names)} columns, of which {made} are computed, for results of {width}")
+        raise ValueError(f"a frame of {len(output.names)} columns, {made} of them computed, for results of {width} columns")
 
 
 def _sparse(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

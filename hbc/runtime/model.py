@@ -143,8 +143,8 @@ class CompiledModel:
         cut = [method for method in given_back if method in (asked or self.methods)]
         if cut:
             raise ValueError(
-                f"{', '.join(cut)} returns a frame with columns of the input as they are, which files of tensors cannot hold. Convert the "
-                'model after set_output(transform="default"), or save() it.'
+                f"{', '.join(cut)} returns a frame with unchanged columns of the input, which a file of tensors cannot express. Convert "
+                'the model after set_output(transform="default"), or save() it.'
             )
         kinds = self._main if dtype is None else self._kinds_of(np.dtype(dtype))
         self._builder.export(self.variants[kinds].graph, os.fspath(path), About(self.info, self.spec, kinds), asked, options)
@@ -248,7 +248,7 @@ def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
-    method.__doc__ = f"What the source estimator's `{name}` returns for X."
+    method.__doc__ = f"The result of the source estimator's `{name}` for X."
     return method
 
 
@@ -259,6 +259,6 @@ def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
-    method.__doc__ = f"""What the source estimator's `{name}` yields for X: the output after each stage. All stages are computed at once, as
-    an array [rows, stages, …] (which `bind` returns), and X is checked at the call, before the first stage is taken."""
+    method.__doc__ = f"""Yields the results of the source estimator's `{name}` for X: the output after each stage. All stages are computed
+    at once, as an array [rows, stages, …] (a Handle of `bind` returns it). X is checked at the call, before the first stage is taken."""
     return method

@@ -131,7 +131,8 @@ def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{path}: what hbc tune kept cannot be read and is ignored ({type(error).__name__}: {error}). Tune again, or delete it."
+        reason = f"{type(error).__name__}: {error}"
+        message = f"{path}: the choice that hbc tune kept cannot be read and is ignored ({reason}). Tune again, or delete it."
         warnings.warn(message, UserWarning, stacklevel=2)
         return None
 
@@ -156,9 +157,7 @@ def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> P
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, write)
     except (OSError, ArtifactError) as error:
-        message = (
-            f"what was found cannot be kept for later calls of hbc.convert: {error}. Set HBC_CACHE to a folder to write to."
-        )
+        message = f"the choice cannot be kept for later calls of hbc.convert: {error}. Set HBC_CACHE to a folder that can be written to."
         warnings.warn(message, UserWarning, stacklevel=3)
         return None
     return path

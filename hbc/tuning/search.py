@@ -132,7 +132,7 @@ def _distinct(
         if same[choice] == choice:
             models[choice] = model
         elif choice in strategies:
-            left_out[str(choice)] = f"what {same[choice]} chooses"
+            left_out[str(choice)] = f"the same as {same[choice]}"
     return models, same, left_out
 
 

@@ -56,7 +56,7 @@ def test_tune_measures_what_a_backend_has(forest: Any, cache: Path) -> None:
     found = hbc.tune(forest, (1, 40), backend="numpy")
     assert found.rows == (1, 40)
     assert {"auto", "gemm", "tree_trav", "perf_tree_trav"} <= set(found.seconds)
-    assert found.left_out == {"reference": "what auto chooses"}
+    assert found.left_out == {"reference": "the same as auto"}
     assert all(len(times) == 2 and min(times) > 0 for times in found.seconds.values())
     assert found.chosen in found.seconds
     assert "← chosen" in str(found)
@@ -142,7 +142,7 @@ def test_calls_of_known_rows_run_what_was_measured_for_them(
         searching, "race", lambda calls, batches, clock: {c: 1.0 if c.strategy == "auto" else others for c in calls}
     )
     found = hbc.tune(forest, (1, 40), backend="numpy")
-    assert found.left_out == {"tree_trav": "what auto chooses"}
+    assert found.left_out == {"tree_trav": "the same as auto"}
     assert f": {run} (" in hbc.convert(forest, "numpy", batch_size=1).explain()
     assert ": tree_trav (said here" in hbc.convert(forest, "numpy", batch_size=40).explain()
 

@@ -201,7 +201,7 @@ class _Step:
         scaled = _scaled(weights, slope, dtype)
         if scaled is None:
             return None
-        self.notes.append(f"a product with {_size(weights)} weights took over what scales its operand")
+        self.notes.append(f"a product with {_size(weights)} weights took over the scaling of its operand")
         return _Part(x, part.columns, scaled, False), shift @ weights
 
     def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:

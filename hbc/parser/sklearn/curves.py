@@ -19,7 +19,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note_input
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
 from hbc.parser.sklearn.preprocessing import standard_scaler
-from hbc.parser.sklearn.shared.common import checked, own_float, own_number
+from hbc.parser.sklearn.shared.common import as_float, checked, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 
@@ -124,7 +124,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 def spline_transformer(m: Any, x: Node) -> Result:
     missing = m.handle_missing == "zeros"
     x = checked(m, x, allow_nan=missing, allow_inf=missing)
-    x = own_number(x)
+    x = as_float(x)
     source, x = x.type.dtype, t.cast(x, "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
     degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])

@@ -73,7 +73,7 @@ def read_categories(categories: Array, name: str) -> Categories:
         kinds = ", ".join(sorted({type(item).__name__ for item in known}))
         raise Refusal(f"{name} has categories of the types {kinds}.", "Fit it on columns of strings only, or of numbers only.")
     if none >= 0:  # hbc would read None as NaN, but the source tells them apart
-        raise Refusal(f"{name} has None among numbers.", "Fit it on a float column, with NaN for what is missing.")
+        raise Refusal(f"{name} has None among numbers.", "Fit it on a float column, with NaN for missing values.")
     values = np.array(known)
     values = values.astype(np.int64 if values.dtype.kind in "biu" else np.float64 if values.dtype.kind == "O" else values.dtype)
     if categories.dtype.kind == "f":

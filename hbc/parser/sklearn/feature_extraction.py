@@ -52,7 +52,7 @@ def _column(m: Any, x: Node | Frame, objects: bool) -> Node:
     of documents. Raises Refusal for other columns, and StringsNeeded if the model's input was taken for numbers."""
     frame = x if isinstance(x, Frame) else None
     if frame is not None and objects:
-        raise Refusal("it is given columns, where it takes a dict or a list for every row.", "Put it first in the pipeline.")
+        raise Refusal("it receives columns, but takes a dict or a list for every row.", "Put it first in the pipeline.")
     if frame is not None and len(frame) != 1:
         raise Refusal(f"it is given {len(frame)} columns, where it takes one column of documents.")
     if frame is not None:

@@ -15,7 +15,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.kernel_methods import projected
 from hbc.parser.sklearn.neighbors import nearest_of
-from hbc.parser.sklearn.shared.common import checked, own_number
+from hbc.parser.sklearn.shared.common import as_float, checked
 
 
 def _near(m: Any, x: Node) -> Node:
@@ -68,7 +68,7 @@ def locally_linear_embedding(m: Any, x: Node) -> Result:
     x = _near(m, x)  # the source cannot solve for weights with infinite distances
     _, places = nearest_of(m.nbrs_, x, m.n_neighbors)
     points, embedding = np.asarray(m.nbrs_._fit_X, np.float64), np.asarray(m.embedding_)
-    x = own_number(x)
+    x = as_float(x)
     kind = x.type.dtype  # the source stores the weights in x's dtype
     differences = t.sub(t.take(points, places, axis=0), t.reshape(t.cast(x, "f64"), N, 1, points.shape[1]))
     weights = t.cast(t.cast(Barycentre(float(m.reg))(differences), kind), "f64")

@@ -18,7 +18,7 @@ from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import ANY_INTEGER, in_dtype_of, note, note_input, sparse_values_round_otherwise
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.shared.common import checked, float_of, own_float, own_number
+from hbc.parser.sklearn.shared.common import as_float, checked, float_of, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
 
 
@@ -72,7 +72,7 @@ def max_abs_scaler(m: Any, x: Node) -> Result:
 def normalizer(m: Any, x: Node) -> Result:
     if may_be_sparse(x):
         sparse_values_round_otherwise()
-    return Normalize(m.norm)(own_number(checked(m, x)))
+    return Normalize(m.norm)(as_float(checked(m, x)))
 
 
 @converts("sklearn.preprocessing.Binarizer")

@@ -36,7 +36,7 @@ class ArrayReader:
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
         if (self.spec.own_dtype or known.returned) and isinstance(X, (list, tuple)) and self.spec.frames.by_column:
-            advice = "scikit-learn makes Python objects of it, which come out again: numpy.asarray(X)."
+            advice = "scikit-learn converts it to Python objects, and returns such: pass numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if array.dtype.kind in "fiub":
             return self.from_numbers(array)

@@ -134,8 +134,8 @@ class FrameReader:
             objects = len(columns) > 1 and mixed and (computed or not self.columns.returned.isdisjoint(columns))
             if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
                 advice = (
-                    "The source library stacks them as they are, which gives Python objects or the narrower dtype: cast the columns, "
-                    "X.astype(float)."
+                    "The source library stacks them without a conversion, so that they become Python objects or keep a narrower dtype: "
+                    "cast the columns, X.astype(float)."
                 )
                 found = f"dtypes of pandas' own ({own[0]})" if own else "bool beside numbers"
                 raise InvalidInputError(

@@ -118,7 +118,7 @@ class Gate:
             found, expected, advice = f"{value}", "a finite number", f"{owner} rejects infinite values."
         else:
             found, expected = f"{value}", f"at most {float(limits.limit[place]):.6g} in absolute value"
-            advice = f"{owner} computes in float32 and rejects what does not fit: scale the column."
+            advice = f"{owner} computes in float32 and rejects numbers that do not fit: scale the column."
         more = f", and {count - 1} more below" if count > 1 else ""
         at = "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
         raise InvalidInputError(found=f"{found} in row {row}{more}", expected=expected, where=at, advice=advice)
@@ -128,7 +128,7 @@ class Gate:
         advice = f"{owner} rejects an input without them."
         if rows:
             advice = (
-                "Of fewer rows the source library returns an array of another shape (a vector, of one row): pass them twice, and take "
+                "For fewer rows the source library returns an array of another shape (a vector, for one row): pass them twice, and take "
                 "the first rows of the result."
             )
         raise InvalidInputError(found=f"{rows} row{'s' * (rows != 1)}", expected=f"at least {self.min_rows}", advice=advice)

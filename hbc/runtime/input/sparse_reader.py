@@ -45,8 +45,8 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
 def reject_sparse(X: Any) -> NoReturn:
     """Raise InvalidInputError for a sparse matrix that the source rejects, or computes differently from a dense one."""
     advice = (
-        "The source library rejects sparse matrices here, takes what they leave out for missing values (XGBoost behind another "
-        "estimator), or rounds them otherwise than dense ones in front of a decision (x · (1/scale) for x / scale before a "
-        "tree), which hbc does not follow: pass X.toarray() if zeros are meant."
+        "The source library rejects sparse matrices here, reads the values that they leave out as missing (XGBoost behind another "
+        "estimator), or rounds them differently from dense ones before a decision (x · (1/scale) for x / scale before a "
+        "tree), which hbc does not follow: pass X.toarray() if the values left out are zeros."
     )
     raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="a dense one", advice=advice)

@@ -75,12 +75,6 @@ def own_float(x: Node) -> Node:
     return float_of(x)
 
 
-def own_number(x: Node) -> Node:
-    """`own_float` for estimators that keep the dtype of a frame of any library."""
-    note(x, Column(integer_bits=ANY_INTEGER))
-    return as_float(x)
-
-
 def narrow_as_parameters(x: Node, *dtypes: np.dtype[Any]) -> None:
     """Note that numpy computes x in float32 if x holds narrow integers, if that is so beside parameters of these dtypes
     (`narrow_integers_give_f32`)."""
@@ -104,7 +98,7 @@ def hstack(blocks: list[Node]) -> Node:
     if "str" in kinds:
         raise Refusal(
             "its output has columns of strings beside numbers.",
-            "Encode the strings inside of it (OneHotEncoder, OrdinalEncoder) or drop them.",
+            "Encode the strings in it (OneHotEncoder, OrdinalEncoder) or drop them.",
         )
     if "f32" in kinds:
         for block in blocks:
