@@ -137,7 +137,8 @@ class Frames(Joined):
     libraries: tuple[str, ...] = joins(common, ())
     """The libraries of the frames that are accepted; () for any."""
     no_numbers: tuple[str, ...] = joins(union, ())
-    """The dtypes of columns that are not accepted as numbers, with their library, such as "pandas.CategoricalDtype" (Table.rejected_by)."""
+    """The dtypes of columns that are not accepted as numbers, with their library, such as "pandas.CategoricalDtype"
+    (FrameView.rejected_by)."""
     text_names: bool = joins(either, False)
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
     numbered: bool = joins(either, False)

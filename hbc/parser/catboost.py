@@ -25,7 +25,7 @@ from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, staged
-from hbc.parser.catboost_categories import Categories
+from hbc.parser.catboost_categories import CategoryColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.front_door import note, note_input
 from hbc.parser.once import read_once
@@ -114,7 +114,7 @@ class CatBoostOutputs:
         return t.cast(as_frame(self.given).select(self._numeric).matrix(), "f32") if self._numeric else None
 
     @cached_property
-    def _categories(self) -> Categories:
+    def _categories(self) -> CategoryColumns:
         frame = as_frame(self.given)
         self._note_names()
         note_input(Frames(libraries=FRAME_LIBRARIES), self.given)
@@ -122,7 +122,7 @@ class CatBoostOutputs:
         chosen = frame.select(self._categorical)
         note(chosen, Column(digits=True))
         texts = Check(public_name(type(self.model)), min_rows=0)(chosen.matrix(strings=True))
-        return Categories(self.document, texts, self._numbers, len(self._numeric), self._columns)
+        return CategoryColumns(self.document, texts, self._numbers, len(self._numeric), self._columns)
 
     @cached_property
     def _planes(self) -> PlaneTable:
@@ -131,7 +131,7 @@ class CatBoostOutputs:
 
     @cached_property
     def x(self) -> Node:
-        """The matrix that the trees read, f32[N, …]: the numbers, the columns of `Categories`, and the tests of one-hot splits."""
+        """The matrix that the trees read, f32[N, …]: the numbers, the columns of `CategoryColumns`, and the tests of one-hot splits."""
         self.ensemble  # noqa: B018  (it fills `_planes`)
         blocks = [] if self._numbers is None else [self._numbers]
         blocks += [self._categories.columns()] if self._categorical and self._categories.n_columns else []

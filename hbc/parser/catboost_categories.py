@@ -32,7 +32,7 @@ Element = tuple[str, int, float]
 
 
 @dataclass(frozen=True)
-class Table:
+class ValueTable:
     """values[i] (f32[K + 1]) for the combination of `elements` with the hash hashes[i] (i64[K]); the last value is for all others."""
 
     elements: tuple[Element, ...]
@@ -46,7 +46,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Categories:
+class CategoryColumns:
     """Builds the columns that the trees of a model read in place of its categories (`columns`), and numbers them (`test`, `statistic`)."""
 
     document: dict[str, Any]
@@ -115,15 +115,15 @@ class Categories:
         )
         starts = np.cumsum([0, *(len(table.hashes) + 1 for table in distinct)])
         known = np.concatenate([np.append(table.hashes, 0) for table in distinct])
-        places = {key: i for i, key in enumerate(combinations)}
-        of = np.array([places[table.key] for table in tables])
+        position = {key: i for i, key in enumerate(combinations)}
+        of = np.array([position[table.key] for table in tables])
         values = np.concatenate([table.values for table in tables])
         return HashedValues(elements, known, starts, of, values)(self._elements(list(numbers)))
 
-    def _of_values(self, feature: int) -> Table:
+    def _of_values(self, feature: int) -> ValueTable:
         values = np.array(self._values[feature], np.int64)
         hashes = chained(values[:, None], np.array([[0]]))[0].view(np.int64)
-        return Table((("category", feature, 0),), hashes, np.arange(len(values) + 1, dtype=np.float32))
+        return ValueTable((("category", feature, 0),), hashes, np.arange(len(values) + 1, dtype=np.float32))
 
     def _elements(self, elements: Sequence[Element]) -> Node:
         """The elements as numbers, i64[N, E]: the hash of a category, or 0 or 1 for a test. `elements` must be sorted, so that those of
@@ -153,7 +153,7 @@ class Categories:
                 return "number is greater" + " or NaN" * nan_is_greater, column, element["border"]
         raise Refusal(f"it combines categories with {element['combination_element']!r}, which hbc does not know.")
 
-    def _of_statistic(self, ctr: dict[str, Any]) -> Table:
+    def _of_statistic(self, ctr: dict[str, Any]) -> ValueTable:
         found = (self.document.get("ctr_data") or {}).get(ctr["identifier"])
         if found is None:
             raise Refusal(
@@ -163,7 +163,7 @@ class Categories:
         entries = entries[entries[:, 0] != EMPTY]
         hashes = np.array([int(number) for number in entries[:, 0]], np.uint64).view(np.int64)
         elements = tuple(map(self._element, ctr["elements"]))
-        return Table(elements, hashes, _ratios(ctr, entries[:, 1:].astype(np.float64), found["counter_denominator"]))
+        return ValueTable(elements, hashes, _ratios(ctr, entries[:, 1:].astype(np.float64), found["counter_denominator"]))
 
 
 def _ratios(ctr: dict[str, Any], counts: Array, denominator: int) -> Array:

@@ -118,13 +118,13 @@ def _replaced_methods(model: Any) -> list[str]:
     return [name for name in candidates if callable(getattr(type(model), name, None))]
 
 
-def child(model: Any, x: Node | Frame, place: str) -> Outputs:
-    """The outputs of an estimator inside another, by method. `place` is its path from the outer one, such as `steps[0] 'scaler'`.
+def child(model: Any, x: Node | Frame, path: str) -> Outputs:
+    """The outputs of an estimator inside another, by method. `path` is its path from the outer one, such as `steps[0] 'scaler'`.
 
     If the child is refused, that is noted, and stand-ins with its output shapes are returned, so that one error can name every culprit.
     """
     state = _walk.get()
-    state.notes.path.append(place)
+    state.notes.path.append(path)
     try:
         return convert(model, x)
     except UnsupportedOperatorError as error:
@@ -146,11 +146,11 @@ def children(members: Iterable[tuple[Any, Node | Frame, str]]) -> list[Outputs]:
 
 
 @contextmanager
-def note_unconvertible(model: Any, place: str) -> Iterator[None]:
+def note_unconvertible(model: Any, path: str) -> Iterator[None]:
     """A context in which the path leads to an estimator that cannot be converted because its input is not known. If its class has no
     converter, it is noted as a culprit."""
     state = _walk.get()
-    state.notes.path.append(place)
+    state.notes.path.append(path)
     name = public_name(type(model))
     load_converters(name)
     if name not in registry.CONVERTERS:
@@ -161,14 +161,14 @@ def note_unconvertible(model: Any, place: str) -> Iterator[None]:
         state.notes.path.pop()
 
 
-def transform_child(model: Any, x: Node | Frame, place: str) -> Node:
+def transform_child(model: Any, x: Node | Frame, path: str) -> Node:
     """The `transform` of an estimator inside another, as one matrix."""
-    return as_matrix(transformed_child(model, x, place))
+    return as_matrix(transformed_child(model, x, path))
 
 
-def transformed_child(model: Any, x: Node | Frame, place: str) -> Node | Frame:
+def transformed_child(model: Any, x: Node | Frame, path: str) -> Node | Frame:
     """The `transform` of an estimator inside another; a Frame if its converter returned one."""
-    nodes = child(model, x, place)["transform"]
+    nodes = child(model, x, path)["transform"]
     frame = _walk.get().frames.get(nodes)
     if frame is not None:
         return frame

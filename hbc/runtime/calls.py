@@ -21,10 +21,10 @@ from hbc.lazy import cached_property
 from hbc.runtime import sparse
 from hbc.runtime.frame_output import make_frame
 from hbc.runtime.host import Labels
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
 from hbc.runtime.input.sparse_reader import reject_sparse
-from hbc.runtime.input.table import Table
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
@@ -256,7 +256,7 @@ class NamedCall(ArrayCall):
         self.returns = "a result for named columns only"
 
     def _answer(self, X: Any) -> Any:
-        if not isinstance(read_frame(X), Table):
+        if not isinstance(read_frame(X), FrameView):
             advice = "Pass pandas.DataFrame(X, columns=model.feature_names_in_)."
             expected = f"a frame, since the source's {self.method} compares the names of columns"
             raise InvalidInputError(found=f"a {type(X).__name__}", expected=expected, advice=advice)

@@ -11,15 +11,15 @@ import numpy as np
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.signature import FrameOutput
 from hbc.ir.types import Array
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
-from hbc.runtime.input.table import Table
 
 
 def make_frame(
-    output: FrameOutput, X: Any, compute: Callable[[], Sequence[Array]], positions: Callable[[Table], Sequence[int]]
+    output: FrameOutput, X: Any, compute: Callable[[], Sequence[Array]], positions: Callable[[FrameView], Sequence[int]]
 ) -> Any:
     """A result as scikit-learn's `set_output` gives it, by the same constructors. compute() gives the blocks of computed columns,
-    positions(table) the places of the model's columns in a frame. Raises InvalidInputError."""
+    positions(view) the positions of the model's columns in a frame. Raises InvalidInputError."""
     import narwhals.stable.v2 as nw
 
     if type(X).__module__.startswith("narwhals.") and hasattr(X, "to_native"):
@@ -41,16 +41,16 @@ def make_frame(
             expected=f"a frame of {output.library}" + (" or an array" if output.arrays else ""),
             advice="Columns of the input come back as they are, in their own dtypes: convert the input first.",
         )
-    places: Sequence[int] = range(len(output.origins))
+    position: Sequence[int] = range(len(output.origins))
     if keeps and own:
-        table = read_frame(X)
-        places = positions(table) if isinstance(table, Table) else places
-        gone = [output.names[i] for i, origin in enumerate(output.origins) if origin >= 0 and places[origin] < 0]
+        view = read_frame(X)
+        position = positions(view) if isinstance(view, FrameView) else position
+        gone = [output.names[i] for i, origin in enumerate(output.origins) if origin >= 0 and position[origin] < 0]
         if gone:
             raise InvalidInputError(found="a frame without columns that the result has", expected=", ".join(gone[:5]))
     blocks = list(compute()) if not own or min(output.origins, default=-1) < 0 else []
     if keeps:
-        blocks = _with_own(output, X, blocks, places, own)
+        blocks = _with_own(output, X, blocks, position, own)
     if output.library == "polars":
         names = list(output.names)
         if len(blocks) == 1 and not own:
@@ -69,16 +69,16 @@ def make_frame(
     return frame
 
 
-def _with_own(output: FrameOutput, X: Any, blocks: list[Array], places: Sequence[int], frame: bool) -> list[Any]:
+def _with_own(output: FrameOutput, X: Any, blocks: list[Array], position: Sequence[int], frame: bool) -> list[Any]:
     """The blocks, cut where columns of the input stand between theirs."""
     parts: list[Any] = []
     block, used = 0, 0
     for kept, group in itertools.groupby(output.origins, key=lambda origin: origin >= 0):
         run = list(group)
         if kept:
-            chosen = [places[origin] if frame else origin for origin in run]
-            by_place = X if isinstance(X, np.ndarray) or not hasattr(X, "iloc") else X.iloc
-            parts.append(by_place[:, chosen])
+            chosen = [position[origin] if frame else origin for origin in run]
+            by_position = X if isinstance(X, np.ndarray) or not hasattr(X, "iloc") else X.iloc
+            parts.append(by_position[:, chosen])
             continue
         left = len(run)
         while left:

@@ -43,7 +43,7 @@ from hbc.ops.tree import TreeEnsemble, join
 from hbc.optimizer.columns.simplify import RemoveChecks
 from hbc.optimizer.host import PlaceFunctions, ancestors
 from hbc.optimizer.trees.absorb import NumbersIntoTrees
-from hbc.optimizer.trees.cuts import Curves, Cuts, find_curve_cuts, find_cuts, number, place
+from hbc.optimizer.trees.cuts import Curves, Cuts, find_curve_cuts, find_cuts, of_ordinal, ordinal
 
 F = 4
 OFFSET, SCALE = np.array([0.1, -3e5, 0.0, 7.25]), np.array([1e-3, -17.7, 1e30, 3.0])
@@ -218,7 +218,7 @@ def test_functions_computed_with_errors(name: str, below: str, dtype: str) -> No
     kind = NUMPY_DTYPES[dtype]
     cuts = trees_of(after).op.threshold.astype(kind)
     cuts = cuts[np.isfinite(cuts)]
-    near = number(place(rng.choice(cuts, 8_000)) + rng.integers(-300, 301, 8_000), kind).reshape(-1, F)
+    near = of_ordinal(ordinal(rng.choice(cuts, 8_000)) + rng.integers(-300, 301, 8_000), kind).reshape(-1, F)
     X = np.concatenate([near, beside(cuts, dtype, rng, 1000), beside(np.array([-1.0, 0.0, 1.0]), dtype, rng, 200)])
     np.testing.assert_array_equal(after.evaluate(X)["apply"][0], before.evaluate(X)["apply"][0])
 
@@ -273,10 +273,10 @@ def test_places_of_floats(dtype: str) -> None:
     ascending = np.array(
         [-np.inf, info.min, -1, -info.smallest_subnormal, -0.0, 0.0, info.smallest_subnormal, 1, info.max, np.inf], kind
     )
-    places = place(ascending)
-    assert (np.diff(places) > 0).all()
-    assert (np.diff(places)[[0, 3, 4, 5, 8]] == 1).all()
-    back = number(places, kind)
+    ordinals = ordinal(ascending)
+    assert (np.diff(ordinals) > 0).all()
+    assert (np.diff(ordinals)[[0, 3, 4, 5, 8]] == 1).all()
+    back = of_ordinal(ordinals, kind)
     np.testing.assert_array_equal(back.view(f"i{kind.itemsize}"), ascending.view(f"i{kind.itemsize}"))
 
 
@@ -349,7 +349,7 @@ def test_curves_of_several_operators(name: str, dtype: str) -> None:
     cuts = trees_of(after).op.threshold.astype(dtype)
     cuts = cuts[np.isfinite(cuts) & (np.abs(cuts) < 1e30)]
     rng = np.random.default_rng(8)
-    near = number(place(rng.choice(cuts, 6_000)) + rng.integers(-300, 301, 6_000), X.dtype).reshape(-1, F)
+    near = of_ordinal(ordinal(rng.choice(cuts, 6_000)) + rng.integers(-300, 301, 6_000), X.dtype).reshape(-1, F)
     far = X[rng.integers(len(X), size=(1000, F)), np.arange(F)] * X.dtype.type(1.5)
     special = [] if "positive" in name else [beside(cuts, before.inputs[0].type.dtype, rng, 500)]
     for each in (near, X, far, *special):

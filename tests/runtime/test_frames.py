@@ -19,7 +19,7 @@ import hbc
 from hbc.ir.coded_strings import CodedStrings
 from hbc.runtime.input.coded import WORTH_CODES, encoded
 from hbc.runtime.input.frames import read_frame
-from hbc.runtime.input.pandas_table import PandasTable
+from hbc.runtime.input.pandas_frame import PandasFrame
 
 RNG = np.random.default_rng(0)
 ROWS = WORTH_CODES + 44
@@ -349,7 +349,7 @@ class WithoutManager:
 
 def test_a_pandas_that_does_not_show_its_blocks() -> None:
     frame = SMALL.assign(d=pd.date_range("2026", periods=12), e=pd.date_range("2020", periods=12), q=None, c=SMALL["b"] > 2)
-    short, long = PandasTable(frame), PandasTable(WithoutManager(frame))
+    short, long = PandasFrame(frame), PandasFrame(WithoutManager(frame))
     for i in range(short.width):
         np.testing.assert_array_equal(short.column(i), frame.iloc[:, i].to_numpy())
         np.testing.assert_array_equal(short.column(i), long.column(i))

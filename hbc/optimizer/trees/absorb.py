@@ -111,9 +111,9 @@ def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | N
 
 def _narrow_codes(x: Node, features: Iterable[int], up: ColumnTracer) -> Node:
     """x with the zeros and ones of encoders in float32, if all other columns are float32. Zeros and ones lose no digits there."""
-    bases = {up.chain((x, feature))[-1][0] for feature in features}
-    codes = {node for node in bases if type(node.op) is OneHot and node.type.dtype == "f64"}
-    if not codes or any(node.type.dtype != "f32" for node in bases - codes):
+    ends = {up.chain((x, feature))[-1][0] for feature in features}
+    codes = {node for node in ends if type(node.op) is OneHot and node.type.dtype == "f64"}
+    if not codes or any(node.type.dtype != "f32" for node in ends - codes):
         return x
     (x,) = substitute([x], {node: Cast("f64")(replace(node.op, dtype="f32")(*node.inputs)) for node in codes})  # type: ignore[type-var]
     return x
@@ -183,14 +183,14 @@ def _cuts(tests: _Tests, chains: Mapping[int, list[Column]], up: ColumnTracer) -
                 start = np.array([curve.start for curve in curves], NUMPY_DTYPES[dtype])
                 other_way = (start > -np.inf) & (_goes_left(flow, feature, limit, missing, start) != missing)
                 for i in np.flatnonzero(other_way).tolist():
-                    (node, index), (top, _) = curves[i].base, columns[feature[i]][0]
+                    (node, index), (top, _) = curves[i].argument, columns[feature[i]][0]
                     guards[node, top].starts[index] = curves[i].start
                 key = (*((f, *piece) for f, piece in columns.items()), limit.tobytes(), missing.tobytes())
                 if key not in up.found:  # as it is, once guards are there
                     up.found[key] = find_curve_cuts(flow.of(feature), start, limit, missing)
                 found, odd = up.found[key]
                 for column in {columns[feature[i]][0] for i in odd}:
-                    node, index = up.curves[column].base
+                    node, index = up.curves[column].argument
                     on_top = [i for i, f in enumerate(feature.tolist()) if columns[f][0] == column]
                     moves = {x: other for i in on_top for x, other in odd.get(i, {}).items()}
                     if _can_move(moves, {i: odd.get(i, {}) for i in on_top}, found):
@@ -228,9 +228,9 @@ def _rebuilt(
     op: TreeEnsemble, tests: _Tests, cuts: Cuts, chains: Mapping[int, Sequence[Column]], up: ColumnTracer
 ) -> _Absorbed:
     """The trees with the cuts as thresholds, over the columns at the ends of the chains."""
-    bases = [chain[-1] for chain in chains.values()]
-    dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in bases) else "f64"
-    y, place = side_by_side(bases, dtype)
+    ends = [chain[-1] for chain in chains.values()]
+    dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in ends) else "f64"
+    y, place = side_by_side(ends, dtype)
     number = np.zeros(max(chains) + 1, op.feature.dtype)
     for feature, chain in chains.items():
         number[feature] = place[chain[-1]]

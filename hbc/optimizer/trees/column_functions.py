@@ -42,7 +42,7 @@ class ColumnFunctions:
         self.number = np.zeros(max(pieces) + 1, np.int64)  # feature → number of its piece
         self.number[list(pieces)] = np.arange(len(pieces))
         self.heads = [piece[0] for piece in pieces.values()]
-        self.bases = [piece[-1] for piece in pieces.values()]
+        self.last_columns = [piece[-1] for piece in pieces.values()]
 
     def compute(self, features: Array, numbers: Array) -> Array:
         """For each (feature, number): the value that the feature's piece computes from the number."""
@@ -62,13 +62,13 @@ class ColumnFunctions:
 
     def _run(self, features: Array, numbers: Values, step: Callable[[Node, list[Any]], Values]) -> Values:
         piece = self.number[features]
-        base = np.array([self.bases.index(column) for column in self.bases])[piece]
-        order = np.argsort(base, kind="stable")
-        row = np.empty(len(base), np.int64)
-        row[order] = np.arange(len(base)) - np.searchsorted(base[order], base[order])
+        last = np.array([self.last_columns.index(column) for column in self.last_columns])[piece]
+        order = np.argsort(last, kind="stable")
+        row = np.empty(len(last), np.int64)
+        row[order] = np.arange(len(last)) - np.searchsorted(last[order], last[order])
         rows = int(row.max(initial=-1)) + 1
         values: dict[Node, Values] = {}
-        for node, here, index in _by_node(self.bases, piece):
+        for node, here, index in _by_node(self.last_columns, piece):
             values[node] = _each(numbers, partial(_placed, (rows, node.type.columns), row[here], index, here))
         with np.errstate(all="ignore"):
             for node, sources in self.steps:

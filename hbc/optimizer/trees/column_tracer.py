@@ -23,10 +23,10 @@ MOST_OPERATORS = 64
 
 @dataclass(frozen=True)
 class Curve:
-    """Several operators, or one that is not monotone, between a column and its base, the column they are computed from. `start`:
-    the operators give NaN for smaller numbers of the base. `operators`: how many they are."""
+    """Several operators, or one that is not monotone, between a column and its argument, the column that they are computed from. `start`:
+    the operators give NaN for smaller numbers of the argument. `operators`: how many they are."""
 
-    base: Column
+    argument: Column
     start: float
     operators: int
 
@@ -86,7 +86,7 @@ class ColumnTracer:
             if curve is None:
                 return None
             self.curves[column] = curve
-        node, index = self.curves[column].base
+        node, index = self.curves[column].argument
         return self.guards.get((node, column[0]), node), index
 
     def _operands(self, column: Column) -> tuple[Column | None, ...] | None:
@@ -116,30 +116,30 @@ class ColumnTracer:
 
     def _curve(self, column: Column) -> Curve | None:
         """The curve that ends at a column; None if there is none. It starts at the nearest column from which everything on the way
-        is computed. If another curve ends there, it goes on through that one: the floats of its base lie further apart, so the
+        is computed. If another curve ends there, it goes on through that one: the floats of its argument lie further apart, so the
         computed function falls between fewer of them."""
         curve: Curve | None = None
         open_: set[Column] = {column}
         members: set[Column] = set()
-        while curve is None or (curve.start == -np.inf and not self._is_monotone(curve.base)):
-            while len(open_) > 1 or open_ <= {column, curve and curve.base} or _is_on_the_way(next(iter(open_))[0]):
+        while curve is None or (curve.start == -np.inf and not self._is_monotone(curve.argument)):
+            while len(open_) > 1 or open_ <= {column, curve and curve.argument} or _is_on_the_way(next(iter(open_))[0]):
                 last = max(open_, key=lambda column: self._depth_of(column[0]))  # nothing else is computed from it
                 sources = self._operands(last)
                 if sources is None or len(members) == MOST_OPERATORS or not (self._is_monotone(last) or last[0].op.encloses):
                     return curve
                 members.add(last)
                 open_ = (open_ - {last}) | {source for source in sources if source is not None}
-            (base,) = open_
-            start = self._start(column, base, members)
+            (argument,) = open_
+            start = self._start(column, argument, members)
             if start is None:
                 return curve
-            curve = Curve(base, start, len(members))
+            curve = Curve(argument, start, len(members))
         return curve
 
-    def _start(self, column: Column, base: Column, members: set[Column]) -> float | None:
+    def _start(self, column: Column, argument: Column, members: set[Column]) -> float | None:
         """The number below which the curve gives NaN, or -inf. None: the curve gives a number for NaN although it must not."""
-        flow, only = ColumnFunctions({0: [column, base]}, self.operands), np.zeros(1, np.int64)
-        dtype = NUMPY_DTYPES[base[0].type.dtype]
+        flow, only = ColumnFunctions({0: [column, argument]}, self.operands), np.zeros(1, np.int64)
+        dtype = NUMPY_DTYPES[argument[0].type.dtype]
         if not self.through_missing and not np.isnan(flow.compute(only, np.array([np.nan], dtype))).all():
             return None
         for start in sorted({0.0, *(node.op.rises_from or 0.0 for node, _ in members)} - {-np.inf}):
@@ -169,17 +169,17 @@ class Guard:
     moves: dict[int, Mapping[float, float]] = field(default_factory=dict)
 
     def __call__(self, x: Node) -> Node:
-        base, width = x, x.type.columns
+        given, width = x, x.type.columns
         for turn in range(max(map(len, self.moves.values()), default=0)):
             number, other = np.full(width, np.nan), np.zeros(width)
             for index, moves in self.moves.items():
                 if turn < len(moves):
                     number[index], other[index] = sorted(moves.items())[turn]
-            x = t.where(t.equal(base, number), t.constant(other, x.type.dtype), x)
+            x = t.where(t.equal(given, number), t.constant(other, x.type.dtype), x)
         if self.starts:
             start = np.full(width, -np.inf)
             start[list(self.starts)] = list(self.starts.values())
-            x = t.where(t.less(base, start), np.nan, x)
+            x = t.where(t.less(given, start), np.nan, x)
         return x
 
 
@@ -201,7 +201,7 @@ def pieces_of(chain: Sequence[Column], up: ColumnTracer) -> list[list[Column]]:
     found: list[list[Column]] = []
     for column, above in pairwise(chain):
         if column in up.curves:
-            found.append([column, up.curves[column].base])
+            found.append([column, up.curves[column].argument])
         elif found and found[-1][-1] == column and found[-1][0] not in up.curves:
             found[-1].append(above)
         else:

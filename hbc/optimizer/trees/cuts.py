@@ -38,19 +38,19 @@ class Cuts:
 
 
 def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
-    """The cuts, in the numbers' dtype, of P tests. A test must hold for all finite numbers up to one place, or from one place on
+    """The cuts, in the numbers' dtype, of P tests. A test must hold for all finite numbers up to some number, or from some number on
     (or for all, or none). Infinities and NaN are tried on their own. The function is called as often as the dtype has bits."""
     largest = np.finfo(dtype).max
     ends = (np.nan, -np.inf, -largest, largest, np.inf)
     missing, lowest, first, last, highest = (decide(np.full(tests, end, dtype)) for end in ends)
-    low, high = (np.full(tests, place(np.array(end, dtype))) for end in (-largest, largest))
+    low, high = (np.full(tests, ordinal(np.array(end, dtype))) for end in (-largest, largest))
     # `low` decides as the first number does; `high` does not, or is the last one.
     while (low + 1 < high).any():
         middle = (low & high) + ((low ^ high) >> 1)  # without overflow
-        same = decide(number(middle, dtype)) == first
+        same = decide(of_ordinal(middle, dtype)) == first
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     inside = first != last
-    cut = np.where(inside, number(low, dtype), np.where(last == highest, np.inf, largest)).astype(dtype)
+    cut = np.where(inside, of_ordinal(low, dtype), np.where(last == highest, np.inf, largest)).astype(dtype)
     cut = np.where(lowest != first, -np.inf, cut).astype(dtype)
     changes = (lowest != first).astype(int) + inside + (last != highest)
     between_zeros = (cut == 0) & np.signbit(cut)  # no comparison tells -0.0 from 0.0
@@ -59,8 +59,9 @@ def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
 
 @dataclass(frozen=True)
 class Curves:
-    """A function of one number for each of P places. `compute(places, numbers)` gives its values, with the bits of the source;
-    `enclose(places, low, high)` gives ranges that hold the values of all numbers from low to high. Places may repeat."""
+    """P functions of one number. `compute(functions, numbers)` gives their values, with the bits of the source;
+    `enclose(functions, low, high)` gives ranges that hold the values of all numbers from low to high. `functions` are indices, which may
+    repeat."""
 
     compute: Callable[[Array, Array], Array]
     enclose: Callable[[Array, Array, Array], Range]
@@ -82,22 +83,22 @@ def find_curve_cuts(
     float64, 1 of 800 has such floats.)
     """
     dtype = start.dtype
-    smallest, largest = (int(place(np.array(end, dtype))) for end in (np.finfo(dtype).min, np.finfo(dtype).max))
-    bottom = np.maximum(place(start), smallest)
+    smallest, largest = (int(ordinal(np.array(end, dtype))) for end in (np.finfo(dtype).min, np.finfo(dtype).max))
+    bottom = np.maximum(ordinal(start), smallest)
 
     def goes_left(tests: Array, numbers: Array) -> Array:
         y = curves.compute(tests, numbers)
         return np.asarray((y <= threshold[tests]) | (np.isnan(y) & missing_left[tests]))
 
     def all_go(left: Array, tests: Array, first: Array, last: Array) -> Array:
-        """Whether the numbers of all places from `first` to `last` go to that side. Numbers below 0, zeros and numbers above 0 are
+        """Whether all numbers with the ordinals `first` to `last` go to that side. Numbers below 0, zeros and numbers above 0 are
         looked at apart, because curves bend there."""
         proven = np.ones(len(tests), bool)
-        for lowest, highest in ((smallest, -2), (-1, 0), (1, largest)):  # -0.0 has place -1
+        for lowest, highest in ((smallest, -2), (-1, 0), (1, largest)):  # -0.0 has the ordinal -1
             low, high = np.maximum(first, lowest), np.minimum(last, highest)
             some = np.flatnonzero(low <= high)
             here = tests[some]
-            y = curves.enclose(here, number(low[some], dtype), number(high[some], dtype))
+            y = curves.enclose(here, of_ordinal(low[some], dtype), of_ordinal(high[some], dtype))
             to_left = (y.high <= threshold[here]) & (missing_left[here] | ~y.missing)
             to_right = (y.low > threshold[here]) & ~(missing_left[here] & y.missing)
             proven[some] &= np.where(left[some], to_left, to_right)
@@ -105,8 +106,8 @@ def find_curve_cuts(
 
     every = np.arange(len(threshold))
     cuts = find_cuts(lambda numbers: goes_left(every, np.maximum(numbers, start)), len(threshold), dtype)
-    last_below = np.clip(place(cuts.cut), bottom - 1, largest)
-    low, high = last_below.copy(), last_below.copy()  # places between them are tried
+    last_below = np.clip(ordinal(cuts.cut), bottom - 1, largest)
+    low, high = last_below.copy(), last_below.copy()  # the floats between them are tried
     sound = cuts.found.copy()
     for below in (True, False):
         open_ = np.flatnonzero(sound)
@@ -128,23 +129,23 @@ def find_curve_cuts(
     for tests in np.split(tried, np.flatnonzero(np.diff(ends // AT_ONCE)) + 1):
         count = (high - low)[tests]
         test = np.repeat(tests, count)
-        places = low[test] + 1 + np.arange(len(test)) - np.repeat(np.cumsum(count) - count, count)
-        is_below = places <= last_below[test]
-        wrong = np.flatnonzero(goes_left(test, number(places, dtype)) != (is_below != cuts.swapped[test]))
-        found = number(places[wrong], dtype), number(last_below[test[wrong]] + is_below[wrong], dtype)
+        ordinals = low[test] + 1 + np.arange(len(test)) - np.repeat(np.cumsum(count) - count, count)
+        is_below = ordinals <= last_below[test]
+        wrong = np.flatnonzero(goes_left(test, of_ordinal(ordinals, dtype)) != (is_below != cuts.swapped[test]))
+        found = of_ordinal(ordinals[wrong], dtype), of_ordinal(last_below[test[wrong]] + is_below[wrong], dtype)
         for i, x, other in zip(test[wrong].tolist(), *(numbers.tolist() for numbers in found), strict=True):
             odd.setdefault(i, {})[x] = other
     sound[[i for i, found in odd.items() if len(found) > MOST_ODD]] = False
     return Cuts(cuts.cut, cuts.swapped, cuts.missing, sound), {i: found for i, found in odd.items() if sound[i]}
 
 
-def place(x: Array) -> Array:
-    """Floats as signed integers in the same order, -0.0 just below 0.0."""
+def ordinal(x: Array) -> Array:
+    """The ordinals of floats: signed integers in the same order, with -0.0 just below 0.0."""
     bits = x.view(f"i{x.itemsize}").astype(np.int64)
     return np.where(bits < 0, np.iinfo(f"i{x.itemsize}").min - bits - 1, bits)
 
 
-def number(places: Array, dtype: np.dtype[np.floating]) -> Array:
-    """The floats at such places."""
-    bits = np.where(places < 0, np.iinfo(f"i{dtype.itemsize}").min - places - 1, places)
+def of_ordinal(ordinals: Array, dtype: np.dtype[np.floating]) -> Array:
+    """The floats with these ordinals."""
+    bits = np.where(ordinals < 0, np.iinfo(f"i{dtype.itemsize}").min - ordinals - 1, ordinals)
     return bits.astype(f"i{dtype.itemsize}").view(dtype)

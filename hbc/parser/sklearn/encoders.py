@@ -258,17 +258,17 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
     dropped = m._drop_idx_after_grouping
     blocks, features = [], []
     for group in encoder.groups:
-        direct = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
+        by_value = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
         # In a column of integers nothing equals the category NaN, so it needs a code: its output column stays 0.
-        direct = direct and (group.x.type.is_float or all(encoder.categories[i].nan < 0 for i in group.columns))
+        by_value = by_value and (group.x.type.is_float or all(encoder.categories[i].nan < 0 for i in group.columns))
         source: list[int] = []
         value: list[Any] = []
         for j, i in enumerate(group.columns):
             kept = [k for k in range(int(codes[i].max()) + 1) if dropped is None or dropped[i] is None or k != dropped[i]]
             source += [j] * len(kept)
-            value += [_value(encoder.categories[i], k) for k in kept] if direct else kept
+            value += [_value(encoder.categories[i], k) for k in kept] if by_value else kept
             features += [i] * len(kept)
-        coded = group.x if direct else encoder.encode(group, lambda i: (codes[i], unknown[i]), "i64")
+        coded = group.x if by_value else encoder.encode(group, lambda i: (codes[i], unknown[i]), "i64")
         values = np.array(value, NUMPY_DTYPES[coded.type.dtype])
         blocks.append(OneHot(np.array(source, np.int64), values, dtype)(coded))
     return _in_order(blocks, features)

@@ -10,7 +10,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
-from hbc.runtime.input.columns import Columns, count_of_columns
+from hbc.runtime.input.columns import KnownColumns, count_of_columns
 from hbc.runtime.input.containers import RESHAPE
 from hbc.runtime.input.values import converted, reject_dtype, reject_strings
 
@@ -18,14 +18,14 @@ from hbc.runtime.input.values import converted, reject_dtype, reject_strings
 class ArrayReader:
     """Reads arrays and lists for a model of these columns."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-        self.spec = columns.spec
+    def __init__(self, known: KnownColumns) -> None:
+        self.known = known
+        self.spec = known.spec
 
     def from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
         """(the variant for an array, the inputs of its graph). X is the caller's input, from
         which the array was made; None for a column of a frame. Raises InvalidInputError."""
-        known = self.columns
+        known = self.known
         if isinstance(X, tuple) and not self.spec.arrays.tuples:
             raise InvalidInputError(found="a tuple", expected="an array or a list of rows", advice="Pass numpy.array(X).")
         array = self._shaped(array, X)
@@ -61,7 +61,7 @@ class ArrayReader:
 
     def from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
         """(the variant for an array of numbers of the right shape, the inputs of its graph). Raises InvalidInputError."""
-        known = self.columns
+        known = self.known
         if known.texts and array.dtype.kind in "iub" and known.digits.issuperset(known.texts):
             kinds = known.uniform[known.kind(array.dtype)]
             columns = {i: known.strings(i, array[:, i]) for i in known.texts} | {i: array[:, i] for i in known.numbers}
@@ -93,8 +93,8 @@ class ArrayReader:
         """The numbers of an array of the other byte order, or of more than 64 bits, as the source reads
         them. If the source accepts float32 and float64, such dtypes are neither, and become float64.
         Raises InvalidInputError if the source computes in such a dtype, or reads other numbers."""
-        widened = [self.spec.columns[i].frames_as_f64 for i in self.columns.numbers]
-        single, computed = array.dtype.itemsize <= 4, bool(self.columns.own_dtype) and not self.spec.own_dtype
+        widened = [self.spec.columns[i].frames_as_f64 for i in self.known.numbers]
+        single, computed = array.dtype.itemsize <= 4, bool(self.known.own_dtype) and not self.spec.own_dtype
         native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
         exact = native is array or all(widened) or (not computed if single else np.array_equal(native, array, equal_nan=True))
         if not exact or self.spec.arrays.plain_floats:
@@ -117,7 +117,7 @@ class ArrayReader:
             raise InvalidInputError(found=_found(array, X), expected=expected, advice=advice)
         if array.shape[1] != n:
             raise InvalidInputError(
-                found=count_of_columns(array.shape[1]), expected=count_of_columns(n), advice=self.columns.fitted_on()
+                found=count_of_columns(array.shape[1]), expected=count_of_columns(n), advice=self.known.fitted_on()
             )
         return array
 

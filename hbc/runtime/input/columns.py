@@ -22,7 +22,7 @@ def variant_dtype(dtype: np.dtype[Any]) -> DType:
     return "i64" if dtype.kind in "iub" else "str"
 
 
-class Columns:
+class KnownColumns:
     """The facts about a model's columns that are known before the first call. `texts` and `numbers` are the columns that hold strings and
     numbers. The other lists and sets hold the columns for which a field of signature.Column is not neutral."""
 
@@ -68,7 +68,7 @@ class Columns:
         """The strings of one column. Raises InvalidInputError for numbers, and for other values that are no strings."""
         if values.dtype.kind == "f" and column in self.texts_only:
             reject_numbers(values.dtype, self.where(column))
-        return strings(digits(values) if column in self.digits else values, self.places[column])
+        return strings(digits(values) if column in self.digits else values, self.titles[column])
 
     def floats(self, column: int, values: Array) -> Array:
         """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert."""
@@ -167,7 +167,7 @@ class Columns:
         return f"Pass the columns that the model was fitted on{'' if names is None else f', {listed(names)}'}, in their order."
 
     @cached_property
-    def places(self) -> list[str]:
+    def titles(self) -> list[str]:
         """The name of each column in errors. The list is kept, since writing 50 names takes 20 µs."""
         return [self.where(i) for i in range(self.spec.n_features)]
 

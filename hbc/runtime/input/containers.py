@@ -1,4 +1,4 @@
-"""Opens the container that a caller passes (array, list, frame, sparse matrix, tensor) as an array or a Table."""
+"""Opens the container that a caller passes (array, list, frame, sparse matrix, tensor) as an array or a FrameView."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
-from hbc.runtime.input.table import Table
 from hbc.runtime.sparse import is_sparse
 
 RESHAPE = (
@@ -21,8 +21,8 @@ EVEN = "Give every row a value for every column (None where it is missing)."
 _CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
 
-def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
-    """X as an array, or as a Table if it is a frame. Raises InvalidInputError for anything else.
+def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | FrameView:
+    """X as an array, or as a FrameView if it is a frame. Raises InvalidInputError for anything else.
 
     `mixed`: a list may hold numbers beside strings. It becomes an array of objects, since numpy would turn the numbers into strings.
     `vector`: the model takes a vector, so that a series or an iterator is accepted."""
@@ -37,7 +37,7 @@ def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | Table:
     if is_sparse(X):
         return np.asarray(X.toarray())
     frame = read_frame(X)
-    if isinstance(frame, Table):
+    if isinstance(frame, FrameView):
         return frame
     if frame is not None:
         if not vector:

@@ -12,8 +12,8 @@ from hbc.ir.signature import Kinds
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, variant_dtype
-from hbc.runtime.input.pandas_table import PandasTable
-from hbc.runtime.input.table import Table
+from hbc.runtime.input.frame_view import FrameView
+from hbc.runtime.input.pandas_frame import PandasFrame
 from hbc.runtime.input.values import coded_digits, reject_dtype
 
 MOST_CHOSEN = 256
@@ -25,70 +25,70 @@ class FrameReader:
 
     def __init__(self, arrays: ArrayReader) -> None:
         self.arrays = arrays
-        self.columns = arrays.columns
+        self.known = arrays.known
         self.spec = arrays.spec
         self._frames = self.spec.frames
         self._by_name = self._frames.by_name
         self._chosen: dict[tuple[bool | np.dtype[Any], ...], Kinds] = {}
         """(whether it is of pandas, the dtypes of its columns of numbers) of earlier frames that need no
         conversion → their variant. With 40 columns, looking the variant up takes 2 µs, finding it 25."""
-        self._seen: tuple[type[Table] | None, Any, Sequence[int]] = (None, None, ())
+        self._seen: tuple[type[FrameView] | None, Any, Sequence[int]] = (None, None, ())
         """The class and the header of the last frame, and the positions of the model's columns in it."""
 
-    def from_table(self, table: Table) -> tuple[Kinds, list[Array]]:
+    def from_frame(self, frame: FrameView) -> tuple[Kinds, list[Array]]:
         """(the variant for a frame, the inputs of its graph). Raises InvalidInputError."""
-        known, numbers = self.columns, self.columns.numbers
+        known, numbers = self.known, self.known.numbers
         if self.spec.ndim == 1:
-            if table.width != 1:
-                raise InvalidInputError(found=f"a frame with {count_of_columns(table.width)}", expected="a vector")
-            return self.arrays.from_array(table.column(0), None)
+            if frame.width != 1:
+                raise InvalidInputError(found=f"a frame with {count_of_columns(frame.width)}", expected="a vector")
+            return self.arrays.from_array(frame.column(0), None)
         frames = self._frames
-        if frames.libraries and table.library not in frames.libraries:
+        if frames.libraries and frame.library not in frames.libraries:
             advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
             expected = f"a frame of {' or '.join(frames.libraries)}"
-            raise InvalidInputError(found=f"a frame of {table.library}", expected=expected, advice=advice)
-        if frames.rows_required and table.pandas and not table.rows:
+            raise InvalidInputError(found=f"a frame of {frame.library}", expected=expected, advice=advice)
+        if frames.rows_required and frame.pandas and not frame.rows:
             raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
-        if frames.integer_categories and isinstance(table, PandasTable) and table.categories() != frames.integer_categories:
+        if frames.integer_categories and isinstance(frame, PandasFrame) and frame.categories() != frames.integer_categories:
             counts = ", ".join(map(str, frames.integer_categories))
             raise InvalidInputError(
                 found="other categorical columns",
                 expected=f"the categories of fitting: for each categorical column the integers from 0 on ({counts} of them)",
                 advice="Make them with pandas.Categorical(column, categories=range(n)).",
             )
-        place = self.positions(table)
+        positions = self.positions(frame)
         for i in numbers if frames.no_numbers else ():
-            if rejected := table.rejected_by(frames.no_numbers, place[i]):
+            if rejected := frame.rejected_by(frames.no_numbers, positions[i]):
                 advice = "The source library does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
-        for i in known.beside_numbers if table.pandas else ():
-            if place[i] >= 0 and (narrow := table.column(place[i]).dtype).itemsize < 8:
+        for i in known.beside_numbers if frame.pandas else ():
+            if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
                 advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
                 raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=known.where(i), advice=advice)
-        if place is known.in_order and not known.texts and len(numbers) == len(place) == table.width:
-            block = table.block()
+        if positions is known.in_order and not known.texts and len(numbers) == len(positions) == frame.width:
+            block = frame.block()
             if block is not None:
                 wide = known.widens(block.dtype) or (
-                    block.dtype == np.float32 and not table.pandas and bool(known.frames_as_f64)
+                    block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64)
                 )
                 return self.arrays.from_numbers(block.astype(np.float64) if wide else _plain(block))
         if frames.stacked:
-            self._require_stackable(table, place)
+            self._require_stackable(frame, positions)
         for i in known.functions:
-            if place[i] >= 0 and (dtype := table.own_dtype(place[i])) is not None:
+            if positions[i] >= 0 and (dtype := frame.own_dtype(positions[i])) is not None:
                 known.require_as_float(i, dtype)
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
-        texts = known.coded_strings(lambda i: self._coded(table, i, place[i]))
+        texts = known.coded_strings(lambda i: self._coded(frame, i, positions[i]))
         for i in known.texts if texts is None else ():
-            columns[i] = known.strings(i, self._column(table, i, place[i]))
+            columns[i] = known.strings(i, self._column(frame, i, positions[i]))
         for i in numbers:
-            columns[i] = table.column(place[i])
+            columns[i] = frame.column(positions[i])
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
-        kinds = self._chosen.get((table.pandas, *[columns[i].dtype for i in numbers]))
+        kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
         if kinds is None:
-            self._require_no_na(table, place, columns)
+            self._require_no_na(frame, positions, columns)
             for i in numbers:
                 values = columns[i]
                 if values.dtype.kind in "mM":
@@ -96,42 +96,42 @@ class FrameReader:
                 elif values.dtype.kind not in "fiub":
                     columns[i] = known.floats(i, values)
             self._require_dates(dates)
-            kinds = self._variant(columns, table.pandas)
-        return kinds, known.assembled(kinds, columns, table.rows, texts)
+            kinds = self._variant(columns, frame.pandas)
+        return kinds, known.assembled(kinds, columns, frame.rows, texts)
 
     def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
         """The variant for the numbers of a frame. Columns that the source widens before it looks at dtypes are replaced in `columns`."""
-        given = tuple([columns[i].dtype for i in self.columns.numbers])
-        for i in self.columns.numbers:
+        given = tuple([columns[i].dtype for i in self.known.numbers])
+        for i in self.known.numbers:
             _plain(columns[i])
-        for i in () if pandas else self.columns.frames_as_f64:
+        for i in () if pandas else self.known.frames_as_f64:
             if i in columns and columns[i].dtype == np.float32:
                 columns[i] = columns[i].astype(np.float64)
-        for i in self.columns.own_dtype:
+        for i in self.known.own_dtype:
             if i in columns:
-                self.columns.require_width(i, columns[i].dtype)
-        dtypes = tuple([columns[i].dtype for i in self.columns.numbers])
-        kinds = self._choose(dict(zip(self.columns.numbers, dtypes, strict=True)))
+                self.known.require_width(i, columns[i].dtype)
+        dtypes = tuple([columns[i].dtype for i in self.known.numbers])
+        kinds = self._choose(dict(zip(self.known.numbers, dtypes, strict=True)))
         if dtypes == given and len(self._chosen) < MOST_CHOSEN:
             self._chosen[(pandas, *dtypes)] = kinds
         return kinds
 
-    def _require_stackable(self, table: Table, place: Sequence[int]) -> None:
+    def _require_stackable(self, frame: FrameView, positions: Sequence[int]) -> None:
         """Raise InvalidInputError for columns that the source does not stack unchanged, or that become Python objects in its stack."""
-        if table.plain:
+        if frame.plain:
             return
         for group in self._frames.stacked:
-            columns = [i for i in group if place[i] >= 0 and i in self.columns.numbers]
-            own = [dtype for i in columns if (dtype := table.own_dtype(place[i])) is not None and dtype.kind != "O"]
+            columns = [i for i in group if positions[i] >= 0 and i in self.known.numbers]
+            own = [dtype for i in columns if (dtype := frame.own_dtype(positions[i])) is not None and dtype.kind != "O"]
             for i in columns:
-                if own and table.holds_na(place[i]):
+                if own and frame.holds_na(positions[i]):
                     advice = "scikit-learn does not stack columns that hold it: X.astype(float)."
                     raise InvalidInputError(
-                        found="pandas.NA", expected="numbers or NaN", where=self.columns.where(i), advice=advice
+                        found="pandas.NA", expected="numbers or NaN", where=self.known.where(i), advice=advice
                     )
-            mixed = len(own) > 0 or len({table.column(place[i]).dtype.kind == "b" for i in columns}) > 1
+            mixed = len(own) > 0 or len({frame.column(positions[i]).dtype.kind == "b" for i in columns}) > 1
             computed = any(self.spec.columns[i].function_bits for i in columns)
-            objects = len(columns) > 1 and mixed and (computed or not self.columns.returned.isdisjoint(columns))
+            objects = len(columns) > 1 and mixed and (computed or not self.known.returned.isdisjoint(columns))
             if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
                 advice = (
                     "The source library stacks them without a conversion, so that they become Python objects or keep a narrower dtype: "
@@ -139,55 +139,55 @@ class FrameReader:
                 )
                 found = f"dtypes of pandas' own ({own[0]})" if own else "bool beside numbers"
                 raise InvalidInputError(
-                    found=found, expected="numpy's dtypes", where=self.columns.where(columns[0]), advice=advice
+                    found=found, expected="numpy's dtypes", where=self.known.where(columns[0]), advice=advice
                 )
 
-    def _require_no_na(self, table: Table, place: Sequence[int], columns: Mapping[int, Array]) -> None:
+    def _require_no_na(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for pandas.NA in a column beside a column
         of Python objects, if the source makes Python objects of both."""
-        stay = [i for i in self.columns.numbers if i in self.columns.objects_stay]
+        stay = [i for i in self.known.numbers if i in self.known.objects_stay]
         if not any(columns[i].dtype.kind == "O" for i in stay):
             return
         for i in stay:
-            if table.holds_na(place[i]):
+            if frame.holds_na(positions[i]):
                 advice = "The source library makes Python objects of both columns: X.astype(float)."
                 raise InvalidInputError(
-                    found="pandas.NA beside objects", expected="NaN", where=self.columns.where(i), advice=advice
+                    found="pandas.NA beside objects", expected="NaN", where=self.known.where(i), advice=advice
                 )
 
     def _require_dates(self, dates: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for dates that the source does not read as numbers."""
         for i, values in dates.items():
             groups = [group for group in self._frames.dates if i in group]
-            stays = i in self.columns.objects_stay or any(i in group for group in self._frames.stacked)
+            stays = i in self.known.objects_stay or any(i in group for group in self._frames.stacked)
             alike = all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
             if stays or not groups or not alike:
-                reject_dtype(values.dtype, self.columns.where(i))
+                reject_dtype(values.dtype, self.known.where(i))
 
-    def _coded(self, table: Table, column: int, place: int) -> tuple[Array, Array] | None:
-        found = table.coded(place)
-        return coded_digits(self._column(table, column, place)) if found is None and column in self.columns.digits else found
+    def _coded(self, frame: FrameView, column: int, position: int) -> tuple[Array, Array] | None:
+        found = frame.coded(position)
+        return coded_digits(self._column(frame, column, position)) if found is None and column in self.known.digits else found
 
-    def _column(self, table: Table, column: int, place: int) -> Array:
-        values = table.column(place)
-        whole = table.whole_numbers(place) if column in self.columns.digits and values.dtype.kind == "f" else None
+    def _column(self, frame: FrameView, column: int, position: int) -> Array:
+        values = frame.column(position)
+        whole = frame.whole_numbers(position) if column in self.known.digits and values.dtype.kind == "f" else None
         return values if whole is None else whole
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
-        found = {i: "f64" if self.columns.widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
-        for variant in () if self.spec.arrays.narrow_as_f32 else self.columns.variants:
+        found = {i: "f64" if self.known.widens(dtype) else variant_dtype(dtype) for i, dtype in dtypes.items()}
+        for variant in () if self.spec.arrays.narrow_as_f32 else self.known.variants:
             if all(variant[i] in (kind, "unread") for i, kind in found.items()):
                 return variant
         if not self._frames.by_column:
             common = np.result_type(*dtypes.values())
             # pandas makes an array of objects of bool beside numbers, so that narrow integers are not read as float32.
             mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"
-            return self.columns.uniform[
-                "f64" if self.columns.widens(common) else variant_dtype(common) if mixed else self.columns.kind(common)
+            return self.known.uniform[
+                "f64" if self.known.widens(common) else variant_dtype(common) if mixed else self.known.kind(common)
             ]
         if "f32" not in found.values() and not self._frames.apart:
-            return self.columns.uniform["f64"]
+            return self.known.uniform["f64"]
         first = "f32" if "f32" in found.values() else "i64"
         single = [self.spec.describe_column(i) for i, kind in found.items() if kind == first]
         others = [self.spec.describe_column(i) for i, kind in found.items() if kind != first]
@@ -197,35 +197,35 @@ class FrameReader:
             advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
         )
 
-    def positions(self, table: Table) -> Sequence[int]:
+    def positions(self, frame: FrameView) -> Sequence[int]:
         """For each column of the model: its position in the frame, as scikit-learn finds it, or -1 if it
         is missing but nothing reads it. Raises InvalidInputError for other names than the fitted ones."""
-        kind, header, place = self._seen
-        if kind is type(table) and table.has_header(header):
-            return place
-        place = self._positions(table)
-        self._seen = type(table), table.header, place
-        return place
+        kind, header, positions = self._seen
+        if kind is type(frame) and frame.has_header(header):
+            return positions
+        positions = self._positions(frame)
+        self._seen = type(frame), frame.header, positions
+        return positions
 
-    def _positions(self, table: Table) -> Sequence[int]:
+    def _positions(self, frame: FrameView) -> Sequence[int]:
         fitted, n = self.spec.feature_names, self.spec.n_features
         if fitted is None and self._frames.numbered:
             fitted = tuple(map(str, range(n)))
-        if fitted is not None and tuple(table.names) == fitted:
-            return self.columns.in_order
-        names = table.names_as_text() if self._frames.text_names else table.string_names()
+        if fitted is not None and tuple(frame.names) == fitted:
+            return self.known.in_order
+        names = frame.names_as_text() if self._frames.text_names else frame.string_names()
         if fitted is not None and names == fitted:
-            return self.columns.in_order
+            return self.known.in_order
         if fitted is None or (names is None and not self._by_name):
-            if len(table.names) != n:
+            if len(frame.names) != n:
                 raise InvalidInputError(
-                    found=count_of_columns(len(table.names)), expected=count_of_columns(n), advice=self.columns.fitted_on()
+                    found=count_of_columns(len(frame.names)), expected=count_of_columns(n), advice=self.known.fitted_on()
                 )
-            return self.columns.in_order
+            return self.known.in_order
         known = set(names or ())
         missing = [name for name in fitted if name not in known]
         if self._by_name:
-            read = {fitted[i] for i in (*self.columns.texts, *self.columns.numbers)}
+            read = {fitted[i] for i in (*self.known.texts, *self.known.numbers)}
             missing = [name for name in missing if name in read]
             if missing:
                 raise InvalidInputError(
@@ -233,8 +233,8 @@ class FrameReader:
                     expected=f"the fitted columns {listed(sorted(read))}",
                     advice="Add them, or rename the columns that hold them.",
                 )
-            place = {name: i for i, name in enumerate(names or ())}
-            return [place.get(name, -1) for name in fitted]
+            position_of = {name: i for i, name in enumerate(names or ())}
+            return [position_of.get(name, -1) for name in fitted]
         unexpected = [name for name in names or () if name not in set(fitted)]
         found = []
         if unexpected:

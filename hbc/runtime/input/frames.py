@@ -1,4 +1,4 @@
-"""`read_frame` opens a frame as a Table."""
+"""`read_frame` opens a frame as a FrameView."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
-from hbc.runtime.input.arrow_table import ArrowTable
-from hbc.runtime.input.pandas_table import PandasTable
-from hbc.runtime.input.polars_table import PolarsTable
-from hbc.runtime.input.table import Table, duplicates, series_values
+from hbc.runtime.input.arrow_frame import ArrowFrame
+from hbc.runtime.input.frame_view import FrameView, duplicates, series_values
+from hbc.runtime.input.pandas_frame import PandasFrame
+from hbc.runtime.input.polars_frame import PolarsFrame
 
-SHORTER: dict[tuple[str, str], type[Table]] = {
-    ("pandas", "DataFrame"): PandasTable,
-    ("polars", "DataFrame"): PolarsTable,
-    ("pyarrow", "Table"): ArrowTable,
+SHORTER: dict[tuple[str, str], type[FrameView]] = {
+    ("pandas", "DataFrame"): PandasFrame,
+    ("polars", "DataFrame"): PolarsFrame,
+    ("pyarrow", "Table"): ArrowFrame,
 }
-"""(library, class) of a frame → the Table that reads it without narwhals."""
+"""(library, class) of a frame → the FrameView that reads it without narwhals."""
 
 
-def read_frame(X: Any) -> Table | Array | None:
-    """A Table for a frame, the values of a series, None for anything else. Raises
+def read_frame(X: Any) -> FrameView | Array | None:
+    """A FrameView for a frame, the values of a series, None for anything else. Raises
     InvalidInputError for a lazy frame, and for two columns of one name."""
     known = SHORTER.get((type(X).__module__.partition(".")[0], type(X).__name__))
     if known is not None:
@@ -36,7 +36,7 @@ def read_frame(X: Any) -> Table | Array | None:
     if isinstance(frame, nw.LazyFrame):
         raise InvalidInputError(found="a lazy frame", expected="a frame with values", advice="Call X.collect() first.")
     if isinstance(frame, nw.DataFrame):
-        return Table(frame)
+        return FrameView(frame)
     if isinstance(frame, nw.Series):
         return series_values(frame, "X")
     return None

@@ -14,13 +14,13 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import InputSpec, Kinds, Sample
 from hbc.ir.types import Array, DType
 from hbc.runtime.input.arrays import ArrayReader
-from hbc.runtime.input.columns import Columns, variant_dtype
+from hbc.runtime.input.columns import KnownColumns, variant_dtype
 from hbc.runtime.input.containers import open_input
 from hbc.runtime.input.frame_reader import FrameReader
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.items import read_items
 from hbc.runtime.input.sparse_reader import to_dense
-from hbc.runtime.input.table import Table
 from hbc.runtime.input.values import strings
 from hbc.runtime.sparse import is_sparse
 
@@ -31,7 +31,7 @@ class Intake:
 
     def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
         self.spec = spec
-        columns = Columns(spec, variants)
+        columns = KnownColumns(spec, variants)
         self._arrays = ArrayReader(columns)
         self._frames = FrameReader(self._arrays)
         self._first = columns.variants[0]
@@ -45,7 +45,7 @@ class Intake:
         if is_sparse(X):
             X = to_dense(X, self.spec)
         value = open_input(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
-        return self._frames.from_table(value) if isinstance(value, Table) else self._arrays.from_array(value, X)
+        return self._frames.from_frame(value) if isinstance(value, FrameView) else self._arrays.from_array(value, X)
 
 
 def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
@@ -58,10 +58,10 @@ def describe(X: Any) -> Sample:
     Raises InvalidInputError if X has no columns."""
     try:
         value = open_input(X, mixed=True)
-        names = value.string_names() if isinstance(value, Table) else None
+        names = value.string_names() if isinstance(value, FrameView) else None
     except InvalidInputError as error:
         raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
-    if isinstance(value, Table):
+    if isinstance(value, FrameView):
         return Sample(names, tuple([_sample_dtype(value.column(i)) for i in range(value.width)]))
     if value.ndim == 1:
         return Sample(None, (_sample_dtype(value),))
@@ -80,14 +80,14 @@ def _sample_dtype(values: Array) -> DType:
     return variant_dtype(values.dtype) if values.dtype.kind in "fiub" else "f64"
 
 
-def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[Table], Sequence[int]]) -> Any:
+def as_given(found: Any, X: Any, spec: InputSpec, positions: Callable[[FrameView], Sequence[int]]) -> Any:
     """The result `found` in the dtype of X, for methods whose result has the dtype of the input. This is the dtype of an array, list or
     sparse matrix, or the common dtype of the columns `spec.own_dtype` of a frame. `positions` finds the columns of the model in a frame."""
     dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
-    if dtype is None and isinstance(table := read_frame(X), Table):
-        stacked, place = {i for group in spec.frames.stacked for i in group}, positions(table)
-        own = {i: table.own_dtype(place[i]) for i in spec.own_dtype or ()}
-        kinds = {i: (own[i] if i in stacked else None) or table.column(place[i]).dtype for i in own}
+    if dtype is None and isinstance(frame := read_frame(X), FrameView):
+        stacked, position = {i for group in spec.frames.stacked for i in group}, positions(frame)
+        own = {i: frame.own_dtype(position[i]) for i in spec.own_dtype or ()}
+        kinds = {i: (own[i] if i in stacked else None) or frame.column(position[i]).dtype for i in own}
         dtype = np.result_type(*kinds.values())
         others = {own[i] for i in own.keys() - stacked} - {None}
         if others and (others != {np.dtype(object)} or any(kind.kind == "b" for kind in kinds.values())):

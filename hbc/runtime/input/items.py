@@ -9,8 +9,8 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
-from hbc.runtime.input.table import Table
 
 EXPECTED = {
     "documents": "a sequence of documents: a list, an array or a series of strings",
@@ -31,7 +31,7 @@ def read_items(X: Any, kind: str) -> Array:
         return _of_array(X, kind)
     if not isinstance(X, (list, tuple)):
         frame = read_frame(X)
-        if isinstance(frame, Table):
+        if isinstance(frame, FrameView):
             raise _rejected(X, kind, "Pass one of its columns: X['text'].")
         if frame is not None:
             return _of_array(frame, kind)

@@ -202,7 +202,7 @@ class Search:
     keys: Node | None = field(default=None)
     """The numbers that decide which points are nearest, [N, W], if they are not `reduced`: NaN and infinite distances count as the
     largest finite number."""
-    direct: tuple[Node, Array] | None = None
+    expanded: tuple[Node, Array] | None = None
     """(x, points) in f64, if `reduced` is x² - 2xy + y². The nearest points are chosen by that, but returned distances are direct sums of
     squared differences. Reason: for equal points x² - 2xy + y² gives 1e-16 x² or 0, depending on the order of its sums, and 1 / distance
     then gives 1e8 or infinity. The source finds 0 for fewer than 32 features where one library computes all its sums alike; on some
@@ -222,10 +222,10 @@ class Search:
     def distances(self, columns: Node) -> Node:
         """The distances to the points of `columns` (i64[N, k]), float[N, k]."""
         width = self.reduced.type.columns
-        if self.direct is None:
+        if self.expanded is None:
             found = t.take_along(self.reduced, t.minimum(columns, width - 1))
         else:
-            x, points = self.direct
+            x, points = self.expanded
             difference = t.sub(t.reshape(x, N, 1, x.type.columns), self.look_up(points, columns))
             found = t.sum_(t.mul(difference, difference), 2, ordered=True)
         return self.metric.distance(t.where(t.equal(columns, width), self.empty, found), self.features, self.by_sum)
@@ -237,20 +237,20 @@ class Search:
         300 points of 2 to 8 features, each searched within 1e-9. The source finds all of them, x² - 2xy + y² lost 19 to 107, and direct
         sums lost none. (For more features the source loses some too, and on another processor it lost 8 of 60 points of 2 features.)"""
         limit = self.metric.reduced(radius, self.features, self.single) if self.by_sum else radius
-        if self.direct is not None:
-            largest = float((self.direct[1] ** 2).sum(1).max(initial=0))
+        if self.expanded is not None:
+            largest = float((self.expanded[1] ** 2).sum(1).max(initial=0))
             if limit <= 4 * self.features * np.finfo(np.float64).eps * largest:
                 return t.less_equal(self._direct_sums(), limit)
         return t.less_equal(self.reduced, limit)
 
     def all_distances(self) -> Node:
         """The distances to the points of all columns, float[N, W]."""
-        reduced = self.reduced if self.direct is None else self._direct_sums()
+        reduced = self.reduced if self.expanded is None else self._direct_sums()
         return self.metric.distance(reduced, self.features, self.by_sum)
 
     def _direct_sums(self) -> Node:
-        assert self.direct is not None
-        x, points = self.direct
+        assert self.expanded is not None
+        x, points = self.expanded
         return Distances(points, "squared")(x)
 
 
@@ -274,7 +274,7 @@ def search(m: Any, x: Node, ordered: bool = True) -> Search:
         if metric.alias in ("euclidean", "sqeuclidean"):
             squares = squared_expanded(x, data)
             squares = t.where(t.less(0.0, squares), squares, 0.0)  # the source's max(·, 0) turns NaN into 0 too
-            return Search(metric, data.shape[1], squares, count, LARGEST, ties="heaps", direct=_wide(x, data))
+            return Search(metric, data.shape[1], squares, count, LARGEST, ties="heaps", expanded=_wide(x, data))
         reduced = metric.term(data.dtype, data)(x)
         return Search(metric, data.shape[1], reduced, count, LARGEST, single=kind == "f32", ties="heaps")
     if ordered and metric.name == "hamming":
@@ -293,7 +293,7 @@ def _wide(x: Node, points: Array) -> tuple[Node, Array]:
 def _pairwise(metric: Metric, x: Node, data: Array, count: Array) -> Search:
     """The search by pairwise_distances and argpartition."""
     squared = metric.name == "euclidean"  # under an alias such as l2 the source ranks the roots: the same ranks
-    direct = _wide(x, data) if squared else None
+    expanded = _wide(x, data) if squared else None
     if squared:
         distances = euclidean_distances(x, data, squared)
     elif metric.name == "cosine":
@@ -305,7 +305,7 @@ def _pairwise(metric: Metric, x: Node, data: Array, count: Array) -> Search:
     top = float(np.finfo(NUMPY_DTYPES[distances.type.dtype]).max)
     keys = t.where(t.less(distances, top), distances, top)
     metric = metric if squared else Metric("other")
-    return Search(metric, data.shape[1], distances, count, top, by_sum=squared, keys=keys, direct=direct)
+    return Search(metric, data.shape[1], distances, count, top, by_sum=squared, keys=keys, expanded=expanded)
 
 
 def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = True) -> Search:

@@ -1,4 +1,4 @@
-"""`Table` reads a frame of any library column by column, as scikit-learn would read it. It goes through narwhals; pandas, polars and
+"""`FrameView` reads a frame of any library column by column, as scikit-learn would read it. It goes through narwhals; pandas, polars and
 pyarrow have shorter ways in classes of their own."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FEW_ROWS = 64
 """The most rows for which a frame is read row by row. With that many rows, reading by rows and by columns takes the same time."""
 
 
-class Table:
+class FrameView:
     """A frame. A column is read only when it is asked for, so that columns that the model does not need may hold anything."""
 
     pandas = False

@@ -11,14 +11,14 @@ from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, encoded, from_arrow, of_categories
-from hbc.runtime.input.table import FEW_ROWS, Table, duplicates
+from hbc.runtime.input.frame_view import FEW_ROWS, FrameView, duplicates
 
 FEW_CATEGORIES = 16
 """The most rows for which a categorical column is read row by row, at
 1.5 µs a row. pandas' own conversion takes 10 to 35 µs, narwhals 200."""
 
 
-class PandasTable(Table):
+class PandasFrame(FrameView):
     """A pandas.DataFrame, read without narwhals. A column takes 1 µs. Through narwhals it takes 80 µs, and a frame of one row with 16
     columns takes longer to read than to score."""
 
