@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import PLANE, thresholds_by_feature
+from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
 from hbc.ops.tree_strategies import PERFECT_DEPTH
 
 RANGE = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -73,7 +73,7 @@ class Shape:
             outputs=op.n_outputs if op.output == "sum" else op.n_trees,
             bytes=op.threshold.itemsize,
             columns=int((thresholds > 0).sum()),
-            planes=int(-(-thresholds // PLANE).sum()),
+            planes=int(-(-thresholds // MOST_IN_PLANE).sum()),
         )
 
 

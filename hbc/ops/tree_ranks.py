@@ -18,7 +18,7 @@ import numpy as np
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
-PLANE = 255
+MOST_IN_PLANE = 255
 """Thresholds that a byte tells apart."""
 
 
@@ -105,16 +105,16 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
     compares = np.full(len(split), True) if width is None else op.feature[split] < width
     column, column_feature, both_ways = _columns(op, split[compares])
     rank, thresholds, missing_rank = _ranks(op, split[compares], column, len(column_feature))
-    missing_rank[both_ways] = PLANE
-    planes = np.array([-(-len(values) // PLANE) for values in thresholds], np.int64)
+    missing_rank[both_ways] = MOST_IN_PLANE
+    planes = np.array([-(-len(values) // MOST_IN_PLANE) for values in thresholds], np.int64)
     plane_column = np.repeat(np.arange(len(planes)), planes)
     first_plane = np.cumsum(planes) - planes
     split_plane = op.feature[split] - (width or 0) + len(plane_column) + len(both_ways)
     in_both = np.searchsorted(both_ways, column)
     moved = np.isin(column, both_ways) & op.missing_left[split[compares]]
-    split_plane[compares] = np.where(moved, len(plane_column) + in_both, first_plane[column] + rank // PLANE)
+    split_plane[compares] = np.where(moved, len(plane_column) + in_both, first_plane[column] + rank // MOST_IN_PLANE)
     split_rank = np.zeros(len(split), np.int32)
-    split_rank[compares] = rank % PLANE
+    split_rank[compares] = rank % MOST_IN_PLANE
     reached = np.concatenate(levels)
     leaf_nodes = reached[op.feature[reached] < 0]
     leaf_nodes = leaf_nodes[np.lexsort((first_leaf[leaf_nodes], tree_of[leaf_nodes]))]
@@ -124,7 +124,7 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
         missing_rank=missing_rank,
         thresholds=thresholds,
         plane_column=plane_column.astype(np.int32),
-        plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * PLANE).astype(np.int32),
+        plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * MOST_IN_PLANE).astype(np.int32),
         below=first_plane[both_ways].astype(np.int32),
         split_plane=split_plane.astype(np.int32),
         split_rank=split_rank,
@@ -190,7 +190,7 @@ def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
     mixed = lowest_left <= highest_right
     two_columns = mixed.copy()
     if mixed.any():
-        two_columns &= threshold_counts(feature, threshold) >= PLANE
+        two_columns &= threshold_counts(feature, threshold) >= MOST_IN_PLANE
     keys = feature * 2 + (two_columns[feature] & ~left)
     pairs, column = np.unique(keys, return_inverse=True)
     own = pairs // 2

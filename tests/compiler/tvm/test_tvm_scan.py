@@ -17,7 +17,7 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
-from hbc.ops.tree_ranks import PLANE, rank_encode
+from hbc.ops.tree_ranks import MOST_IN_PLANE, rank_encode
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
@@ -100,7 +100,7 @@ def test_a_feature_whose_nan_go_both_ways_is_ranked_once() -> None:
     grown = [random_tree(rng, 40, 3, "f4", np.ones((500, 1)), missing=True, digits=1) for _ in range(10)]
     ranked = rank_encode(join(grown, np.zeros(1), None))
     assert (len(ranked.column_feature), len(ranked.below), ranked.planes) == (3, 3, 6)
-    assert (ranked.missing_rank == PLANE).all()
+    assert (ranked.missing_rank == MOST_IN_PLANE).all()
 
 
 @pytest.mark.parametrize("trees", [30, 80])

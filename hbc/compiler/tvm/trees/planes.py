@@ -1,4 +1,4 @@
-"""Ranks of a block of rows: for each plane and row one byte, which splits compare (docs/tree-kernels.md §1).
+"""The planes of a block of rows. A plane has a byte for each row, the rank that splits compare (docs/tree-kernels.md §1).
 
     rank[row]    = number of the column's thresholds that are < x[row, feature]; NaN gets missing_rank
     plane[row]   = rank[row]                                                 # at most 255 thresholds
@@ -23,13 +23,13 @@ from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
-from hbc.ops.tree_ranks import PLANE, RankedTrees
+from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
 
 
 def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
-    """A byte 0…255 in the form in which planes hold it, or such a byte as 0…255 again (the same operation).
+    """A byte 0…255 as planes hold it. Applied to a byte of a plane, it returns 0…255 again.
 
     Planes hold byte - 128 where compares give bytes (`Dialect.byte_masks`), since those instructions compare signed numbers.
     """
@@ -37,7 +37,7 @@ def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
 
 
 def comparable(f: Block, bytes_: Expr, lanes: int) -> Expr:
-    """Bytes of a plane, in the form in which planes hold them, with the dtype for which `<` is right."""
+    """Bytes of a plane with the dtype for which `<` is right."""
     return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
 
 
@@ -51,13 +51,13 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
     if not planes:
         return result
     chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
-    lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, PLANE))
+    lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, MOST_IN_PLANE))
     zero = tirx.const(0, "int64")
-    if ranked.most_thresholds <= PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
+    if ranked.most_thresholds <= MOST_IN_PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
         together = T.Bind(tirx.Min(rows, (rows + (ROWS_IN_VECTOR - FEW_ROWS_TO_RANK)) // ROWS_IN_VECTOR * ROWS_IN_VECTOR))
         _rank_many(f, x, ranked, result, together)
         _rank(f, x, ranked, result, together, rows, 1)
-    elif ranked.most_thresholds <= PLANE:
+    elif ranked.most_thresholds <= MOST_IN_PLANE:
         _rank(f, x, ranked, result, zero, rows, 1)
     else:
         ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
@@ -68,7 +68,7 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
             first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), ROWS_IN_VECTOR))
             with T.serial(tirx.const(0, "int64"), chunks) as chunk:
                 rank = tirx.Max(vector(ranks, start + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR), first)
-                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(PLANE, "uint16"), ROWS_IN_VECTOR))
+                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(MOST_IN_PLANE, "uint16"), ROWS_IN_VECTOR))
                 store(
                     result,
                     held(f, tirx.Cast(many("uint8", ROWS_IN_VECTOR), above), ROWS_IN_VECTOR),
