@@ -64,6 +64,7 @@ ODD_THRESHOLDS = [
     -WINDOW,
     float(np.nextafter(WINDOW, 1)),
     float(np.nextafter(-WINDOW, -1)),
+    2e-35,
     1.0,
     5e-324,
 ]
@@ -228,15 +229,9 @@ def xgboost_subject(name: str, seed: int, trees: int) -> Subject:
     data = xgb.DMatrix(X, y, feature_types=kinds, enable_categorical=True)
     rounds = trees // (max(classes, 1) * options.get("num_parallel_tree", 1))
     booster = xgb.train({"nthread": 1, "seed": seed, "eta": 0.1, "base_score": 0.5, **options}, data, rounds)
-    document = json.loads(booster.save_raw("json"))
     if scrambled:
-        for tree in xgboost_trees(document):
-            for node in np.flatnonzero(np.array(tree["left_children"]) >= 0):
-                tree["default_left"][node] = int(rng.integers(0, 2))
-                if rng.random() < 0.4:
-                    tree["split_conditions"][node] = float(np.float32(rng.choice([*ODD_THRESHOLDS, LARGEST, -LARGEST])))
-        booster = xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8"))
-        booster.set_param({"nthread": 1})
+        booster = scrambled_xgboost(booster, rng)
+    document = json.loads(booster.save_raw("json"))
     features = np.concatenate([tree["split_indices"] for tree in xgboost_trees(document)])
     thresholds = np.concatenate([tree["split_conditions"] for tree in xgboost_trees(document)])
     told = numbered_xgboost(document)
@@ -260,6 +255,24 @@ def xgboost_subject(name: str, seed: int, trees: int) -> Subject:
     return Subject(name, booster, by_column(features, thresholds), leaves, categorical)
 
 
+def scrambled_xgboost(booster: xgb.Booster, rng: np.random.Generator) -> xgb.Booster:
+    """The same model with thresholds at and around zero, and any default side at any node."""
+    document = json.loads(booster.save_raw("json"))
+    for tree in xgboost_trees(document):
+        for node in np.flatnonzero(np.array(tree["left_children"]) >= 0):
+            tree["default_left"][node] = int(rng.integers(0, 2))
+            if rng.random() < 0.4:
+                tree["split_conditions"][node] = float(np.float32(rng.choice([*ODD_THRESHOLDS, LARGEST, -LARGEST])))
+    return booster_of(document)
+
+
+def booster_of(document: dict[str, Any]) -> xgb.Booster:
+    """The booster of a model in JSON, on one thread."""
+    booster = xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8"))
+    booster.set_param({"nthread": 1})
+    return booster
+
+
 def numbered_xgboost(document: dict[str, Any]) -> Any:
     """The same trees as a regression with one output, whose leaves hold their own numbers."""
     document = copy.deepcopy(document)
@@ -273,9 +286,7 @@ def numbered_xgboost(document: dict[str, Any]) -> Any:
     count = len(model["trees"])
     model["gbtree_model_param"]["num_parallel_tree"] = "1"
     model.update(tree_info=[0] * count, iteration_indptr=list(range(count + 1)))
-    booster = xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8"))
-    booster.set_param({"nthread": 1})
-    return booster
+    return booster_of(document)
 
 
 # --- scikit-learn ------------------------------------------------------------------------------------------------------

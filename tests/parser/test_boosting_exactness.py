@@ -8,6 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
+from leaf_sweep import scrambled_lightgbm, scrambled_xgboost
 
 import hbc
 from hbc.ir.graph import Graph, Input
@@ -20,20 +21,6 @@ ROWS, FEATURES = 3000, 5
 DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64}
 EXTREMES = [0.0, -0.0, 5e-324, -5e-324, 1e-45, -1e-45, 1e-40, -1e-40, np.nan, 1.5, -1.5, 3e38, -3e38]
 INFINITE = [np.inf, -np.inf, 1e39, -1e39, 1e300, -1e300]
-WINDOW = float(np.float32(1e-35))
-SPECIAL_THRESHOLDS = [
-    0.0,
-    -0.0,
-    1e-40,
-    -1e-40,
-    WINDOW,
-    -WINDOW,
-    np.nextafter(WINDOW, 1),
-    np.nextafter(-WINDOW, -1),
-    2e-35,
-    1.0,
-    5e-324,
-]
 
 
 def neighbours(thresholds):
@@ -87,22 +74,6 @@ LIGHTGBM = {
 }
 
 
-def scrambled_lightgbm(text, rng):
-    """The same model file with thresholds in and around the zero window, and with any missing type and default side at any node."""
-    lines = []
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key == "threshold":
-            old = value.split()
-            changed = rng.random(len(old)) < 0.4
-            value = " ".join(repr(float(rng.choice(SPECIAL_THRESHOLDS))) if c else o for c, o in zip(changed, old, strict=True))
-        if key == "decision_type":
-            value = " ".join(str(2 * rng.integers(0, 2) + 4 * rng.integers(0, 3)) for _ in value.split())
-        lines.append(f"{key}={value}" if key in ("threshold", "decision_type") else line)
-    # The sizes of the blocks are wrong now. Without them LightGBM reads one block after the other.
-    return "\n".join(line for line in lines if not line.startswith("tree_sizes")) + "\n"
-
-
 def check_lightgbm(booster, rng, dtype):
     model = lightgbm_parser.read_model(booster)
 
@@ -146,20 +117,6 @@ XGBOOST = {
     "categorical": {"max_cat_to_onehot": 1},
     "categorical one-hot": {"max_cat_to_onehot": 100},
 }
-
-
-def scrambled_xgboost(booster, rng):
-    """The same model with thresholds at and around zero, and any default side at any node."""
-    document = json.loads(booster.save_raw("json"))
-    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
-        inner = [i for i, child in enumerate(tree["left_children"]) if child >= 0]
-        for node in inner:
-            tree["default_left"][node] = int(rng.integers(0, 2))
-            if rng.random() < 0.4:
-                tree["split_conditions"][node] = float(
-                    np.float32(rng.choice([*SPECIAL_THRESHOLDS, 3.4028234e38, -3.4028234e38]))
-                )
-    return xgb.Booster(model_file=bytearray(json.dumps(document), "utf-8"))
 
 
 def check_xgboost(booster, rng, dtype, feature_types=None):
