@@ -275,6 +275,16 @@ class CategoryPlanes(Operator):
 
     removes_missing = True
 
+    @classmethod
+    def of_sets(cls, columns: Sequence[int] | Array, sets: Sequence[Sequence[int] | Array], **options: Any) -> CategoryPlanes:
+        """The planes of tests whether x[n, columns[p]] is in sets[p]. `options` are the other parameters."""
+        return cls(
+            np.asarray(columns, np.int64),
+            np.concatenate([np.zeros(0, np.int64), *(np.asarray(one, np.int64) for one in sets)]),
+            np.cumsum([0, *map(len, sets)]).astype(np.int64),
+            **options,
+        )
+
     def infer(self, x: TensorType) -> TensorType:
         planes = len(self.columns)
         if not x.is_float or (planes and not 0 <= self.columns.min() <= self.columns.max() < x.columns):

@@ -29,6 +29,11 @@ def leaves(ensemble: TreeEnsemble, x: Node) -> Node:
     return replace(ensemble, output="leaf")(x)
 
 
+def flat(sums: Node) -> Node:
+    """`sums` without its last axis if that has length 1: libraries return a single output as a vector. Otherwise `sums` itself."""
+    return t.reshape(sums, *sums.type.shape[:-1]) if sums.type.shape[-1] == 1 else sums
+
+
 def staged(ensemble: TreeEnsemble, x: Node, init: Node | None = None) -> Node:
     """The sums after each round of trees, f64[N, S, K] for S rounds. They start from `init` (f64[N, K]; default: the ensemble's base),
     and trees are added in their order. A round is K trees if a leaf holds one value, and one tree if a leaf holds a vector."""
@@ -73,10 +78,9 @@ class PlaneTable:
             return x
         sets = [np.frombuffer(categories, np.int64) for _, categories, _ in self._planes]
         left = np.full(len(sets), self.sets_go_left)
-        planes = CategoryPlanes(
-            columns=np.array([feature for feature, _, _ in self._planes], np.int64),
-            categories=np.concatenate(sets),
-            offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+        planes = CategoryPlanes.of_sets(
+            [feature for feature, _, _ in self._planes],
+            sets,
             inside=~left,
             missing=np.array([not missing_left for _, _, missing_left in self._planes]),
             invalid=left,

@@ -24,7 +24,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
-from hbc.parser.boosting import PlaneTable, staged
+from hbc.parser.boosting import PlaneTable, flat, staged
 from hbc.parser.catboost_categories import CategoryColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.front_door import note, note_input
@@ -223,11 +223,6 @@ class CatBoostOutputs:
 
     def others(self) -> dict[str, Node]:
         return {"calc_leaf_indexes": replace(self.ensemble, output="leaf", exact=False)(self.x)}
-
-
-def flat(value: Node) -> Node:
-    """value without its last axis if that has length 1; otherwise value itself."""
-    return t.reshape(value, *value.type.shape[:-1]) if value.type.shape[-1] == 1 else value
 
 
 @describes("catboost.CatBoost", "catboost.CatBoostClassifier", "catboost.CatBoostRegressor", "catboost.CatBoostRanker")

@@ -21,7 +21,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import TreeEnsemble
-from hbc.parser.boosting import PlaneTable, rounded_down, string_categories, with_codes
+from hbc.parser.boosting import PlaneTable, flat, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import is_alone, note_input
 from hbc.parser.labels import labels
@@ -391,11 +391,6 @@ def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
     return Scores(raw, link(model.header.get("objective", ""), mean), t.cast(leaf_numbers(trees)(read), "i32"))
-
-
-def flat(scores: Node) -> Node:
-    """scores[N, K], or scores[N] if K = 1, as LightGBM returns a single output."""
-    return t.reshape(scores, N) if scores.type.columns == 1 else scores
 
 
 @describes("lightgbm.Booster")

@@ -25,7 +25,7 @@ from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
-from hbc.parser.boosting import PlaneTable, string_categories, with_codes
+from hbc.parser.boosting import PlaneTable, flat, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.front_door import computed_of_names_only, given_columns, is_alone, note_input
 from hbc.parser.once import read_once
@@ -286,11 +286,6 @@ def link(objective: str, margin: Node) -> Node:
     if objective == "binary:hinge":
         return t.cast(t.less(0.0, margin), "f32")
     raise Refusal(f"hbc does not know how its objective {objective!r} turns margins into predictions.")
-
-
-def flat(value: Node) -> Node:
-    """value[N, K], or value[N] if K = 1, as XGBoost returns a single output."""
-    return t.reshape(value, "N") if value.type.shape[1:] == (1,) else value
 
 
 def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_rows: int = 0) -> Node:

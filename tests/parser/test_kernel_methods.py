@@ -16,7 +16,7 @@ from sklearn.svm import SVC, SVR
 
 import hbc
 from hbc.ir.graph import Graph, Input
-from hbc.parser.sklearn.gaussian_process import erf
+from hbc.parser.sklearn.shared.error_function import erf
 
 X, Y = load_iris(return_X_y=True)
 X, Y = X[::5], Y[::5]

@@ -237,10 +237,9 @@ def _category_planes(x: Node, tests: list[SetTest], kind: str) -> Node:
     if kind == "exact":  # CategoryPlanes cuts off fractions, so a number with a fraction is replaced by -1, which is in no set
         used = t.where(t.logical_or(t.equal(t.floor(used), used), t.isnan(used)), used, -1.0)
     sets = [test.of(x.type.dtype) for test in tests]
-    return CategoryPlanes(
-        columns=place.astype(np.int64),
-        categories=np.concatenate(sets).astype(np.int64),
-        offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+    return CategoryPlanes.of_sets(
+        place,
+        sets,
         inside=np.ones(len(sets), bool),
         missing=np.array([test.missing for test in tests]),
         invalid=np.zeros(len(sets), bool),

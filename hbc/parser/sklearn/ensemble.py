@@ -15,11 +15,12 @@ from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Softmax
 from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join
-from hbc.parser.boosting import leaves, staged
+from hbc.parser.boosting import flat, leaves, staged
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.members import total
 from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
 from hbc.parser.walk import child
 
@@ -32,14 +33,6 @@ TREES = {
 def _only_trees(estimators: Sequence[Any]) -> bool:
     """Whether all estimators are single decision trees. They then become one TreeEnsemble; others are converted one by one."""
     return all(public_name(type(estimator)) in TREES for estimator in estimators)
-
-
-def _sum(nodes: Sequence[Node]) -> Node:
-    """The sum of the nodes, in their order. Raises Refusal if their types differ; numpy would raise at the call."""
-    if len({node.type for node in nodes}) > 1:
-        kinds = " and ".join(sorted({str(node.type) for node in nodes}))
-        raise Refusal(f"its estimators return {kinds}, which cannot be added.")
-    return reduce(t.add, nodes)
 
 
 def _zero(x: Node, dtype: DType = "f64") -> Node:
@@ -85,9 +78,9 @@ def bagging_classifier(m: Any, x: Node) -> Result:
     else:
         members = _members(m, x)
         parts = [_member_proba(e, member, classes) for e, member in zip(m.estimators_, members, strict=True)]
-        proba = _sum(parts)
+        proba = total(parts)
         if hasattr(m, "decision_function"):
-            outputs["decision_function"] = t.div(_sum([member["decision_function"][0] for member in members]), count)
+            outputs["decision_function"] = t.div(total([member["decision_function"][0] for member in members]), count)
         if hasattr(m.estimator_, "predict_log_proba"):
             logs = [_member_log_proba(e, member, classes) for e, member in zip(m.estimators_, members, strict=True)]
             outputs["predict_log_proba"] = t.sub(reduce(_log_add_exp, logs), np.log(count))
@@ -141,11 +134,11 @@ def _log_add_exp(a: Node, b: Node) -> Node:
 def bagging_regressor(m: Any, x: Node) -> Result:
     x = checked(m, x, allow_nan=True, allow_inf=True)
     if _only_trees(m.estimators_):
-        total = _bagged_trees(m, x, [e.tree_.value.reshape(e.tree_.node_count, -1) for e in m.estimators_])
-        total = t.reshape(total, N) if total.type.columns == 1 else total
+        predicted = _bagged_trees(m, x, [e.tree_.value.reshape(e.tree_.node_count, -1) for e in m.estimators_])
+        predicted = flat(predicted)
     else:
-        total = _sum([member["predict"][0] for member in _members(m, x)])
-    return {"predict": t.div(total, float(len(m.estimators_)))}
+        predicted = total([member["predict"][0] for member in _members(m, x)])
+    return {"predict": t.div(predicted, float(len(m.estimators_)))}
 
 
 @converts("sklearn.ensemble.AdaBoostClassifier")
@@ -170,7 +163,7 @@ def adaboost_classifier(m: Any, x: Node) -> Result:
         for member, weight in zip(members, weights, strict=True):
             known, index = _class_index(member["predict"][0])
             parts.append(t.take(_votes(m, known, weight), index, axis=0))
-        votes = _sum(parts)
+        votes = total(parts)
         stages = t.cumsum(t.concat([t.reshape(part, N, 1, classes) for part in parts]), 1)
     votes = t.div(votes, float(m.estimator_weights_.sum()))
     stages = t.div(stages, np.cumsum(weights)[None, :, None])

@@ -16,6 +16,7 @@ from hbc.parser.front_door import computed_if_it_can_be
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked, promote
+from hbc.parser.sklearn.shared.error_function import erf
 from hbc.parser.sklearn.shared.kernels import dense, named, pairwise_kernel, self_kernel, whole_power
 from hbc.parser.walk import child
 
@@ -231,59 +232,3 @@ def binary_gaussian_process(m: Any, x: Node) -> Result:
         "predict": labels(m.classes_, t.cast(t.less(0.0, t.reshape(mean, N)), "i64")),
         "predict_proba": t.concat([t.sub(1.0, second), second]),
     }
-
-
-# --- the error function ----------------------------------------------------------------------------------------------
-
-# Rational approximations of erf and erfc on four intervals, exact to one ulp (FreeBSD's s_erf.c, Sun Microsystems 1993).
-# Each has the coefficients of a numerator and a denominator, by rising power.
-NEAR = (
-    (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02, -5.77027029648944159157e-03,
-     -2.37630166566501626084e-05),
-    (1.0, 3.97917223959155352819e-01, 6.50222499887672944485e-02, 5.08130628187576562776e-03, 1.32494738004321644526e-04,
-     -3.96022827877536812320e-06),
-)  # fmt: skip
-ABOUT_ONE = (
-    (-2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01, 3.18346619901161753674e-01,
-     -1.10894694282396677476e-01, 3.54783043256182359371e-02, -2.16637559486879084300e-03),
-    (1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02, 1.26171219808761642112e-01,
-     1.36370839120290507362e-02, 1.19844998467991074170e-02),
-)  # fmt: skip
-MIDDLE = (
-    (-9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e01, -6.23753324503260060396e01,
-     -1.62396669462573470355e02, -1.84605092906711035994e02, -8.12874355063065934246e01, -9.81432934416914548592e00),
-    (1.0, 1.96512716674392571292e01, 1.37657754143519042600e02, 4.34565877475229228821e02, 6.45387271733267880336e02,
-     4.29008140027567833386e02, 1.08635005541779435134e02, 6.57024977031928170135e00, -6.04244152148580987438e-02),
-)  # fmt: skip
-FAR = (
-    (-9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e01, -1.60636384855821916062e02,
-     -6.37566443368389627722e02, -1.02509513161107724954e03, -4.83519191608651397019e02),
-    (1.0, 3.03380607434824582924e01, 3.25792512996573918826e02, 1.53672958608443695994e03, 3.19985821950859553908e03,
-     2.55305040643316442583e03, 4.74528541206955367215e02, -2.24409524465858183362e01),
-)  # fmt: skip
-OF_ONE = 8.45062911510467529297e-01  # erf(1), rounded as the second interval needs it
-
-
-def _ratio(x: Node, coefficients: tuple[tuple[float, ...], tuple[float, ...]]) -> Node:
-    """p(x) / q(x), two polynomials with coefficients by rising power."""
-    values = []
-    for polynomial in coefficients:
-        total: Node | None = None
-        for coefficient in polynomial[-2::-1]:
-            total = t.add(t.mul(x, polynomial[-1]) if total is None else t.mul(total, x), coefficient)
-        assert total is not None
-        values.append(total)
-    return t.div(*values)
-
-
-def erf(x: Node) -> Node:
-    """The error function 2/√π ∫₀ˣ e^(-s²) ds, f64; NaN for NaN (scipy.special.erf)."""
-    size = t.absolute(x)
-    square = t.mul(x, x)
-    near = t.add(size, t.mul(size, _ratio(t.minimum(square, 1.0), NEAR)))
-    about_one = t.add(_ratio(t.minimum(t.sub(size, 1.0), 1.0), ABOUT_ONE), OF_ONE)
-    inverse = t.div(1.0, t.maximum(square, 0.25))
-    exponent = t.where(t.less(size, 1 / 0.35), _ratio(inverse, MIDDLE), _ratio(inverse, FAR))
-    tail = t.sub(1.0, t.div(t.exp(t.add(t.sub(-0.5625, square), exponent)), t.maximum(size, 0.25)))
-    positive = t.where(t.less(size, 0.84375), near, t.where(t.less(size, 1.25), about_one, tail))
-    return t.where(t.less(x, 0.0), t.neg(positive), t.where(t.isnan(x), x, positive))

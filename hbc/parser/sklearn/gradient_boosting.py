@@ -5,7 +5,7 @@ Raw predictions are the sums of leaves, before the inverse of the loss's link tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.linear import Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
-from hbc.parser.boosting import leaves, staged
+from hbc.parser.boosting import flat, leaves, staged
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
@@ -69,11 +69,6 @@ def _probabilities(m: Any, raw: Node) -> Node:
     positive = _function(INVERSE, m)(raw)
     axis = len(raw.type.shape) - 1
     return t.concat([t.sub(1.0, positive), positive], axis) if raw.type.shape[-1] == 1 else positive
-
-
-def _squeezed(raw: Node) -> Node:
-    """raw without its last axis if that has length 1; otherwise raw itself."""
-    return t.reshape(raw, *raw.type.shape[:-1]) if raw.type.shape[-1] == 1 else raw
 
 
 # --- GradientBoosting ------------------------------------------------------------------------------------------------
@@ -152,7 +147,7 @@ def _gradient_boosting(m: Any, x: Node, classifier: bool) -> _Raw:
 def gradient_boosting_classifier(m: Any, x: Node) -> Result:
     """For two classes and a single row, the source's staged_predict yields numbers. Here it yields arrays of length 1, as for more rows."""
     raw = _gradient_boosting(m, x, classifier=True)
-    decision, proba = _squeezed(raw.last), _probabilities(m, raw.last)
+    decision, proba = flat(raw.last), _probabilities(m, raw.last)
     return {
         "predict": labels(m.classes_, _class_index(raw.last)),
         "decision_function": decision,
@@ -168,7 +163,7 @@ def gradient_boosting_classifier(m: Any, x: Node) -> Result:
 def _class_index(raw: Node) -> Node:
     """The number of the predicted class from raw predictions f64[N, …, K], or f64[N, …, 1] for two classes: i64[N, …]."""
     if raw.type.shape[-1] == 1:
-        return t.cast(t.less_equal(0.0, _squeezed(raw)), "i64")
+        return t.cast(t.less_equal(0.0, flat(raw)), "i64")
     return t.argmax(raw, len(raw.type.shape) - 1)
 
 
@@ -176,7 +171,7 @@ def _class_index(raw: Node) -> Node:
 def gradient_boosting_regressor(m: Any, x: Node) -> Result:
     raw = _gradient_boosting(m, x, classifier=False)
     applied = t.reshape(raw.applied, N, m.estimators_.size)
-    return {"predict": _squeezed(raw.last), "apply": applied, "staged_predict": _squeezed(raw.staged)}
+    return {"predict": flat(raw.last), "apply": applied, "staged_predict": flat(raw.staged)}
 
 
 # --- HistGradientBoosting --------------------------------------------------------------------------------------------
@@ -253,11 +248,9 @@ class _Planes:
 
     def operator(self) -> CategoryPlanes:
         right_inside = np.array([missing_left for _, missing_left, _ in self.keys])
-        sets: Sequence[tuple[int, ...]] = [categories for *_, categories in self.keys]
-        return CategoryPlanes(
-            columns=np.array([feature for feature, *_ in self.keys], np.int64),
-            categories=np.array([category for one in sets for category in one], np.int64),
-            offsets=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+        return CategoryPlanes.of_sets(
+            [feature for feature, *_ in self.keys],
+            [categories for *_, categories in self.keys],
             inside=right_inside,
             missing=~right_inside,
             invalid=~right_inside,
@@ -273,14 +266,14 @@ def _members(bitset: Array) -> Array:
 def histogram_regressor(m: Any, x: Node | Frame) -> Result:
     inverse = _function(INVERSE, m)
     last, stages = _histogram_raw(m, x)
-    return {"predict": inverse(_squeezed(last)), "staged_predict": inverse(_squeezed(stages))}
+    return {"predict": inverse(flat(last)), "staged_predict": inverse(flat(stages))}
 
 
 @converts("sklearn.ensemble.HistGradientBoostingClassifier", frame=True)
 def histogram_classifier(m: Any, x: Node | Frame) -> Result:
     result = {}
     for prefix, raw in zip(("", "staged_"), _histogram_raw(m, x), strict=True):
-        decision = _squeezed(raw)
+        decision = flat(raw)
         one = raw.type.shape[-1] == 1
         index = t.cast(t.less(0.0, decision), "i64") if one else t.argmax(raw, len(raw.type.shape) - 1)
         result[f"{prefix}predict"] = labels(m.classes_, index)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.signature import Sparse
-from hbc.ir.types import Array
+from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
@@ -17,7 +17,7 @@ from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
-from hbc.parser.sklearn.shared.kernels import dense, flat, named, whole_power
+from hbc.parser.sklearn.shared.kernels import dense, named, whole_power
 from hbc.parser.sparsity import may_be_sparse
 
 LEAST_PROBABILITY = 1e-7
@@ -48,7 +48,8 @@ def _kernel(m: Any, x: Node) -> Node:
 
 def _sum(m: Any, x: Node) -> Node:
     """Σ dual_coef · K + intercept, f64[N]."""
-    return flat(t.add(t.matmul(_kernel(m, x), dense(m._dual_coef_).T.astype(np.float64)), np.asarray(m._intercept_)))
+    sums = t.add(t.matmul(_kernel(m, x), dense(m._dual_coef_).T.astype(np.float64)), np.asarray(m._intercept_))
+    return t.reshape(sums, N)
 
 
 @converts("sklearn.svm.SVR", "sklearn.svm.NuSVR")
@@ -124,7 +125,7 @@ def svc(m: Any, x: Node) -> Result:
     decisions = _decisions(m, x)
     over_rest = m.decision_function_shape == "ovr" and classes > 2
     if classes == 2:
-        outputs = {"decision_function": flat(t.neg(decisions))}
+        outputs = {"decision_function": t.reshape(t.neg(decisions), N)}
     else:
         outputs = {"decision_function": _one_vs_rest(decisions, classes) if over_rest else decisions}
     if m.break_ties and over_rest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.pipeline import gives_input_to, is_identity
 from hbc.parser.sklearn.shared.common import as_float, checked
+from hbc.parser.sklearn.shared.error_function import normal_distribution
 from hbc.parser.sklearn.shared.members import as_columns, convert_members, value
 
 TRANSFORMED = "sklearn.compose.TransformedTargetRegressor"
@@ -113,42 +113,10 @@ def _quantile_transformer(m: Any, y: Node) -> Node:
     interpolated = Interpolate(levels, quantiles)
     if m.output_distribution == "uniform":
         return t.cast(interpolated(t.cast(y, "f64")), y.type.dtype)
-    level = _normal_distribution(t.cast(y, "f64"))
+    level = normal_distribution(t.cast(y, "f64"))
     lower, upper = t.less(t.sub(level, 1e-7), 0.0), t.less(1.0, t.add(level, 1e-7))
     inner = t.where(upper, quantiles[:, -1], interpolated(level))
     return t.cast(t.where(lower, quantiles[:, 0], inner), y.type.dtype)
-
-
-# Coefficients of Cephes' erf (for |x| < 1) and erfc (for 1 … 8; beyond that, Φ is 0 or 1 to 1e-15), as in scipy.special.ndtr.
-_ERF = (
-    (9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226e3, 7.00332514112805075473e3,
-     5.55923013010394962768e4),
-    (1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3, 2.26290000613890934246e4,
-     4.92673942608635921086e4),
-)  # fmt: skip
-_ERFC = (
-    (2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1,
-     1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
-     5.57535335369399327526e2),
-    (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
-     1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2),
-)  # fmt: skip
-
-
-def _normal_distribution(y: Node) -> Node:
-    """Φ(y) = ½ + ½ erf(y/√2), computed by erfc for |y| ≥ √2 (scipy.stats.norm.cdf)."""
-    x = t.mul(y, np.sqrt(0.5))
-    square = t.mul(x, x)
-    middle = t.add(t.mul(t.mul(x, _ratio(_ERF, square)), 0.5), 0.5)
-    z = t.minimum(t.absolute(x), 8.0)
-    tail = t.mul(t.mul(t.exp(t.neg(t.mul(z, z))), _ratio(_ERFC, z)), 0.5)
-    return t.where(t.less(t.absolute(x), 1.0), middle, t.where(t.less(0.0, x), t.sub(1.0, tail), tail))
-
-
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Node) -> Node:
-    """The quotient of two polynomials in x, each by Horner's rule; coefficients by falling power."""
-    above, below = (reduce(lambda y, c: t.add(t.mul(y, x), c), p[2:], t.add(t.mul(x, p[0]), p[1])) for p in polynomials)
-    return t.div(above, below)
 
 
 @inverts("sklearn.preprocessing.PowerTransformer")

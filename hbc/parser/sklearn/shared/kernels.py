@@ -8,7 +8,7 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.signature import Column, Sparse
-from hbc.ir.types import NUMPY_DTYPES, Array, N
+from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.nearest import Distances
@@ -114,8 +114,3 @@ def self_kernel(x: Node, metric: str, parameters: dict[str, Any]) -> Node | floa
     gamma, coef0 = given.get("gamma"), float(given.get("coef0", 1.0))
     inner = t.add(t.mul(products, float(1.0 / x.type.columns if gamma is None else gamma)), coef0)
     return t.tanh(inner) if metric == "sigmoid" else whole_power(inner, given.get("degree", 3))
-
-
-def flat(x: Node) -> Node:
-    """x[N, 1] as a vector [N]."""
-    return t.reshape(x, N)

@@ -84,8 +84,8 @@ def columns_of(nodes: Sequence[Node]) -> Node:
 
 
 def total(nodes: Sequence[Node]) -> Node:
-    """The sum of the nodes, in their order. Raises Refusal if their shapes differ; numpy would raise at the call."""
-    if len({node.type.shape for node in nodes}) > 1:
+    """The sum of the nodes, in their order. Raises Refusal if their types differ; numpy would raise at the call if their shapes do."""
+    if len({node.type for node in nodes}) > 1:
         kinds = " and ".join(sorted({str(node.type) for node in nodes}))
         raise Refusal(f"its estimators return {kinds}, which cannot be added.")
     return reduce(t.add, nodes)
