@@ -41,7 +41,7 @@ Made = tuple[Any, str, Any]
 
 
 def workloads() -> Iterator[tuple[str, Callable[[], Made]]]:
-    """Names, and what makes them."""
+    """Name of a model → the function that makes it."""
     for workload in trees.WORKLOADS:
         yield f"trees: {workload.name}", partial(_trees, workload)
     for name in operators.CONVERTIBLE:
@@ -86,7 +86,7 @@ def _frame(library: str) -> Made:
 
 
 class Checkout:
-    """The process of one checkout. It raises what went wrong there."""
+    """The process of one checkout. Its methods raise the errors that the process reports."""
 
     def __init__(self, root: Path, core: int) -> None:
         # This file and the timing loop are ours; hbc is the checkout's.

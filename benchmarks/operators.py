@@ -138,8 +138,8 @@ def tile(columns: int, rows: int, folder: Path) -> Path:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}, "MissingIndicator": {"features": "all"}}
-"""Options in place of defaults. By default KernelPCA keeps components that are only rounding errors, in which no two engines agree, and
-MissingIndicator has no column for complete data."""
+"""Options in place of defaults. By default KernelPCA keeps components that are only rounding errors, so that no two engines agree.
+MissingIndicator has no column for complete data by default."""
 
 
 def fitted(name: str, columns: int) -> Any:

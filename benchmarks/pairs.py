@@ -1,4 +1,4 @@
-"""Times the call of a source and that of hbc side by side in one process, in turns, after comparing their answers."""
+"""Compares the answers of a source and of hbc. Then times both in one process, in turns."""
 
 from __future__ import annotations
 

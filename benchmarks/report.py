@@ -124,7 +124,7 @@ def details(name: str, workload: dict[str, Any]) -> str:
 
 
 def heading(results: dict[str, Any], title: str, legend: str) -> str:
-    """The heading of a report: what was measured, on which machine, with which versions."""
+    """The heading of a report: the subject, the machine and the versions."""
     machine, settings = results["machine"], results["settings"]
     versions: dict[str, str] = {}
     for workload in results["workloads"].values():

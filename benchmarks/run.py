@@ -129,7 +129,7 @@ def _started(engine: Engine, prepared: trees.Prepared, settings: Settings, resul
 
 
 def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Compares probabilities with those of the native library. For two classes they may be those of the second class only."""
+    """Compares probabilities with the native library's. Of two classes, the second one alone is enough."""
     two = expected.shape[1] == 2
     wanted = expected[:, 1] if two and found.size == len(expected) else expected
     if found.size != wanted.size:

@@ -151,7 +151,7 @@ def _splits(model: Model) -> list[int]:
 
 
 def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[Point]:
-    """Measures all candidates of a backend, in turns. Raises AssertionError if an answer is not that of the reference."""
+    """Measures all candidates of a backend, in turns. Raises AssertionError if an answer differs from the reference's."""
     op = ensemble(model)
     source = Input("X", model.dtype, (N, model.columns))()  # type: ignore[arg-type]
     graph = Graph((source,), {"predict": (op(source),)})
@@ -255,7 +255,7 @@ def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[
 
 
 def ratios(points: Sequence[Point], choices: Iterable[str | None]) -> Array:
-    """The time of each choice over that of the best one. Infinite if it was not measured, which means that it was slow."""
+    """The time of each choice, divided by the time of the best choice. Infinite if it was not measured, because it was slow."""
     return np.array([point.seconds.get(c or "", np.inf) / point.best for point, c in zip(points, choices, strict=True)])
 
 
@@ -298,8 +298,8 @@ def dump(document: dict[str, Any], path: Path) -> None:
 
 
 def table(measured: dict[str, list[Point]]) -> str:
-    """A table of how often a choice is within 10 % of the best one, and its mean time over that of the best one: for the cost model,
-    fitted to the other half of the models, and for each strategy alone."""
+    """A table of how often a choice is within 10 % of the best one, and its mean time divided by the best one's. A choice is the cost
+    model's, fitted to the other half of the models, or always the same strategy."""
     lines = ["| backend | points | choice | within 10 % | on average | at worst |", "|---|---|---|---|---|---|"]
     for backend, points in measured.items():
         for name, found in judged(backend, points).items():

@@ -50,7 +50,7 @@ Call = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Model:
-    """A point of the grid; leaves of a tree are 255 at most, but for those of forests."""
+    """A point of the grid. A tree has at most 255 leaves, except in forests."""
 
     library: str
     depth: int

@@ -1,4 +1,4 @@
-"""Cases of test_process.py: what hbc does when its process forks, has threads, gets signals and ends.
+"""Cases of test_process.py: hbc in a process that forks, has threads, gets signals and ends.
 
     python process_cases.py TIMES CASE…
 
@@ -70,7 +70,7 @@ def forget() -> None:
 
 
 def in_background(function: Callable[[], object]) -> threading.Thread:
-    """A daemon thread that does it over and over."""
+    """A daemon thread that repeats the work."""
 
     def run() -> None:
         while True:
@@ -91,7 +91,7 @@ def compiling() -> threading.Thread:
 
 
 def forked(function: Callable[[], object]) -> None:
-    """Do it in a forked child, which must come to its end."""
+    """Does the work in a forked child, which must end."""
     child = os.fork()
     if child == 0:
         try:
@@ -267,7 +267,7 @@ def exit_at_once(chance: random.Random) -> None:
 
 
 class Late(Exception):
-    """What a handler of the user's raises."""
+    """The error that a user's signal handler raises."""
 
 
 @case
@@ -325,7 +325,7 @@ def handlers_call_models(chance: random.Random) -> None:
 
 
 def run(name: str, time_of: int) -> str:
-    """How a case ends, in a child of this process; "" in the child itself, which is to end."""
+    """How a case ended, which ran in a child of this process. In the child itself: "", and it must end."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

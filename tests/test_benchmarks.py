@@ -1,4 +1,4 @@
-"""The benchmark harness: which answers it calls exact, inexact and wrong; ratios; and that a failing engine is reported, never left out."""
+"""The benchmark harness: it judges answers as exact, inexact or wrong, computes ratios, and always reports a failing engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents speak of files that exist."""
+"""The files that the documents name exist."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BY_CASE = pytest.mark.parametrize("name", CASES, scope="module")  # of that scop
 @functools.lru_cache(maxsize=4)
 def fitted(name: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fitting is not what is tested
+        warnings.simplefilter("ignore")  # fitting is not tested
         return CASES[name].make()
 
 
@@ -112,7 +112,8 @@ def test_all_methods_agree_on_tvm(name: str) -> None:
 
 @functools.cache
 def turns() -> dict[str, int]:
-    """The number of every case among those of its class: of the first word of their names, or without one ("log1p before a forest")."""
+    """The name of every case → its number among the cases of its class. The class is the first word of a name ("log1p before a forest"
+    has none)."""
     known: Counter[str] = Counter()
     found = {}
     for name in CASES:
@@ -134,8 +135,8 @@ def on_tvm(name: str, methods: list[str]) -> tuple[list[str], list[str]]:
 def check_agreement(
     case: Case, model: Any, X: Any, compiled: Any, double: Sequence[str] | None = None, single: Sequence[str] | None = None
 ) -> None:
-    """The methods of a compiled model are those of its source, and return the same. double, single: those to compare of float64 (or
-    whatever X is) and of float32; all by default."""
+    """A compiled model has the methods of its source, and they return the same. `double`: the methods to compare on X; `single`: on X as
+    float32. Default: all."""
     methods = source_methods(case, model)
     assert methods
     assert [method for method in dict.fromkeys((*METHODS, *methods)) if hasattr(compiled, method)] == methods
@@ -151,7 +152,7 @@ def check_agreement(
             assert_same(call(case, model, method, data[:1]), getattr(compiled, method)(data[:1]), case, method, ends)
 
 
-@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # of which the source warns too
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # the source warns too
 @BY_CASE
 def test_extreme_values_and_zero_rows(name: str) -> None:
     """NaN, ±inf and no rows at all: what the source accepts agrees, what it rejects is InvalidInputError."""
@@ -168,7 +169,7 @@ def test_extreme_values_and_zero_rows(name: str) -> None:
         for method in source_methods(case, model):
             try:
                 expected = call(case, model, method, data)
-            except (ValueError, StopIteration):  # the latter from HashingVectorizer, of no documents
+            except (ValueError, StopIteration):  # HashingVectorizer raises StopIteration for no documents
                 with pytest.raises(hbc.InvalidInputError):
                     getattr(compiled, method)(data)
             else:

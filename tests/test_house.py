@@ -153,7 +153,7 @@ def imported_files(path: Path) -> set[tuple[Path, int]]:
 
 
 def reachable(start: Path, below: dict[Path, set[Path]]) -> set[Path]:
-    """All files that a file imports, and those that they import."""
+    """All files that a file imports, directly or by way of others."""
     reached: set[Path] = set()
     waiting = [start]
     while waiting:
@@ -177,7 +177,7 @@ def test_no_circles() -> None:
 
 
 def test_every_room_has_its_directions() -> None:
-    """A new folder or file of hbc/ says here what it may import; no room imports `hbc` itself but those that its user sees."""
+    """A new folder or file of hbc/ has a row in MAY_IMPORT. Only the command line imports `hbc` itself."""
     assert {room(path) for path in FILES} == set(MAY_IMPORT)
     for path in FILES:
         whole = [line for name, line in imports(path) if name == "hbc"]
@@ -185,7 +185,7 @@ def test_every_room_has_its_directions() -> None:
 
 
 def test_libraries_behind_names_are_homes_too() -> None:
-    """What is imported by name, when it is needed, comes from the registries alone."""
+    """Modules that are imported by name, when they are needed, stand in the registries only."""
     from hbc.compiler.base import BACKENDS, load_compiler
     from hbc.parser.files import READERS
 
@@ -250,7 +250,7 @@ def test_tests_lie_in_the_folder_of_their_room() -> None:
 
 
 def test_cached_properties_have_no_lock() -> None:
-    """Those of functools have one before Python 3.12: a signal handler or a forked child can wait for it for ever (hbc/lazy.py)."""
+    """Before Python 3.12 functools' cached_property has a lock: a signal handler or a forked child could wait for ever (hbc/lazy.py)."""
     for path in FILES:
         if room(path) != "lazy":
             assert "functools.cached_property" not in {name for name, _ in imports(path)}, f"{path}: take hbc.lazy's"
@@ -318,11 +318,11 @@ NO_PLACES = {
         *("Analyze.stop_ends", "CountTerms.ends", "CountItems.ends", "HoldsLabels.ends"),
     ],
 }
-"""The array parameters that name no place of a table, or are checked otherwise, by the reason; those of subclasses are their bases'."""
+"""Reason → the array parameters that name no place of a table, or are checked in another way. A subclass has the parameters of its base."""
 
 
 def test_every_operator_says_what_its_integers_lead_to() -> None:
-    """A parameter of integers that leads out of its table would be read by compiled code: each one is in `looks_up`, or in NO_PLACES."""
+    """Compiled code would follow integers that lead out of a table. Each parameter of integers is in `looks_up`, or in NO_PLACES."""
     import_all()
     listed = {name for names in NO_PLACES.values() for name in names}
     found = set()
@@ -347,7 +347,7 @@ NO_MAGNITUDE = {
     *("Not", "And", "Or", "MissingText"),  # truth values: 1, by the default
     *("HashText", "ImputeText", "Analyze", "CountTerms", "CountItems", "HoldsLabels", "HashTerms", "HashItems"),  # of strings
 }
-"""Operators that leave `magnitude` at its neutral default: a check of what follows them is computed in numpy at every call."""
+"""Operators that leave `magnitude` at its neutral default. A check behind such an operator is computed in numpy at every call."""
 
 
 def test_every_operator_says_how_large_its_numbers_are() -> None:
@@ -362,8 +362,8 @@ HOST_OPERATORS = {
     *("ImputeText", "MissingText", "Analyze", "CountTerms", "CountItems", "HashTerms", "HashItems", "HoldsLabels", "HashText"),
     *("HashedValues", "CoordinateDescent", "MultiplicativeUpdates", "Topics"),
 }
-"""Operators on strings, lists and dicts alone, and those that iterate in numpy: they never reach a device, so they have no lowering. Nor
-has HashedValues, which stays on the host where a backend does not run it."""
+"""Operators that read only strings, lists and dicts, or iterate in numpy. They never reach a device, so they have no lowering.
+HashedValues has none either: it stays on the host if a backend does not run it."""
 
 
 def test_every_converter_is_in_the_table() -> None:

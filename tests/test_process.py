@@ -1,5 +1,5 @@
-"""Forks, threads, exits and signals: a process ends, in good time and well, whatever its threads are doing in hbc. The cases of the tvm
-backend are in process_cases.py."""
+"""Forks, threads, exits and signals: a process ends in good time and without a crash, also while its threads are inside hbc. The
+cases of the tvm backend are in process_cases.py."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_compiled_code_holds_the_lock_when_the_interpreter_ends(monkeypatch: pyt
 
 
 def ends(times: int, *names: str) -> list[str]:
-    """How the cases ended that did not end well."""
+    """The cases that failed, each with its end."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", process_cases.__file__, str(times), *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
@@ -84,7 +84,7 @@ def ends(times: int, *names: str) -> list[str]:
 
 @forks
 def test_cases_end_well() -> None:
-    """All in one test, for one process imports and fits what they need."""
+    """All cases in one test: one process imports and fits what they need."""
     pytest.importorskip("tvm")
     assert not ends(1, *NAMES)
 

@@ -1,4 +1,4 @@
-"""Inputs that Hummingbird 0.4.12 restricts, or computes wrong without an error (marked S), and for which hbc agrees with the source.
+"""Inputs that Hummingbird 0.4.12 restricts, or computes wrong without an error (marked S). hbc agrees with the source for all of them.
 
 Most of them are rows of THE table, which is tested on every backend (test_estimators.py). The few others are tested here.
 """
@@ -160,7 +160,7 @@ def zero_cuts() -> tuple[Any, Any]:
 
 
 def few_and_many() -> tuple[Any, Any]:
-    """Neighbours of a batch that is larger than the training data, and of one that is smaller."""
+    """Neighbours of two batches: one is larger than the training data, one smaller."""
     return KNeighborsClassifier(3).fit(X[:20], X[:20, 0] > 0), X
 
 

@@ -1,5 +1,5 @@
-"""The sweep: every estimator of scikit-learn that predicts or transforms new data converts, or has its reason in `UNSUPPORTED`; and
-those that convert, fitted with their default parameters on data that their tags ask for, agree with their source."""
+"""The sweep: every estimator of scikit-learn that predicts or transforms new data converts, or has its reason in `UNSUPPORTED`. The
+estimators that convert agree with their source, fitted with default parameters on data that their tags ask for."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def converted(model: Any, backend: str, X: Any) -> Any:
 
 
 def sweep(name: str, backend: str) -> None:
-    """Everything that an estimator can be fitted to, on one backend."""
+    """Compares an estimator with its source on one backend, fitted to every kind of data that it takes."""
     for kind, model, X in converting(name):
         check_agreement(case_for(name, kind), model, X, converted(model, backend, X))
 

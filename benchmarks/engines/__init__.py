@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """What an engine has to do. `folder`: that of a workload (benchmarks/trees.py). `option`: the part of the engine's name behind the
+    """The task of an engine. `folder`: the folder of a workload (benchmarks/trees.py). `option`: the part of the engine's name behind the
     colon. `method`: the method to call; for trees, and in most engines, predict_proba."""
 
     library: str
@@ -63,7 +63,7 @@ PEERS = (
 
 
 def hbc_engine(option: str) -> Engine:
-    """hbc on a backend, "tvm", or with a strategy for trees, "tvm:walk", or for another processor, "tvm:auto:haswell"."""
+    """hbc on a backend ("tvm"), with a strategy for trees ("tvm:walk"), or for another processor ("tvm:auto:haswell")."""
     return Engine(f"hbc:{option}", "main", ("hbc", DISTRIBUTIONS.get(option.partition(":")[0], "numpy")))
 
 

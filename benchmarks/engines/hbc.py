@@ -1,4 +1,4 @@
-"""hbc itself: what its users call, a method of the converted estimator."""
+"""hbc itself: the methods of a converted estimator, as its users call them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Process:
         )
 
     def start(self, rows: Path, cores: list[int], limit: float) -> dict[str, Any]:
-        """Converts the model. The process and all its threads are bound to these cores, however many its libraries find."""
+        """Converts the model. The process and all its threads run on these cores only, even if its libraries find more."""
         return self._ask(
             "start",
             limit,
@@ -80,7 +80,7 @@ class Process:
         return self._log.closed
 
     def end(self) -> int:
-        """End the process and what it started, and give its exit status. May be called twice."""
+        """Ends the process and its children. Returns its exit status. May be called twice."""
         if not self._log.closed:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ def main(names: list[str]) -> int:
 
 
 def install(name: str) -> bool:
-    """Make the environment anew. True if that went well."""
+    """Makes the environment anew. Returns whether that succeeded."""
     folder, failure = INSTALLED / name, failure_of(name)
     shutil.rmtree(folder, ignore_errors=True)
     failure.unlink(missing_ok=True)

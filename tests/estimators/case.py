@@ -31,10 +31,11 @@ class Case:
         1e-5 and 1e-6.
     rounded_ends: why zeros (and ones of probabilities) are not compared exactly, if the source's own come from the rounding of its sums.
     sample: also give the matrix to `hbc.convert`, because the model does not know its own columns.
-    methods: the methods to compare, those that METHODS lacks last; default: all that the source has.
+    methods: the methods to compare, with methods that METHODS lacks at the end. Default: all that the source has.
     float32: also score the matrix as float32.
     options: method → call (model, matrix), for methods that the source has as an option only (LightGBM's predict(pred_leaf=True) is
-    `apply`). stored_zeros: a sparse result stores the same zeros as the source's, and no others.
+        `apply`).
+    stored_zeros: a sparse result stores the same zeros as the source's, and no others.
     one_row: also score one row alone. (hbc rejects it where the source returns an array of another shape.)
     convert_input: makes the source's own input from the matrix before each call of the source (xgboost.DMatrix).
     """

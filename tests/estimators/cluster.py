@@ -28,8 +28,8 @@ def _fitted(model, names=None, dtype=np.float64, **data):
 
 
 def _elsewhere(model, dtype=np.float64):
-    """A fitted model, and other rows than those of the fit: for the distance of a point to itself, x² - 2xy + y² is only a rounding
-    error."""
+    """A fitted model, and rows that it was not fitted on. The distance of a point to itself would be a rounding error of
+    x² - 2xy + y²."""
     X, y = _data()
     return model.fit(X.astype(dtype), y), X + 0.03
 
@@ -40,7 +40,7 @@ def _integers(model):
 
 
 def _sparse():
-    """Whole numbers, many of which are as near to one exemplar as to another."""
+    """Whole numbers. Many are equally near to two exemplars."""
     X = np.random.default_rng(0).poisson(1.0, (60, 4)).astype(float)
     return cl.AffinityPropagation(random_state=0).fit(sparse.csr_array(X)), X
 

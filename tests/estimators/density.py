@@ -18,7 +18,7 @@ def _density(model, weights=False):
 
 
 def _missing(model, empty=False, value=np.nan, dtype=np.float64):
-    """Rows other than those of the fit; some have nothing in common with any of them."""
+    """Rows that the model was not fitted on. Some are far from all fitted rows."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((240, 4)).astype(dtype)
     X[rng.random(X.shape) < 0.2] = value

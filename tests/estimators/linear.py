@@ -1,4 +1,4 @@
-"""Linear models: every class whose prediction is a linear function of its input, and what follows it."""
+"""Linear models: every class whose prediction is a linear function of its input, or a function of that."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Golden programs: the optimized graph and the generated code of about 40 models, kept as text.
+"""Golden programs: the optimized graph and the generated code of 55 models, kept as text.
 
     make golden                      render them anew and keep them
-    make golden-diff                 print how what is generated now differs from what is kept
+    make golden-diff                 print how the programs of now differ from the kept ones
     python -m golden --values FOLDER write the texts with every number of the graphs, to compare two states of the code on one computer
 
 A change that only moves code leaves every text as it is. A change that is meant to alter a graph or a kernel shows where it does.

@@ -71,7 +71,7 @@ def assert_agrees(found: Array, expected: Array, tolerance: Tolerance) -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    # Those of sparse rows are compared by the table (texts), those of a compiler by its own tests.
+    # The table of estimators compares operators of sparse rows (texts). The tests of a compiler compare its own operators.
     ours = {name for name, op in OPERATORS.items() if op.__module__.startswith(("hbc.ops.", "hbc.ir.")) and not op.rows}
     assert ours - set(CASES) == {"Input", "Constant", "Analyze"}  # every case has the first two; texts are in the table
 
@@ -94,7 +94,7 @@ def test_lowering_agrees_with_the_operator(name: str) -> None:
     if any(node.type.dtype == "str" for node in graph.nodes):
         return  # strings are never lowered: the host computes them
     if op.level == "model" and type(op).lower is Operator.lower:
-        return  # nor is what it computes whatever the backend: HOST_OPERATORS in test_house.py
+        return  # the host computes these too, on every backend: HOST_OPERATORS in test_house.py
     if getattr(op, "strategy", "") == "auto":
         return  # the optimizer has to choose first
     lowered = rewrite(graph, lambda node: node.op.lower(*node.inputs) if node.op.level == "model" else None)
@@ -128,7 +128,7 @@ def test_backends_agree_with_the_reference(name: str, backend: str) -> None:
 
 
 def calm(operand: Array | Fixed) -> Array | Fixed:
-    """Without NaN and infinities, and with numbers of which no function overflows."""
+    """The operand without NaN and infinities, and with numbers for which no function overflows."""
     array = operand.array if isinstance(operand, Fixed) else operand
     if array.dtype.kind == "f":
         array = np.where(np.abs(array) < 50, array, array.dtype.type(1.5))
@@ -153,7 +153,7 @@ def test_results_lie_within_the_declared_magnitudes_and_spans(name: str) -> None
         span = op.span(node, spans)
         assert span is None or (span[0] <= found.min() and found.max() <= span[1])
     if found.dtype.kind in "iu" and found.dtype.itemsize < 4:
-        return  # they wrap around, of which a magnitude and a sign know nothing
+        return  # narrow integers wrap around, and magnitudes and signs do not follow that
     if not found.size or any(x.size == 0 for x in given):
         return
     with np.errstate(all="ignore"):

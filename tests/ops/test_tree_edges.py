@@ -209,7 +209,7 @@ MODELS: dict[str, Callable[[], tuple[Any, Any]]] = {
 @functools.lru_cache(maxsize=4)
 def fitted(name: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fitting is not what is tested
+        warnings.simplefilter("ignore")  # fitting is not tested
         return MODELS[name]()
 
 

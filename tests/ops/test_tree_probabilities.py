@@ -1,4 +1,4 @@
-"""Probabilities of ensembles are 0, 1 and without a logarithm exactly where the source's are, however a backend adds the leaves up."""
+"""Probabilities of ensembles are 0 or 1, and logarithms -inf, exactly where the source's are, in whatever way a backend adds the leaves."""
 
 from __future__ import annotations
 

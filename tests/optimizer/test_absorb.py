@@ -1,5 +1,5 @@
-"""Absorption into trees: with and without the pass every leaf is the same and is that of the source. Rows are numbers at every cut and one
-ulp beside it, NaN, infinities, zeros of both signs and subnormals."""
+"""Absorption into trees: every row reaches the source's leaf, with the pass and without it. Rows hold numbers at every cut and one ulp
+beside it, NaN, infinities, zeros of both signs and subnormals."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hbc.compiler.numpy import NumpyCompiler
 from hbc.optimizer.pipeline import NEEDED
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
-EVERY = 9  # cases, of which the fast tier tests one
+EVERY = 9  # the fast tier tests one of so many cases
 
 
 @pytest.fixture(autouse=True)

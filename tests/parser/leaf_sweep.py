@@ -83,8 +83,8 @@ class Subject:
     leaves: Callable[[Any], Any]
     categorical: tuple[int, ...] = ()
     finite: tuple[int, ...] = ()
-    """Columns in which the source rejects infinite values, and takes integers beyond 2^53 for neighbouring ones in the same batch (its
-    OrdinalEncoder calls numpy.isin of int64 in float64)."""
+    """Columns with infinite values that the source rejects. In them it also takes integers beyond 2^53 for their neighbours in the same
+    batch: its OrdinalEncoder calls numpy.isin of int64, which compares in float64."""
 
     def rows(self, rng: np.random.Generator, dtype: str, count: int) -> Any:
         """Rows of values at thresholds, one ulp of float64 or float32 beside them, special numbers, all kinds of categories, and
@@ -376,7 +376,7 @@ LIBRARIES: dict[str, tuple[Callable[[str, int, int], Subject], tuple[str, ...]]]
 def subject(library: str, name: str, seed: int, trees: int) -> Subject:
     make, _ = LIBRARIES[library]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fitting is not what is tested
+        warnings.simplefilter("ignore")  # fitting is not tested
         return make(name, seed, trees)
 
 

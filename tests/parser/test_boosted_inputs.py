@@ -1,5 +1,5 @@
-"""What LightGBM, XGBoost and their Boosters take and reject, as arrays, lists and frames: the compiled model gives the same, or both raise.
-A model may reject what the source takes only if it is listed here."""
+"""Arrays, lists and frames that LightGBM, XGBoost and their Boosters take or reject: the compiled model gives the same, or both raise. A
+compiled model may reject an input that the source takes only if the input is listed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CatBoost: every leaf at the borders, categories in every form, and what is refused."""
+"""CatBoost: every leaf at the borders, categories in every form, and refused models."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_an_imputer_of_signed_integers_rejects_unsigned_ones(strategy: str, fill
 
 
 def test_integers_of_any_width_where_only_nan_is_missing() -> None:
-    """Integers are never NaN, so nothing is filled in, whatever the fill_value. (A fill_value of -1 once made hbc reject all narrow or
+    """Integers are never NaN, so nothing is filled in, and any fill_value will do. (A fill_value of -1 once made hbc reject all narrow or
     unsigned integers.)"""
     model = SimpleImputer(strategy="constant", fill_value=-1).fit(X)
     compiled = hbc.convert(model, "numpy")

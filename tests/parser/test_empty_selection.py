@@ -1,4 +1,4 @@
-"""Selectors that select nothing give an array without columns, of a sparse matrix too; and what that makes of the results beside them."""
+"""Selectors that select nothing give an array without columns, also for a sparse matrix. Results beside it are the source's or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel methods: what is refused, what sparse and negative input is, and the special functions against scipy."""
+"""Kernel methods: refused kernels, rejected sparse and negative input, and the error function against scipy."""
 
 from __future__ import annotations
 

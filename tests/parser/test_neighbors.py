@@ -112,8 +112,8 @@ def test_a_row_without_neighbours_is_nan_among_floats_and_rejected_among_integer
 
 @pytest.mark.filterwarnings("ignore:Outlier label")
 def test_the_outlier_label_is_a_number_of_a_class_in_one_of_the_sources_ways() -> None:
-    """For brute force, uniform weights and a metric other than Euclidean, the outlier label 1 means the second class, whatever its
-    label."""
+    """For brute force, uniform weights and a metric other than Euclidean, the outlier label 1 means the second class, also if
+    another class has the label 1."""
     X = _whole_numbers(40, 2)
     y = np.array([1, 2, 3])[RNG.integers(0, 3, 40)]
     far = np.vstack([X, [[50.0, 50.0]]])

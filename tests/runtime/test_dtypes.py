@@ -418,7 +418,7 @@ BEHIND: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("place", BEHIND)
 def test_lightgbm_reads_integers_of_frames_as_float64_wherever_it_stands(place: str) -> None:
-    """Those of arrays as float32, which does not hold 2**24 + 1. (hbc once read them so from frames too, unless LightGBM stood alone.)"""
+    """Integers of arrays are float32 to it, without 2**24 + 1. (hbc once read those of frames so too, unless LightGBM stood alone.)"""
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": 2**24 + rng.integers(0, 6, 300), "b": rng.integers(0, 9, 300)})
     model = BEHIND[place](LGBMRegressor(n_estimators=3, min_child_samples=1, min_data_in_bin=1, verbose=-1))

@@ -1,4 +1,4 @@
-"""CompiledModel: the source's interface, and what it promises about threads, processes, copies and memory."""
+"""CompiledModel: the source's interface, and its promises about threads, processes, copies and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hbc tune`: what it measures, what it stores and where, and which conversions use it."""
+"""`hbc tune`: its measurements, the place and form of its results, and the conversions that use them."""
 
 from __future__ import annotations
 

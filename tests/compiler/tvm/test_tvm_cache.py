@@ -1,4 +1,4 @@
-"""Compiled code that methods and models share: the same function compiles once, whatever the data it is called with."""
+"""Compiled code that methods and models share: the same function compiles once, for any data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SINGLE = CompileOptions(threads=1)
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """An empty cache, and what is compiled."""
+    """The list of compilations from here on, with an empty cache."""
     done: list[str] = []
     real = targets.compile_module
 

@@ -1,4 +1,4 @@
-"""Constant arrays of every dtype, smaller and larger than what is joined to one table (compiler/tvm/tables.py)."""
+"""Constant arrays of every dtype: small ones, which are joined to one table, and large ones (hbc/compiler/tvm/nest/model_data.py)."""
 
 from __future__ import annotations
 
