@@ -8,8 +8,10 @@ import numpy as np
 
 from hbc.ir.types import Array
 
-MOST_BITS = 14  # of a place in a column's table, which should stay in the L1 cache
-TRIES = 16  # multipliers for every size
+MOST_BITS = 14
+"""The most bits of a slot: the table of a column should stay in the L1 cache."""
+TRIES = 16
+"""The factors that are tried for each size of a table."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,10 @@ class Known:
 
     def among(self, x: Array) -> Array:
         """bool[N, F]: whether x[N, F] is a known number of its column; NaN never is."""
-        places = _bits(x)
-        places *= self.factor
-        places >>= self.shift
-        result: Array = self.table.take(places.astype(np.intp) + self.starts) == x
+        slots = _bits(x)
+        slots *= self.factor
+        slots >>= self.shift
+        result: Array = self.table.take(slots.astype(np.intp) + self.starts) == x
         return result
 
 
@@ -45,11 +47,11 @@ def known(values: Array, counts: Array) -> Known | None:
         for _ in range(TRIES):
             factor = kind(int(rng.integers(1 << (width - 1), dtype=np.uint64)) * 2 + 1)
             shift = kind(width - bits)
-            places = [(column * factor) >> shift for column in columns]
-            if all(len(np.unique(place)) == len(place) for place in places):
+            slots = [(column * factor) >> shift for column in columns]
+            if all(len(np.unique(slot)) == len(slot) for slot in slots):
                 table = np.repeat(values[:, :1], 1 << bits, axis=1)
-                for j, place in enumerate(places):
-                    table[j, place.astype(np.intp)] = values[j, : counts[j]]
+                for j, slot in enumerate(slots):
+                    table[j, slot.astype(np.intp)] = values[j, : counts[j]]
                 starts = np.arange(len(columns)) << bits
                 return Known(table.reshape(-1), starts, factor, shift)
     return None
@@ -81,7 +83,7 @@ class PerfectHash:
     slot top(top(g · SPREADER · factor mod 2^64) · sizes[p]), counted from first_slot[p]. A number that is no key has such a
     slot too.
 
-    factors: u16[all buckets]; places: i64[all slots], the place of the slot's key among all keys, or -1.
+    factors: u16[all buckets]. key_at: i64[all slots], the number of the key in a slot, or -1 for an empty slot.
     """
 
     sizes: Array
@@ -89,7 +91,7 @@ class PerfectHash:
     buckets: Array
     first_bucket: Array
     factors: Array
-    places: Array
+    key_at: Array
 
     def slots(self, keys: Array, sets: Array) -> Array:
         """The slots of the keys, i64, given the set of each."""
@@ -113,8 +115,8 @@ class PerfectHash:
         ValueError if a key is twice in a set."""
         sizes, buckets = (np.maximum(np.ceil(counts / most).astype(np.int64), 1) for most in (FULL, BUCKET))
         first_slot, first_bucket = (np.cumsum(lengths) - lengths for lengths in (sizes, buckets))
-        factors, places = np.ones(int(buckets.sum()), np.uint16), np.full(int(sizes.sum()), -1)
-        table = cls(sizes, first_slot, buckets, first_bucket, factors, places)
+        factors, key_at = np.ones(int(buckets.sum()), np.uint16), np.full(int(sizes.sum()), -1)
+        table = cls(sizes, first_slot, buckets, first_bucket, factors, key_at)
         sets, g = np.repeat(np.arange(len(counts)), counts), mixed(keys)
         bucket = table._bucket(g, sets)
         order = np.argsort(bucket, kind="stable")
@@ -127,12 +129,12 @@ class PerfectHash:
                     break
                 found = order[ends[waiting][:, None] - np.arange(1, length + 1)]
                 slot = table._slot(g[found], factor, sets[found])
-                free = (places[slot] < 0).all(1)
+                free = (key_at[slot] < 0).all(1)
                 slot, found = slot[free], found[free]
-                places[slot] = found  # where several write, one of them stays
-                settled = (places[slot] == found).all(1)
+                key_at[slot] = found  # where several write, one of them stays
+                settled = (key_at[slot] == found).all(1)
                 lost, loser = slot[~settled], found[~settled]
-                places[lost[places[lost] == loser]] = -1
+                key_at[lost[key_at[lost] == loser]] = -1
                 factors[waiting[free][settled]] = factor
                 waiting = np.concatenate([waiting[~free], waiting[free][~settled]])
             if len(waiting):
@@ -141,8 +143,8 @@ class PerfectHash:
 
 
 def mixed(keys: Array) -> Array:
-    """keys · MIXER + SPREADER mod 2^64. The highest digits depend on all digits of a key, and the lowest are not 0, which no
-    factor would change."""
+    """keys · MIXER + SPREADER mod 2^64. The highest digits depend on all
+    digits of a key, and the lowest are not 0, which no factor would change."""
     g: Array = keys * MIXER
     g += SPREADER
     return g

@@ -18,7 +18,7 @@ from hbc.runtime.input.frames import read_frame
 def make_frame(
     output: FrameOutput, X: Any, compute: Callable[[], Sequence[Array]], positions: Callable[[FrameView], Sequence[int]]
 ) -> Any:
-    """A result as scikit-learn's `set_output` gives it, by the same constructors. compute() gives the blocks of computed columns,
+    """The frame that scikit-learn's `set_output` gives, made by the same constructors. compute() gives the blocks of computed columns,
     positions(view) the positions of the model's columns in a frame. Raises InvalidInputError."""
     import narwhals.stable.v2 as nw
 

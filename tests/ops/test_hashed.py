@@ -25,8 +25,8 @@ def test_every_key_has_a_slot_to_itself(first: int, shift: int) -> None:
     table = PerfectHash.of(keys, COUNTS)
     sets = np.repeat(np.arange(len(COUNTS)), COUNTS)
     slots = table.slots(keys, sets)
-    np.testing.assert_array_equal(table.places[slots], np.arange(len(keys)))
-    assert (table.places >= 0).sum() == len(keys)
+    np.testing.assert_array_equal(table.key_at[slots], np.arange(len(keys)))
+    assert (table.key_at >= 0).sum() == len(keys)
     others = table.slots(
         np.random.default_rng(0).integers(2**64, size=(len(COUNTS), 99), dtype=np.uint64), np.arange(len(COUNTS))[:, None]
     )

@@ -15,7 +15,7 @@ from hbc.ops.tensor import Concat, cast, concat
 Column = tuple[Node, int]
 
 
-def placed(column: Column) -> Column:
+def earliest(column: Column) -> Column:
     """The earliest column that holds the same numbers: the given one, followed back through SelectColumns and Concat."""
     node, index = column
     while True:
@@ -33,7 +33,7 @@ def placed(column: Column) -> Column:
 
 
 def side_by_side(columns: Iterable[Column], dtype: DType) -> tuple[Node, dict[Column, int]]:
-    """(a matrix [N, F] of the dtype that holds these columns, the place of each column in it). It may hold other columns too.
+    """(a matrix [N, F] of the dtype that holds these columns, the position of each column in it). It may hold other columns too.
 
     If all columns come from one value, the matrix is the whole value: to copy a row for a tree ensemble that could read it in
     place takes longer than leaving some columns out saves.
@@ -42,13 +42,13 @@ def side_by_side(columns: Iterable[Column], dtype: DType) -> tuple[Node, dict[Co
     for node, index in columns:
         read[node].add(index)
     blocks = []
-    place: dict[Column, int] = {}
+    position: dict[Column, int] = {}
     start = 0
     for node in topological(read):
         if node not in read:
             continue
         kept = np.array(sorted(read[node]) if len(read) > 1 else range(node.type.columns), np.int64)
-        place.update({(node, index): start + i for i, index in enumerate(kept.tolist())})
+        position.update({(node, index): start + i for i, index in enumerate(kept.tolist())})
         start += len(kept)
         blocks.append(cast(node if len(kept) == node.type.columns else SelectColumns(kept)(node), dtype))
-    return concat(blocks), place
+    return concat(blocks), position

@@ -230,10 +230,10 @@ def _rebuilt(
     """The trees with the cuts as thresholds, over the columns at the ends of the chains."""
     ends = [chain[-1] for chain in chains.values()]
     dtype: DType = "f32" if all(node.type.dtype == "f32" for node, _ in ends) else "f64"
-    y, place = side_by_side(ends, dtype)
+    y, position = side_by_side(ends, dtype)
     number = np.zeros(max(chains) + 1, op.feature.dtype)
     for feature, chain in chains.items():
-        number[feature] = place[chain[-1]]
+        number[feature] = position[chain[-1]]
     inner = np.flatnonzero(op.feature >= 0)
     columns, threshold = op.feature.copy(), np.zeros(len(op.feature), NUMPY_DTYPES[dtype])
     left, right, missing_left = op.left.copy(), op.right.copy(), op.missing_left.copy()

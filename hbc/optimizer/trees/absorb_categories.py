@@ -13,7 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
-from hbc.optimizer.columns.column import Column, placed, side_by_side
+from hbc.optimizer.columns.column import Column, earliest, side_by_side
 
 LARGEST_CODE = 1 << 20
 """The largest code: it is exact in float32, and a table of all codes up to it is small enough for look-ups."""
@@ -35,17 +35,17 @@ class CategoriesIntoTrees:
         if type(op) is not TreeEnsemble or op.strategy != "scan":
             return None
         dtype = node.inputs[0].type.dtype
-        columns = {feature: placed((node.inputs[0], feature)) for feature in np.unique(op.feature[op.feature >= 0]).tolist()}
+        columns = {feature: earliest((node.inputs[0], feature)) for feature in np.unique(op.feature[op.feature >= 0]).tolist()}
         codes = {column: code for column in columns.values() if (code := _code(column, dtype)) is not None}
         tested = op.threshold[np.isin(op.feature, [feature for feature, column in columns.items() if column in codes])]
         if not len(tested) or tested.min() < 0 or tested.max() >= 1:
             return None
         numbers = [column for column in columns.values() if column not in codes]
-        y, place = side_by_side([*numbers, *(source for source, _ in codes.values())], dtype)
+        y, position = side_by_side([*numbers, *(source for source, _ in codes.values())], dtype)
         value = np.array([value for _, value in codes.values()], np.float64)
         known = ~np.isnan(value)
         sets = CategoryPlanes(
-            columns=np.array([place[source] for source, _ in codes.values()]),
+            columns=np.array([position[source] for source, _ in codes.values()]),
             categories=value[known].astype(np.int64),
             offsets=np.append(0, np.cumsum(known)),
             inside=np.ones(len(value), bool),
@@ -57,9 +57,9 @@ class CategoriesIntoTrees:
         if not self.compiler.supports(sets):
             return None
         note = f"{len(codes)} one-hot columns became set tests on {len(set(sets.columns.tolist()))} columns of codes"
-        place.update({column: y.type.columns + plane for plane, column in enumerate(codes)})
+        position.update({column: y.type.columns + plane for plane, column in enumerate(codes)})
         number = np.full(op.feature.max() + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
-        number[list(columns)] = [place[column] for column in columns.values()]
+        number[list(columns)] = [position[column] for column in columns.values()]
         return replace(op, feature=number[op.feature])(Concat(1)(y, sets(y))), note
 
 
@@ -70,9 +70,9 @@ def _code(column: Column, dtype: str) -> tuple[Column, float] | None:
     op = node.op
     if type(op) is not OneHot:
         return None
-    value, (node, index) = float(op.value[index]), placed((node.inputs[0], int(op.source[index])))
+    value, (node, index) = float(op.value[index]), earliest((node.inputs[0], int(op.source[index])))
     while isinstance(node.op, Cast) and node.type.dtype == "f64" and node.inputs[0].type.dtype == "f32":
-        node, index = placed((node.inputs[0], index))
+        node, index = earliest((node.inputs[0], index))
     # A larger integer stays one in any float; of a float all digits count.
     exact = node.type.dtype in ("i32", "i64") or (
         node.type.is_float and np.can_cast(NUMPY_DTYPES[node.type.dtype], NUMPY_DTYPES[dtype])

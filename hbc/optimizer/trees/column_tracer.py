@@ -13,7 +13,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Node, gives_rows, topological
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
-from hbc.optimizer.columns.column import Column, placed
+from hbc.optimizer.columns.column import Column, earliest
 from hbc.optimizer.trees.column_functions import ColumnFunctions
 from hbc.optimizer.trees.cuts import Cuts
 
@@ -56,10 +56,10 @@ class ColumnTracer:
 
     def chain(self, column: Column) -> list[Column]:
         """[the column, the column that it is computed from, and so on]. Operators that only choose columns are skipped."""
-        column = placed(column)
+        column = earliest(column)
         found, floats = [column], 1
         while (source := self._source(column)) is not None:
-            column = placed(source)
+            column = earliest(source)
             found.append(column)
             if column[0].type.dtype in self.dtypes:
                 floats = len(found)
@@ -102,7 +102,7 @@ class ColumnTracer:
             if node.op.removes_missing and not self.through_missing:
                 return None
             self.operands[column] = tuple(
-                None if isinstance(source.op, Constant) else placed((source, index)) for source in node.inputs
+                None if isinstance(source.op, Constant) else earliest((source, index)) for source in node.inputs
             )
         return self.operands[column]
 

@@ -38,18 +38,18 @@ from hbc.parser.sklearn.shared.common import checked
 
 @dataclass(frozen=True)
 class Categories:
-    """The categories of one column. A place is a position in the source's `categories_`."""
+    """The categories of one column. A position is an index into the source's `categories_`."""
 
     values: Array
     """The categories without NaN and None: numbers (int64 or float, ascending) or strings."""
-    places: Array
-    """The place of each of `values`, i64."""
+    positions: Array
+    """The position of each of `values`, i64."""
     nan: int
-    """The place of NaN, or -1."""
+    """The position of NaN, or -1."""
     none: int
-    """The place of None, or -1."""
+    """The position of None, or -1."""
     size: int
-    """The number of places: of all categories, with NaN and None."""
+    """The number of positions: of all categories, with NaN and None."""
 
     @property
     def strings(self) -> bool:
@@ -62,13 +62,13 @@ def read_categories(categories: Array, name: str) -> Categories:
     items = categories.tolist()
     nan = next((i for i, item in enumerate(items) if item != item), -1)
     none = next((i for i, item in enumerate(items) if item is None), -1)
-    places = np.array([i for i, item in enumerate(items) if item is not None and item == item], np.int64)
-    known = [items[i] for i in places]
+    positions = np.array([i for i, item in enumerate(items) if item is not None and item == item], np.int64)
+    known = [items[i] for i in positions]
     if all(isinstance(item, str) for item in known) and (known or categories.dtype.kind in "UO"):
         values = np.array(known, dtype=np.str_) if known else np.array([], "<U1")
         if values.tolist() != known:
             raise Refusal(f"{name} has categories that end in a null character.", "Strip it from the data and fit again.")
-        return Categories(values, places, nan, none, len(items))
+        return Categories(values, positions, nan, none, len(items))
     if not all(isinstance(item, numbers.Real) for item in known):
         kinds = ", ".join(sorted({type(item).__name__ for item in known}))
         raise Refusal(f"{name} has categories of the types {kinds}.", "Fit it on columns of strings only, or of numbers only.")
@@ -79,7 +79,7 @@ def read_categories(categories: Array, name: str) -> Categories:
     if categories.dtype.kind == "f":
         values = values.astype(categories.dtype)
     order = np.argsort(values, kind="stable")
-    return Categories(values[order], places[order], nan, -1, len(items))
+    return Categories(values[order], positions[order], nan, -1, len(items))
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Encoder:
         return ""
 
     def infrequent(self, i: int) -> Array | None:
-        """The code of each place of column i, if rare categories share the last code; None if they do not. (The source's
+        """The code of each position of column i, if rare categories share the last code; None if they do not. (The source's
         `_default_to_infrequent_mappings`.)"""
         mappings = self.m._default_to_infrequent_mappings if self.m._infrequent_enabled else None
         mapping: Array | None = None if mappings is None else mappings[i]
@@ -166,7 +166,7 @@ class Encoder:
 
     def encode(self, group: Group, table: Callable[[int], tuple[Array, Any]], dtype: DType) -> Node:
         """The codes of all values of a group, [N, len(group.columns)] of `dtype`. `table(i)` gives two things for column i: the code of
-        each place, and the code of unknown values."""
+        each position, and the code of unknown values."""
         kind = NUMPY_DTYPES[dtype]
         if group.strings:
             coded = [self._encode_strings(group, j, *table(i), kind) for j, i in enumerate(group.columns)]
@@ -181,21 +181,21 @@ class Encoder:
         unknown, missing = np.zeros(len(categories), kind), np.zeros(len(categories), kind)
         for j, i in enumerate(group.columns):
             c = self.categories[i]
-            by_place, other = table(i)
+            by_position, other = table(i)
             categories[j, : len(c.values)] = c.values
             codes[j] = unknown[j] = missing[j] = other
-            codes[j, : len(c.values)] = by_place[c.places]
+            codes[j, : len(c.values)] = by_position[c.positions]
             if complete and len(c.values):
                 codes[j, len(c.values) :] = codes[j, len(c.values) - 1]
             if c.nan >= 0:
-                missing[j] = by_place[c.nan]
+                missing[j] = by_position[c.nan]
         return Lookup(categories, codes, unknown, missing, complete)(x)
 
-    def _encode_strings(self, group: Group, j: int, by_place: Array, unknown: Any, dtype: np.dtype[Any]) -> Node:
+    def _encode_strings(self, group: Group, j: int, by_position: Array, unknown: Any, dtype: np.dtype[Any]) -> Node:
         c = self.categories[group.columns[j]]
         # One code for each string of `values`, then those of NaN, of None and of unknown strings.
-        tail = [by_place[c.nan] if c.nan >= 0 else unknown, by_place[c.none] if c.none >= 0 else unknown, unknown]
-        codes = np.concatenate([by_place[c.places].astype(dtype), np.array(tail).astype(dtype)])
+        tail = [by_position[c.nan] if c.nan >= 0 else unknown, by_position[c.none] if c.none >= 0 else unknown, unknown]
+        codes = np.concatenate([by_position[c.positions].astype(dtype), np.array(tail).astype(dtype)])
         size = len(c.values)
         column = group.x if group.x.type.columns == 1 else SelectColumns(np.array([j]))(group.x)
         return t.take(codes, t.reshape(Categorize(c.values, size, size + 1, size + 2)(column), "N", 1), axis=0)
@@ -211,13 +211,13 @@ def _known_as_float(x: Node, categories: list[Categories]) -> Node:
 def _loses_bool(c: Categories) -> bool:
     """Whether the source fails for unknown values in a column of bool. It replaces them by the first category, which becomes True in an
     array of bool. It fails if that category is neither 0 nor 1, and 1 is no category."""
-    first = c.values[c.places == 0]
+    first = c.values[c.positions == 0]
     return len(first) > 0 and first[0] not in (0, 1) and 1 not in c.values
 
 
 def known_values(owner: str, x: Node, categories: list[Categories], names: list[str], become: str = "") -> Node:
-    """x. A call is rejected for a value that is not among the categories of its column. With `become` it warns instead, and `become` says
-    what such values are encoded as. `owner` and `names` name the class and the columns in the message."""
+    """x. A call is rejected for a value that is not among the categories of its column. With `become` it warns instead;
+    `become` describes the encoding of such values. `owner` and `names` name the class and the columns in the message."""
     rows = [c.values for c in categories]
     dtype = np.result_type(*rows) if categories[0].strings else NUMPY_DTYPES[x.type.dtype]
     values = np.zeros((len(rows), max(map(len, rows))), dtype)
@@ -274,15 +274,16 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
     return _in_order(blocks, features)
 
 
-def _value(categories: Categories, place: int) -> Any:
-    """The number that stands at a place of `categories_`."""
-    if place == categories.nan:
+def _value(categories: Categories, position: int) -> Any:
+    """The number that stands at a position of `categories_`."""
+    if position == categories.nan:
         return np.nan
-    return categories.values[np.flatnonzero(categories.places == place)[0]]
+    return categories.values[np.flatnonzero(categories.positions == position)[0]]
 
 
 def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
-    """(the code of each place of column i, the code of unknown values). The code -1 gives a row of zeros (`_map_infrequent_categories`)."""
+    """(the code of each position of column i, the code of unknown values).
+    The code -1 gives a row of zeros (`_map_infrequent_categories`)."""
     mapping = encoder.infrequent(i)
     if mapping is None:
         return np.arange(encoder.categories[i].size), -1
@@ -291,8 +292,8 @@ def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
 
 
 def _in_order(blocks: list[Node], features: list[int]) -> Node:
-    """The blocks as one matrix, with its columns in the order of the input features. `features`: the input feature of each column of the
-    blocks."""
+    """The blocks as one matrix, with its columns in the order of the input
+    features. `features`: the input feature of each column of the blocks."""
     y = t.concat(blocks)
     order = np.argsort(features, kind="stable")
     return y if np.array_equal(order, np.arange(len(order))) else SelectColumns(order)(y)
@@ -306,13 +307,13 @@ def ordinal_encoder(m: Any, x: Node | Frame) -> Result:
 
     def table(i: int) -> tuple[Array, Any]:
         mapping = encoder.infrequent(i)
-        by_place = np.arange(encoder.categories[i].size) if mapping is None else mapping
-        by_place = by_place.astype(NUMPY_DTYPES[dtype])
+        by_position = np.arange(encoder.categories[i].size) if mapping is None else mapping
+        by_position = by_position.astype(NUMPY_DTYPES[dtype])
         missing = m._missing_indices.get(i)
         if missing is not None:
             # The missing category is the last one, and the mapping of rare categories leaves it out.
-            by_place = np.append(by_place[:missing], np.array([m.encoded_missing_value]).astype(by_place.dtype))
-        return by_place, unknown
+            by_position = np.append(by_position[:missing], np.array([m.encoded_missing_value]).astype(by_position.dtype))
+        return by_position, unknown
 
     blocks = [encoder.encode(group, table, dtype) for group in encoder.groups]
     return _in_order(blocks, [i for group in encoder.groups for i in group.columns])
@@ -377,7 +378,7 @@ def label_encoder(m: Any, x: Node) -> Result:
     zero, missing = np.zeros(1, np.int64), np.array([max(categories.nan, 0)])
     if not len(values):
         return t.reshape(t.cast(t.isnan(x), "i64"), "N") if x.type.is_float else t.reshape(t.sub(x, x), "N")
-    return t.reshape(Lookup(values[None, :].astype(common), categories.places[None, :], zero, missing)(x), "N")
+    return t.reshape(Lookup(values[None, :].astype(common), categories.positions[None, :], zero, missing)(x), "N")
 
 
 @converts(LABEL_BINARIZER)

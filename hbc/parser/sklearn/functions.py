@@ -32,13 +32,13 @@ class _Rows:
 
 
 class _NoAttribute(Refusal, AttributeError):
-    """Refuses an attribute that arrays have but Traced does not. As an AttributeError, it makes `hasattr` False and `getattr` give its
-    default."""
+    """Refuses an attribute that arrays have but Traced does not. As an
+    AttributeError, it makes `hasattr` False and `getattr` give its default."""
 
 
 class Traced:
-    """Stands for an array x[N, F] or x[N] and records each operation on it as a Node. Raises Refusal for operations that no Node can
-    express."""
+    """Stands for an array x[N, F] or x[N] and records each operation on it
+    as a Node. Raises Refusal for operations that no Node can express."""
 
     def __init__(self, node: Node, usage: Usage) -> None:
         self.node = node
@@ -166,7 +166,7 @@ for _name, _ufunc in _unary.items():
 
 
 class Usage:
-    """What a traced function did, as far as its result depends on the dtype and the class of its input."""
+    """The operations of a traced function, as far as its result depends on the dtype and the class of its input."""
 
     def __init__(self) -> None:
         self.numbers = False
@@ -243,7 +243,7 @@ def _bits(numbers: list[int]) -> int:
 
 
 def _kind(value: Any) -> Any:
-    """What ufunc.resolve_dtypes takes for a value: its dtype, or the type of a Python number."""
+    """The argument of ufunc.resolve_dtypes for a value: its dtype, or the type of a Python number."""
     if isinstance(value, Traced):
         return value.dtype
     return type(value) if type(value) in (int, float, bool) else np.asarray(value).dtype
@@ -306,8 +306,8 @@ FUNCTIONS: dict[Any, Any] = {
 
 
 def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | None = None) -> tuple[Node, Usage]:
-    """(function(x, **arguments) as a Node, the Usage of what it did). Raises Refusal if the function cannot be traced, or if a second call
-    gives something else than the first."""
+    """(function(x, **arguments) as a Node, the Usage of what it did). Raises Refusal if the function cannot be traced, or if a second
+    call differs from the first."""
     results = []
     for _ in range(2):
         usage = Usage()
@@ -396,7 +396,7 @@ def _no_integers(x: Node) -> Node:
 
 
 def _note_frame(x: Frame, bits: int, usage: Usage) -> None:
-    """Notes what a frame must be like for the function to compute the same from it as from an array."""
+    """Notes the requirements on a frame under which the function computes the same from it as from an array."""
     note_given(x, Column(function_bits=max(bits, ANY_INTEGER), beside_numbers=usage.numbers))
     if usage.operators:
         note_input(Frames(libraries=("pandas",)), x)

@@ -98,10 +98,10 @@ def _bessel(distances: Node, nu: float) -> Node:
         )
     low = STEP * math.floor(math.log(root * epsilon) / STEP)
     count = math.ceil((math.log(FARTHEST) - low) / STEP)
-    places = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
-    u = low + STEP * (np.arange(count)[:, None] + 0.5 + 0.5 * places)
+    nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    u = low + STEP * (np.arange(count)[:, None] + 0.5 + 0.5 * nodes)
     g = (1 - nu) * math.log(2) - math.lgamma(nu) + nu * u + np.log(kve(nu, np.exp(u)))
-    table = np.linalg.solve(np.vander(places, DEGREE + 1, increasing=True), g.T)
+    table = np.linalg.solve(np.vander(nodes, DEGREE + 1, increasing=True), g.T)
 
     z = t.mul(t.maximum(distances, epsilon), root)
     place = t.div(t.sub(t.minimum(t.log(z), low + STEP * count), low), STEP)

@@ -41,8 +41,8 @@ class Missing:
         return self.value is None or isinstance(self.value, str)
 
     def mask(self, x: Node) -> Node:
-        """Whether each value of x[N, F] is missing, bool[N, F] (sklearn.utils._mask._get_mask). Raises Refusal if `value` does not fit the
-        dtype of x."""
+        """Whether each value of x[N, F] is missing, bool[N, F] (sklearn.utils._mask._get_mask).
+        Raises Refusal if `value` does not fit the dtype of x."""
         if x.type.dtype == "str":
             text = self.value if isinstance(self.value, str) else None
             return MissingText(self.nan or self.na, self.value is None or self.na, text)(x)
@@ -195,7 +195,7 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
     groups = [[i for i, kind in enumerate(kinds) if kind == wanted] for wanted in ("number", "str")]
     wanted = set(np.asarray(m.features_).tolist())
     error_on_new = m.features == "missing-only" and m.error_on_new
-    masks, places = [], []
+    masks, positions = [], []
     for columns in filter(None, groups):
         # All columns are read, also those that are not part of the result, because the source checks them.
         y = frame.select(columns).matrix(strings=True)
@@ -213,8 +213,8 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
         if error_on_new:
             mask = _none_new(m, mask, columns, wanted, frame)
         masks.append(mask)
-        places += columns
-    order = [places.index(i) for i in np.asarray(m.features_).tolist()]
+        positions += columns
+    order = [positions.index(i) for i in np.asarray(m.features_).tolist()]
     return select_columns(t.concat(masks), order)
 
 

@@ -38,13 +38,13 @@ def isomap(m: Any, x: Node) -> Result:
         raise Refusal("its neighbours are those within a radius.", "Use n_neighbors.")
     x = _near(m, x)
     single = x.type.dtype == "f32"
-    distances, places = nearest_of(m.nbrs_, x, m.nbrs_.n_neighbors)
+    distances, neighbours = nearest_of(m.nbrs_, x, m.nbrs_.n_neighbors)
     known = np.asarray(m.dist_matrix_)
     common = dtype_name(np.result_type(known.dtype, NUMPY_DTYPES[distances.type.dtype]))
     ways = []
-    for neighbour in range(m.nbrs_.n_neighbors):
-        place, distance = (t.take(values, np.array([neighbour]), axis=1) for values in (places, distances))
-        onward = t.take(known.astype(NUMPY_DTYPES[common]), t.reshape(place, N), axis=0)
+    for rank in range(m.nbrs_.n_neighbors):
+        neighbour, distance = (t.take(values, np.array([rank]), axis=1) for values in (neighbours, distances))
+        onward = t.take(known.astype(NUMPY_DTYPES[common]), t.reshape(neighbour, N), axis=0)
         ways.append(t.add(onward, t.cast(distance, common)))
     geodesic = t.cast(reduce(t.minimum, ways), "f32" if single else "f64")
     farthest = (FARTHEST_F32 if single else FARTHEST) * float(np.max(known, initial=1e-30))
@@ -52,8 +52,8 @@ def isomap(m: Any, x: Node) -> Result:
 
 
 LEAST_RIDGE = 1e-6
-"""The least `reg` of LocallyLinearEmbedding that converts. Two ways to solve for the weights differ by 1e-16 / reg; at the default reg of
-1e-3 that is 1e-13."""
+"""The least `reg` of LocallyLinearEmbedding that converts. Two ways to solve for
+the weights differ by 1e-16 / reg; at the default reg of 1e-3 that is 1e-13."""
 
 
 @converts("sklearn.manifold.LocallyLinearEmbedding")
@@ -66,11 +66,11 @@ def locally_linear_embedding(m: Any, x: Node) -> Result:
             f"Fit it with a reg of at least {LEAST_RIDGE:g} (1e-3 is the default).",
         )
     x = _near(m, x)  # the source cannot solve for weights with infinite distances
-    _, places = nearest_of(m.nbrs_, x, m.n_neighbors)
+    _, neighbours = nearest_of(m.nbrs_, x, m.n_neighbors)
     points, embedding = np.asarray(m.nbrs_._fit_X, np.float64), np.asarray(m.embedding_)
     x = as_float(x)
     kind = x.type.dtype  # the source stores the weights in x's dtype
-    differences = t.sub(t.take(points, places, axis=0), t.reshape(t.cast(x, "f64"), N, 1, points.shape[1]))
+    differences = t.sub(t.take(points, neighbours, axis=0), t.reshape(t.cast(x, "f64"), N, 1, points.shape[1]))
     weights = t.cast(t.cast(Barycentre(float(m.reg))(differences), kind), "f64")
-    placed = t.mul(t.take(embedding, places, axis=0), t.reshape(weights, N, m.n_neighbors, 1))
-    return t.sum_(placed, 1)
+    moved = t.mul(t.take(embedding, neighbours, axis=0), t.reshape(weights, N, m.n_neighbors, 1))
+    return t.sum_(moved, 1)

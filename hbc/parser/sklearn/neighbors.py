@@ -29,7 +29,7 @@ def _searched(m: Any, x: Node, ordered: bool = True, distances: bool = False) ->
     return search(m, checked(m, x, allow_nan=m.metric == "nan_euclidean", limit=limit), ordered)
 
 
-def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
+def _nearest(m: Any, found: Search, k: int, listed: bool = False) -> Node:
     """The columns of the k nearest points (see Search.nearest). Raises Refusal if there are fewer than k points."""
     if k > m.n_samples_fit_:
         raise Refusal(
@@ -41,7 +41,7 @@ def _places(m: Any, found: Search, k: int, listed: bool = False) -> Node:
 def _kneighbors(m: Any, found: Search, k: int) -> tuple[Node, ...]:
     """(distances [N, k] to the k nearest training points, their numbers i64[N, k]). For k > 15, equally near points stand in the order of
     the training data or of the tree; the source leaves them in the order of its quicksort."""
-    columns = _places(m, found, k, listed=True)
+    columns = _nearest(m, found, k, listed=True)
     return found.distances(columns), found.look_up(np.arange(m.n_samples_fit_), columns)
 
 
@@ -108,11 +108,11 @@ def _params_agree(m: Any) -> None:
 
 @converts("sklearn.neighbors.KNeighborsClassifier")
 def k_neighbors_classifier(m: Any, x: Node) -> Result:
-    """proba[n, c] is the share of class c in the weights of the k nearest points. `predict` gives the first class with the largest
-    share."""
+    """proba[n, c] is the share of class c in the weights of the k nearest
+    points. `predict` gives the first class with the largest share."""
     _params_agree(m)
     found = _searched(m, x, distances=m.weights == "distance")
-    columns = _places(m, found, m.n_neighbors)
+    columns = _nearest(m, found, m.n_neighbors)
     weights = _weights(m, found, columns)
     outputs = _outputs(m)
     probabilities, indices = [], []
@@ -136,7 +136,7 @@ def k_neighbors_classifier(m: Any, x: Node) -> Result:
 def k_neighbors_regressor(m: Any, x: Node) -> Result:
     """`predict` gives the (weighted) mean of the targets of the k nearest points."""
     found = _searched(m, x)
-    columns = _places(m, found, m.n_neighbors)
+    columns = _nearest(m, found, m.n_neighbors)
     weights = _weights(m, found, columns)
     targets = np.asarray(m._y)
     if targets.dtype.kind != "f":
@@ -164,7 +164,7 @@ def k_neighbors_transformer(m: Any, x: Node) -> Result:
     """`transform` gives the graph of neighbours, f64[N, M]: the distance to each of the k nearest training points (mode="distance", which
     takes one more point), or 1 (mode="connectivity"); 0 for the other points."""
     found = _searched(m, x)
-    columns = _places(m, found, m.n_neighbors + (m.mode == "distance"), listed=True)
+    columns = _nearest(m, found, m.n_neighbors + (m.mode == "distance"), listed=True)
     numbers = found.look_up(np.arange(m.n_samples_fit_), columns)
     values = t.cast(found.distances(columns) if m.mode == "distance" else t.equal(numbers, numbers), "f64")
     return {"transform": Scatter(m.n_samples_fit_)(numbers, values), "kneighbors": _kneighbors(m, found, m.n_neighbors)}
@@ -179,7 +179,7 @@ def local_outlier_factor(m: Any, x: Node) -> Result:
     x = checked(m, x)
     k = m.n_neighbors_
     found = search(m, x)
-    columns = _places(m, found, k)
+    columns = _nearest(m, found, k)
     distances = found.distances(columns)
     if x.type.dtype == "f32":
         distances = t.cast(distances, "f32")

@@ -95,8 +95,8 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
 
 
 def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
-    """The `transform` of a member. A member that returns frames (`set_output`) cannot make one from a sparse matrix, so sparse input is
-    then rejected."""
+    """The `transform` of a member. A member that returns frames (`set_output`)
+    cannot make one from a sparse matrix, so sparse input is then rejected."""
     nodes = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
     if hands_on(m) and any(map(may_be_sparse, nodes)) and gives_sparse(m, True):
         note_input(Sparse(accepted=False))
@@ -109,8 +109,8 @@ def own_methods(m: Any, outputs: Outputs) -> Outputs:
 
 
 def _survey(members: Iterable[tuple[str, str, Any]]) -> None:
-    """Notes every class without a converter among members that cannot be converted, since their input is not known. One error then names
-    all of them."""
+    """Notes every class without a converter among members that cannot be
+    converted, since their input is not known. One error then names all of them."""
     for place, _, member in members:
         if is_identity(member) or isinstance(member, str):
             continue
@@ -199,8 +199,8 @@ def _plain(columns: Any) -> Any:
 
 @converts(COLUMNS, frame=True)
 def column_transformer(m: Any, x: Node | Frame) -> Result:
-    """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …]: the weighted outputs of all transformers, side by side. Columns are those found in
-    fitting."""
+    """y = [w₁·f₁(x[:, c₁]) | w₂·f₂(x[:, c₂]) | …]: the weighted outputs of
+    all transformers, side by side. Columns are those found in fitting."""
     frame = as_frame(x)
     if all(column.origin == i for i, column in enumerate(frame.columns)):
         used = [columns for _, member, columns in m.transformers_ if not (isinstance(member, str) and member == "drop")]
@@ -227,9 +227,9 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
 
 
 def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node | Frame:
-    """The transformed blocks side by side, each multiplied by its weight. They are a matrix in the common dtype (numpy.hstack), or a Frame
-    of blocks in their own dtypes if the source makes frames. `jobs`: (place, name, transformer, its input). Raises Refusal if no block
-    is left."""
+    """The transformed blocks side by side, each multiplied by its weight. They are a matrix in
+    the common dtype (numpy.hstack), or a Frame of blocks in their own dtypes if the source makes
+    frames. `jobs`: (place, name, transformer, its input). Raises Refusal if no block is left."""
     apart, weights = keeps_parts_apart(m), m.transformer_weights or {}
     blocks: list[Node | Frame] = []
     failure: UnsupportedOperatorError | None = None
@@ -265,8 +265,8 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
 
 
 def _note_frames(m: Any, x: Node | Frame, apart: bool, weighted: bool) -> None:
-    """Notes what the model's own frames must be like if a transformer that returns a frame for a frame reads them: an identity, or a
-    function without validation."""
+    """Notes the requirements on the model's own frames if a transformer that returns
+    a frame for a frame reads them: an identity, or a function without validation."""
     identity = GIVES_BACK.get(public_name(type(m)), is_identity)(m)
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return

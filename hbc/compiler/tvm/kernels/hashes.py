@@ -65,7 +65,7 @@ def pack_tables(op: HashedValues) -> PackedTables:
     starts = unknown - table.sizes * widths
     words = aligned(int(unknown[-1] + widths[-1]), "i64")
     for p, (start, width) in enumerate(zip(starts, widths, strict=True)):
-        places = np.append(op.slots[table.first_slot[p] :][: table.sizes[p]], op.starts[p + 1] - 1)
+        places = np.append(op.hash_at[table.first_slot[p] :][: table.sizes[p]], op.starts[p + 1] - 1)
         slots = words[start : start + len(places) * width].reshape(-1, width)
         slots[:, 0] = mixed(op.known[places].view(np.uint64)).view(np.int64)
         halves = np.zeros((len(slots), 2 * (width - 1)), np.uint64)

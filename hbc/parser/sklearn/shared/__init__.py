@@ -1,1 +1,1 @@
-"""What several converters of scikit-learn's estimators share. No converter is registered here."""
+"""Functions that several converters of scikit-learn's estimators use. No converter is registered here."""

@@ -200,13 +200,13 @@ class Search:
     """The order in which the source lists equally near points (see ops.nearest.Smallest). "column": by column, used where the source
     calls numpy's partition, whose order depends on the CPU."""
     keys: Node | None = field(default=None)
-    """The numbers that decide which points are nearest, [N, W], if they are not `reduced`: NaN and infinite distances count as the
-    largest finite number."""
+    """The numbers that decide which points are nearest, [N, W], if they are not
+    `reduced`: NaN and infinite distances count as the largest finite number."""
     expanded: tuple[Node, Array] | None = None
-    """(x, points) in f64, if `reduced` is x² - 2xy + y². The nearest points are chosen by that, but returned distances are direct sums of
-    squared differences. Reason: for equal points x² - 2xy + y² gives 1e-16 x² or 0, depending on the order of its sums, and 1 / distance
-    then gives 1e8 or infinity. The source finds 0 for fewer than 32 features where one library computes all its sums alike; on some
-    processors it does not."""
+    """(x, points) in f64, if `reduced` is x² - 2xy + y². The nearest points are chosen by that, but returned
+    distances are direct sums of squared differences. Reason: for equal points x² - 2xy + y² gives 1e-16 x² or
+    0, depending on the order of its sums, and 1 / distance then gives 1e8 or infinity. The source finds 0 for
+    fewer than 32 features where one library computes all its sums alike; on some processors it does not."""
 
     def nearest(self, k: int, listed: bool = False) -> Node:
         """The columns of the k nearest points, i64[N, k], the nearest first. `listed`: equally near points stand in the source's order,
@@ -319,9 +319,9 @@ def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = Tr
     leaves = (len(nodes) + 1) // 2
     first, last = nodes["idx_start"][-leaves:], nodes["idx_end"][-leaves:]
     block = int((last - first).max())
-    places = first[:, None] + np.arange(block)
-    inside = places < last[:, None]
-    points = numbers[np.minimum(places, len(data) - 1)]
+    positions = first[:, None] + np.arange(block)
+    inside = positions < last[:, None]
+    points = numbers[np.minimum(positions, len(data) - 1)]
     padded = np.where(inside[..., None], data[points], np.inf).reshape(-1, data.shape[1])
     points = np.append(np.where(inside, points, 0).ravel(), 0)
     order = None if leaves == 1 else _leaf_order(x, kd, metric, nodes, bounds)
@@ -333,8 +333,8 @@ def tree_search(tree: Any, kd: bool, metric: Metric, x: Node, ordered: bool = Tr
 
 
 def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) -> Node:
-    """The leaves of a complete binary tree in the order of a search, i64[N, leaves]: the nearer child first, the left one if both are as
-    near."""
+    """The leaves of a complete binary tree in the order of a search, i64[N,
+    leaves]: the nearer child first, the left one if both are as near."""
     if kd:
         # The differences are written out twice, as nodes of their own: a node that is read twice would be kept in memory, [N, nodes, F].
         wide = t.reshape(x, N, 1, x.type.columns)
