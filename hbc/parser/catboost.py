@@ -22,7 +22,7 @@ from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
-from hbc.ops.linear import Softmax
+from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, flat, staged
 from hbc.parser.catboost_categories import CategoryColumns
@@ -270,16 +270,19 @@ def _classes(m: Any, model: CatBoostOutputs, raw: Node) -> dict[str, Node]:
         share = 0.5 if threshold is None else float(threshold)
         cut = math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
         predicted = _labels(m, t.cast(t.less(cut, flat(raw)), "i64"))
-        signed = t.concat([t.neg(raw), raw], axis)
-        proba, log_proba = t.sigmoid(signed), _log_sigmoid(signed)
+        positive = Logistic()(raw)
+        proba = t.concat([t.sub(1.0, positive), positive], axis)
+        log_proba = _log_logistic(t.concat([t.neg(raw), raw], axis))
     elif model.loss in ("MultiClass", "MultiClassOneVsAll"):
         # CatBoost returns the labels of several classes as a matrix of one column.
         predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
         if model.loss == "MultiClass":
             shifted = t.sub(raw, t.max_(raw, axis, keepdims=True))
-            proba, log_proba = Softmax()(raw), t.sub(shifted, t.log(t.sum_(t.exp(shifted), axis, keepdims=True)))
+            log_proba = t.sub(shifted, t.log(t.sum_(t.exp(shifted), axis, keepdims=True)))
+            # CatBoost's e^x is 0 where it would be subnormal.
+            proba = t.where(t.less_equal(shifted, float(np.log(np.finfo(np.float64).tiny))), 0.0, Softmax()(raw))
         else:
-            proba, log_proba = t.sigmoid(raw), _log_sigmoid(raw)
+            proba, log_proba = Logistic()(raw), _log_logistic(raw)
     else:
         raise Refusal(f"hbc does not know how its loss {model.loss!r} turns raw values into predictions.")
     return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba}
@@ -290,6 +293,6 @@ def _labels(m: Any, index: Node) -> Node:
     return t.take(classes.astype(str) if classes.dtype.kind == "O" else classes, index, axis=0)
 
 
-def _log_sigmoid(x: Node) -> Node:
-    """The logarithm of the sigmoid: ln σ(x) = min(x, 0) - ln(1 + e^-|x|)."""
-    return t.sub(t.minimum(x, 0.0), t.log1p(t.exp(t.neg(t.absolute(x)))))
+def _log_logistic(x: Node) -> Node:
+    """-ln(1 + e^-x), as CatBoost computes it: -inf where e^-x overflows, and 0 where 1 + e^-x is 1."""
+    return t.neg(t.log(t.add(t.exp(t.neg(x)), 1.0)))

@@ -19,7 +19,7 @@ from hbc.ir.signature import Arrays, Frames, Sparse
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
-from hbc.ops.linear import Softmax
+from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, flat, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
@@ -296,11 +296,11 @@ def link(objective: str, raw: Node) -> Node:
     name, *options = objective.split() or [""]
     settings = {key: value for key, _, value in (option.partition(":") for option in options)}
     if name in ("binary", "multiclassova"):
-        return t.sigmoid(t.mul(raw, float(settings["sigmoid"])))
+        return Logistic()(t.mul(raw, float(settings["sigmoid"])))
     if name == "multiclass":
         return Softmax()(raw)
     if name == "cross_entropy":
-        return t.sigmoid(raw)
+        return Logistic()(raw)
     if name == "cross_entropy_lambda":
         return t.log1p(t.exp(raw))
     if name in ("poisson", "gamma", "tweedie"):

@@ -22,7 +22,7 @@ from hbc.ir.types import FLOAT32_LIMIT, Array
 from hbc.lazy import cached_property
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
-from hbc.ops.linear import Linear, Softmax
+from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, flat, string_categories, with_codes
@@ -47,6 +47,9 @@ IDENTITY = (
     "rank:pairwise",
 )
 MULTICLASS = ("multi:softmax", "multi:softprob")
+
+LEAST_LOGIT = np.float32(-88.7)
+"""XGBoost's common::Sigmoid takes smaller margins for this one, so that no probability is 0: the least is 3e-39."""
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
@@ -276,7 +279,7 @@ def link(objective: str, margin: Node) -> Node:
     if objective in IDENTITY:
         return margin
     if objective in LOGIT:
-        return t.sigmoid(margin)
+        return Logistic()(t.maximum(margin, LEAST_LOGIT))
     if objective in LOG:
         return t.exp(margin)
     if objective == "multi:softprob":

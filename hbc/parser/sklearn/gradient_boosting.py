@@ -15,7 +15,7 @@ from hbc.ir.graph import Node
 from hbc.ir.signature import Frames
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
-from hbc.ops.linear import Softmax
+from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.boosting import flat, leaves, staged
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
@@ -31,8 +31,8 @@ from hbc.parser.walk import child, transform_child
 INVERSE: dict[str, Callable[[Node], Node]] = {
     "IdentityLink": lambda raw: raw,
     "LogLink": t.exp,
-    "LogitLink": t.sigmoid,
-    "HalfLogitLink": lambda raw: t.sigmoid(t.mul(raw, 2.0)),
+    "LogitLink": Logistic(),
+    "HalfLogitLink": lambda raw: Logistic()(t.mul(raw, 2.0)),
     "MultinomialLogit": lambda raw: Softmax()(raw),
 }
 """The inverse of each link: predictions from raw predictions (sklearn._loss.link)."""
