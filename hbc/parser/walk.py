@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from hbc.parser import registry
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.front_door import Notes, as_numbers, noting
 from hbc.parser.registry import Outputs, load_converters, public_name
+from hbc.parser.replaced import replaced_inside, replaced_methods
 from hbc.parser.unsupported import reason_against
 
 
@@ -27,6 +28,8 @@ class _Walk:
     notes: Notes
     culprits: list[Culprit] = field(default_factory=list)
     frames: dict[tuple[Node, ...], Frame] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    """The ids of the objects whose methods are known not to be replaced."""
 
 
 _walk: ContextVar[_Walk] = ContextVar("hbc_parser_walk")
@@ -72,6 +75,8 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
             name, path, f"the source library's own computation with its parameters fails: {error}.", "Fit it on other data."
         )
         raise UnsupportedOperatorError(culprits=[culprit]) from error
+    if inside := [_replaced(each, f"{path}.{inner}", names) for inner, each, names in replaced_inside(model, state.seen)]:
+        raise UnsupportedOperatorError(culprits=inside)
     if isinstance(result, Frame):
         blocks = result.blocks()
         state.frames[blocks] = result
@@ -96,26 +101,17 @@ def require_convertible(model: Any) -> None:
         raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
     if not _is_fitted(model):
         raise NotFittedError(operator=name, path=path)
-    if replaced := _replaced_methods(model):
-        were = "was" if len(replaced) == 1 else "were"
-        reason = f"its {' and '.join(replaced)} {were} replaced on this instance, but hbc compiles the methods of the class."
-        advice = f"Delete the attribute (del model.{replaced[0]}), or write a subclass and register a converter for it."
-        raise UnsupportedOperatorError(culprits=[Culprit(name, path, reason, advice)])
+    _walk.get().seen.add(id(model))
+    if replaced := replaced_methods(model):
+        raise UnsupportedOperatorError(culprits=[_replaced(model, path, replaced)])
 
 
-TRAINING = ("fit", "partial_fit", "fit_predict", "fit_transform", "score", "get_params", "set_params", "get_feature_names_out")
-"""Methods that no prediction calls. Replacing them on an instance (to log a training, for example) does not change predictions."""
-
-
-def _replaced_methods(model: Any) -> list[str]:
-    """The names of methods that were replaced on the instance, as by `model.predict = …`.
-
-    These are the callables among its attributes that have the name of a method of its class. Other callables, such as the function of a
-    FunctionTransformer, do not count. Names with two leading underscores are left out: Python does not look for these on an instance
-    (but the onnx package puts a `__repr__` there)."""
-    own = getattr(model, "__dict__", {})
-    candidates = [name for name, value in own.items() if callable(value) and name not in TRAINING and not name.startswith("__")]
-    return [name for name in candidates if callable(getattr(type(model), name, None))]
+def _replaced(model: Any, path: str, methods: Sequence[str]) -> Culprit:
+    """The refusal of a model of which these methods were replaced on the instance."""
+    were = "was" if len(methods) == 1 else "were"
+    reason = f"its {' and '.join(methods)} {were} replaced on this instance, but hbc compiles the methods of the class."
+    advice = f"Delete the attribute (del model.{methods[0]}), or write a subclass and register a converter for it."
+    return Culprit(public_name(type(model)), path, reason, advice)
 
 
 def child(model: Any, x: Node | Frame, path: str) -> Outputs:

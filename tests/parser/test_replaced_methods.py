@@ -7,13 +7,22 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import VotingClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 
@@ -53,6 +62,48 @@ PLACES: dict[str, tuple[Any, Any, str, str]] = {
         lambda m: m.best_estimator_[0],
         "transform",
         r"model\.best_estimator_.*steps\[0\]",
+    ),
+    "in a forest": (
+        lambda: RandomForestClassifier(3).fit(X, Y),
+        lambda m: m.estimators_[2],
+        "predict_proba",
+        r"model\.estimators_\[2\]",
+    ),
+    "in boosted trees": (
+        lambda: make_pipeline(StandardScaler(), GradientBoostingClassifier(n_estimators=2)).fit(X, Y),
+        lambda m: m[-1].estimators_[1, 0],
+        "predict",
+        r"model\.steps\[1\].*\.estimators_\[1, 0\]",
+    ),
+    "in a histogram": (
+        lambda: HistGradientBoostingClassifier(max_iter=2).fit(X, Y),
+        lambda m: m._predictors[0][0],
+        "predict",
+        r"model\._predictors\[0\]\[0\]",
+    ),
+    "in bagged trees": (
+        lambda: BaggingClassifier(n_estimators=2).fit(X, Y),
+        lambda m: m.estimators_[0],
+        "predict",
+        r"model\.estimators_\[0\]",
+    ),
+    "a tree of a forest in a vote": (
+        lambda: VotingClassifier([("a", LogisticRegression()), ("b", RandomForestClassifier(2))]).fit(X, Y),
+        lambda m: m.estimators_[1].estimators_[0],
+        "predict_proba",
+        r"model\.estimators_\[1\].*\.estimators_\[0\]",
+    ),
+    "a tree of a boosted vote": (
+        lambda: AdaBoostClassifier(n_estimators=2).fit(X, X[:, 0] * X[:, 1] > 0),
+        lambda m: m.estimators_[1],
+        "predict",
+        r"model\.estimators_\[1\]",
+    ),
+    "a calibrator": (
+        lambda: CalibratedClassifierCV(LogisticRegression(), cv=2).fit(X, Y),
+        lambda m: m.calibrated_classifiers_[1].calibrators[0],
+        "predict",
+        r"model\.calibrated_classifiers_\[1\]",
     ),
     "in a vote": (
         lambda: VotingClassifier([("a", LogisticRegression()), ("b", LogisticRegression(C=2))]).fit(X, Y),
@@ -104,3 +155,15 @@ def test_models_of_other_libraries(library: str) -> None:
     model.predict_proba = lambda X: X
     with pytest.raises(hbc.UnsupportedOperatorError, match="its predict_proba was replaced"):
         hbc.convert(model, "numpy")
+    del model.predict_proba
+    model._Booster.predict = lambda X: X
+    with pytest.raises(hbc.UnsupportedOperatorError, match=r"Booster at model\._Booster: its predict was replaced"):
+        hbc.convert(model, "numpy")
+
+
+def test_what_an_ensemble_has_cloned_may_be_anything() -> None:
+    """Its clones have the methods of the class."""
+    template = DecisionTreeClassifier(max_depth=2)
+    template.predict_proba = mock.Mock()
+    model = BaggingClassifier(template, n_estimators=2).fit(X, Y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X))
