@@ -94,6 +94,8 @@ class Column(Joined):
     """None is not NaN to the source, and is rejected."""
     texts_only: bool = joins(either, False)
     """A column of strings: one of floats is rejected, even if all of them are NaN."""
+    categories_only: bool = joins(either, False)
+    """A column of strings: only one of categories in a frame of pandas is taken."""
     digits: bool = joins(either, False)
     """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
 
@@ -141,6 +143,8 @@ class Frames(Joined):
     (FrameView.rejected_by)."""
     text_names: bool = joins(either, False)
     """Names that are no strings count as their text, and have to be the fitted names too. Otherwise such a frame is read by position."""
+    tuples_as_text: bool = joins(either, False)
+    """Beside `text_names`: the text of a tuple, the name of a column of several levels, is "('a', 'b')" and not "a b"."""
     numbered: bool = joins(either, False)
     """The fitted names are the numbers of the columns, "0", "1" and so on, which `feature_names` leaves out."""
     named_methods: tuple[str, ...] = joins(union, ())

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import FRAME_LIBRARIES, Column, Frames, Sparse
+from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.ops import tensor as t
@@ -92,7 +92,9 @@ class CatBoostOutputs:
             for feature in features.get(kind, [])
         ]
         numbers = list(map(str, range(len(self.model.feature_names_))))
-        note_input(Frames(text_names=True, numbered=any(kept) and self.model.feature_names_ == numbers), self.given)
+        numbered = any(kept) and self.model.feature_names_ == numbers
+        note_input(Frames(text_names=True, tuples_as_text=True, numbered=numbered), self.given)
+        note_input(Arrays(tuples=False), self.given)
 
     @cached_property
     def _columns(self) -> dict[int, tuple[int, bool]]:

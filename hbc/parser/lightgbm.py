@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Arrays, Frames, Sparse
+from hbc.ir.signature import Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
@@ -23,7 +23,7 @@ from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, flat, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import is_alone, note_input
+from hbc.parser.front_door import is_alone, note_given, note_input
 from hbc.parser.labels import labels
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -378,6 +378,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     categories = frame_categories(booster, model, x)
     if not categories:
         return as_read(x.matrix())
+    note_given(x.select(sorted(categories)), Column(categories_only=True))
     return with_codes(x, categories, "f32" if set(x.dtypes) <= {"str", "f32"} else "f64")
 
 

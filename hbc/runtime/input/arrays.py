@@ -10,7 +10,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
-from hbc.runtime.input.columns import KnownColumns, count_of_columns
+from hbc.runtime.input.columns import KnownColumns, count_of_columns, only_categories
 from hbc.runtime.input.containers import RESHAPE
 from hbc.runtime.input.values import converted, reject_dtype, reject_strings
 
@@ -40,6 +40,8 @@ class ArrayReader:
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if array.dtype.kind in "fiub":
             return self.from_numbers(array)
+        if known.categories_only:
+            raise only_categories(_found(array, X), known.where(known.categories_only[0]))
         if array.dtype.kind not in "OUT":
             reject_dtype(array.dtype, "X")
         if not self.spec.arrays.fixed_width and (np.asarray(X) if isinstance(X, (list, tuple)) else array).dtype.kind in "UT":

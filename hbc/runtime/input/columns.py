@@ -47,6 +47,7 @@ class KnownColumns:
         self.objects_only = spec.having("objects_only")
         self.none_apart = frozenset(spec.having("none_apart"))
         self.texts_only = frozenset(spec.having("texts_only"))
+        self.categories_only = spec.having("categories_only")
         self.digits = frozenset(spec.having("digits"))
         self.in_order = range(spec.n_features)
         self.uniform: dict[DType, Kinds] = {}
@@ -183,3 +184,9 @@ def count_of_columns(n: int) -> str:
 def listed(names: Sequence[str]) -> str:
     """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
+
+
+def only_categories(found: str, where: str) -> InvalidInputError:
+    """The error for strings that the source takes as categories of pandas only (Column.categories_only)."""
+    advice = "Make them with pandas.Categorical: X.astype({column: 'category'})."
+    return InvalidInputError(found=found, expected="categories in a frame of pandas, as in fit", where=where, advice=advice)

@@ -11,7 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import Kinds
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
-from hbc.runtime.input.columns import count_of_columns, listed, variant_dtype
+from hbc.runtime.input.columns import count_of_columns, listed, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.pandas_frame import PandasFrame
 from hbc.runtime.input.values import coded_digits, reject_dtype
@@ -57,6 +57,9 @@ class FrameReader:
                 advice="Make them with pandas.Categorical(column, categories=range(n)).",
             )
         positions = self.positions(frame)
+        for i in known.categories_only:
+            if not frame.rejected_by(("pandas.CategoricalDtype",), positions[i]):
+                raise only_categories(f"a column of {frame.library} without categories", known.where(i))
         for i in numbers if frames.no_numbers else ():
             if rejected := frame.rejected_by(frames.no_numbers, positions[i]):
                 advice = "The source library does not take numbers from such a column: X.astype(float)."
@@ -213,7 +216,7 @@ class FrameReader:
             fitted = tuple(map(str, range(n)))
         if fitted is not None and tuple(frame.names) == fitted:
             return self.known.in_order
-        names = frame.names_as_text() if self._frames.text_names else frame.string_names()
+        names = frame.names_as_text(self._frames.tuples_as_text) if self._frames.text_names else frame.string_names()
         if fitted is not None and names == fitted:
             return self.known.in_order
         if fitted is None or (names is None and not self._by_name):

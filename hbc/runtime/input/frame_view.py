@@ -60,9 +60,10 @@ class FrameView:
             )
         return tuple(self.names) if text and all(text) else None
 
-    def names_as_text(self) -> tuple[str, ...]:
-        """The names as XGBoost writes them: as text, with spaces between the levels of a name."""
-        return tuple([" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in self.names])
+    def names_as_text(self, tuples: bool = False) -> tuple[str, ...]:
+        """The names as text. The name of a column of several levels is its levels with spaces between them, as in XGBoost; with `tuples`
+        it is written as a tuple, as in CatBoost."""
+        return tuple([" ".join(map(str, name)) if isinstance(name, tuple) and not tuples else str(name) for name in self.names])
 
     def block(self) -> Array | None:
         """All columns as one matrix if they are numbers of one plain dtype, otherwise None."""
