@@ -300,6 +300,23 @@ class InputLimits:
     def unrestricted(self) -> bool:
         return bool(self.allow_nan.all() and self.allow_inf.all() and np.isinf(self.limit).all())
 
+    def largest(self, dtype: np.dtype[Any], safe: float = np.inf) -> Array:
+        """For each column the largest magnitude of a float of `dtype` that passes, and that no guard need look at, given up to which
+        magnitude that is `safe`."""
+        finite = float(np.finfo(dtype).max)
+        return np.minimum(self.limit, np.where(self.allow_inf, safe, min(safe, finite))).astype(dtype)
+
+    def sum_of_squares(self, dtype: np.dtype[Any], safe: float = np.inf) -> Any:
+        """The largest sum of the squares of all numbers of `dtype` at which each of them surely passes, and no guard need look at one.
+        None if every number passes. For integers it is None or -1, which no sum is."""
+        if dtype.kind != "f":
+            return None if self.unrestricted or np.isinf(self.limit).all() else np.int64(-1)
+        most = min(safe * safe, float(np.finfo(dtype).max))
+        if self.unrestricted or not self.limit.size:
+            return None if np.isinf(safe) else dtype.type(most)
+        smallest = float(self.limit.min())
+        return dtype.type(min(most, smallest * smallest * 0.999) if smallest < 1e150 else most)
+
 
 GUARDED_ROWS = 4096
 """The rows that a guard computes at a time. Its value can be much wider than the input (distances to all training points)."""
@@ -365,6 +382,21 @@ class Limits:
     """The fewest rows of a call."""
     guards: tuple[Guard, ...] = ()
     """Requirements that no limit on a column can express. They are tested after the limits, on copies in host memory, for every device."""
+
+    @property
+    def tests(self) -> tuple[Guard, ...]:
+        """The guards that look at every input. The others need not look at small numbers."""
+        return tuple(guard for guard in self.guards if not guard.safe)
+
+    @property
+    def strictest(self) -> Guard | None:
+        """The guard that lets the least numbers pass unseen, of those that let some."""
+        return min((guard for guard in self.guards if guard.safe), key=lambda guard: guard.safe, default=None)
+
+    @property
+    def safe(self) -> float:
+        """The magnitude up to which only `tests` need look at a number."""
+        return np.inf if self.strictest is None else self.strictest.safe
 
 
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:
