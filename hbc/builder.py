@@ -16,6 +16,7 @@ from hbc.compiler.base import EXPORTS, About, CompileOptions, Compiler, Executab
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
 from hbc.ir.rewrite import rewrite
+from hbc.ir.signature import Limits
 from hbc.ir.soundness import require_sound
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops import import_all
@@ -163,7 +164,7 @@ class Builder:
         writer = self if own else self.moved(EXPORTS[suffix], "cpu")
         _require_known(chosen, writer.compiler, suffix, path)
         compiler, options = writer.compiler.for_file(chosen, writer.effective)
-        graph = rewrite(graph if methods is None else graph.select(*methods), _as_arrays)
+        graph = rewrite(parsed := graph if methods is None else graph.select(*methods), _as_arrays)
         if not (compiler.handles_strings or compiler.writes_strings):
             graph = _without_strings(graph, path, about, methods is not None)
         strategy = writer.strategy if writer.choice is None else writer.choice.strategy
@@ -177,7 +178,11 @@ class Builder:
             raise ValueError(
                 f"{path}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
             )
-        compiler.export(graph, options, path, about)
+
+        def limits(method: str) -> Limits:
+            return lower_accepted(input_limits(parsed.select(method)), compiler)
+
+        compiler.export(graph, options, path, about._replace(limits=limits))
 
     def restore(self, data: bytes) -> CompiledModel:
         return model_of(read(io.BytesIO(data), "pickled model"), self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 import sys
 from collections.abc import Iterable
@@ -39,7 +40,7 @@ LIBRARIES = {
 }
 """Distribution → the extra of hbc that installs it. XGBoost's build for CPUs is a distribution of its own, xgboost-cpu (`_version`)."""
 
-WRITTEN = ".hbc, .onnx, .pt or .so"
+WRITTEN = ".hbc, .onnx, .pt, .so, .o or .a"
 """The suffixes of files that `hbc convert` writes, for messages."""
 
 Methods = Annotated[
@@ -51,6 +52,17 @@ Dtype = Annotated[
         help="The numbers that an exported file takes: float32, float64 or int64. By default float32 if nothing else is said."
     ),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="The processor for a .so, .o or .a: x86-64-v2, x86-64-v3 (by default), x86-64-v4, aarch64, native, or a target of TVM as JSON."
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="All functions of a .so, .o or .a begin with hbc_NAME_, so that a program can have several models."),
+]
+Header = Annotated[Path | None, typer.Option(help="The C header to write beside a .so, .o or .a.")]
 
 
 @app.command()
@@ -63,7 +75,11 @@ def convert(
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript) or .so (TVM)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript), or a C library .so, .o or .a.",
+        ),
     ],
     backend: Annotated[
         str | None,
@@ -76,6 +92,9 @@ def convert(
     trust: Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")] = False,
     methods: Methods = None,
     dtype: Dtype = None,
+    target: Target = None,
+    name: Name = None,
+    header: Header = None,
 ) -> None:
     """Compile a fitted model and write it to a file.
 
@@ -92,7 +111,7 @@ def convert(
         backend = EXPORTS.get(suffix, "tvm")
     if suffix not in (".hbc", *EXPORTS):
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}" if suffix else "no suffix", expected=WRITTEN)
-    chosen = _chosen(methods=methods, dtype=dtype)
+    chosen = _chosen(methods=methods, dtype=dtype, target=target, name=name, header=header)
     if chosen and suffix not in EXPORTS:
         raise ValueError(f"{output}: found {_flags(chosen)}, which only exported files take ({', '.join(EXPORTS)})")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
@@ -106,13 +125,18 @@ def convert(
 @app.command()
 def export(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="What to write: .onnx, .pt (TorchScript) or .so (TVM).")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="What to write: .onnx, .pt (TorchScript), or a C library .so, .o or .a.")
+    ],
     methods: Methods = None,
     dtype: Dtype = None,
+    target: Target = None,
+    name: Name = None,
+    header: Header = None,
 ) -> None:
     """Write a saved model to a file for use without hbc.
 
-    Example: `hbc export model.hbc -o model.onnx --methods predict_proba`
+    Examples: `hbc export model.hbc -o model.onnx --methods predict_proba`, and `hbc export model.hbc -o model.so --header model.h`
     """
     from hbc.compiler.base import EXPORTS
 
@@ -121,14 +145,25 @@ def export(
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
     _require_new(output, model, set(), WRITTEN)
     compiled = hbc.load(model, backend=EXPORTS[suffix])
-    compiled.export(output, **_chosen(methods=methods, dtype=dtype))
+    compiled.export(output, **_chosen(methods=methods, dtype=dtype, target=target, name=name, header=header))
     typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
 
 
-def _chosen(methods: str | None, **others: Any) -> dict[str, Any]:
+def _chosen(methods: str | None, target: str | None, **others: Any) -> dict[str, Any]:
     """The options of `CompiledModel.export` that were given."""
     listed = None if methods is None else [name.strip() for name in methods.split(",")]
-    return {name: value for name, value in {"methods": listed, **others}.items() if value is not None}
+    chosen = {"methods": listed, "target": _parsed(target), **others}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _parsed(target: str | None) -> Any:
+    """A target of TVM as JSON; a name as it is."""
+    if target is None or not target.lstrip().startswith("{"):
+        return target
+    try:
+        return json.loads(target)
+    except ValueError:
+        raise ValueError(f"--target: found {target!r}, expected a name or JSON") from None
 
 
 def _flags(names: Iterable[str]) -> str:

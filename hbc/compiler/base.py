@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
-from hbc.ir.signature import InputSpec, Kinds, ModelInfo
+from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.types import Array
 
 
@@ -38,6 +38,8 @@ class About(NamedTuple):
     """Its columns and their names."""
     kinds: Kinds
     """The dtype of every column. `input_layout(kinds)` gives the columns of each of the graph's inputs."""
+    limits: Callable[[str], Limits] | None = None
+    """Method → what the source accepts as its input. `Compiler.export` gets it."""
 
 
 Direct = Callable[..., Array | None]
@@ -175,7 +177,7 @@ class Backend:
 
 
 BACKENDS: dict[str, Backend] = {
-    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", {".so": ()}),
+    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
     "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
     "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ()}),

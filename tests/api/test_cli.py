@@ -90,7 +90,10 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "{out}/folder.json", "-o", "{out}/x.hbc"], "found a folder"),
         (["convert", "{model}", "--trust", "-o", "{out}/x.joblib"], "found the suffix '.joblib'"),
         (["convert", "{out}/x.hbc", "-o", "{out}/y.hbc"], "no such file"),
-        (["convert", "{model}", "--trust", "-o", "{out}/x.xyz"], "found the suffix '.xyz', expected .hbc, .onnx, .pt or .so"),
+        (
+            ["convert", "{model}", "--trust", "-o", "{out}/x.xyz"],
+            "found the suffix '.xyz', expected .hbc, .onnx, .pt, .so, .o or .a",
+        ),
         (["convert", "{model}", "--trust", "-o", "{out}/x"], "found no suffix"),
         (["explain", "{model}"], "saved by hbc"),
         (["explain", "{out}/nothing.hbc"], "nothing.hbc: No such file"),

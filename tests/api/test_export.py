@@ -88,4 +88,4 @@ def test_the_command_line_passes_options(classifier: CompiledModel, tmp_path: Pa
     assert inputs_and_outputs(path) == (["tensor(double)"], ["predict_proba", "predict"])
     with pytest.raises(SystemExit, match="1"):
         main(["export", str(saved), "-o", str(tmp_path / "m.exe")])
-    assert "expected .so, .pt, .onnx" in capsys.readouterr().err
+    assert "expected .so, .o, .a, .pt, .onnx" in capsys.readouterr().err

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from hbc.compiler.base import CompileOptions, Compiler
+from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates
 from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
+from hbc.compiler.tvm.library.export import FileOptions, export
+from hbc.compiler.tvm.library.processors import usual_target
 from hbc.compiler.tvm.nest.elementwise import RUN_AS_THEY_ARE
 from hbc.compiler.tvm.plan.operators import EMISSIONS
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT
@@ -44,10 +47,15 @@ class TvmCompiler(Compiler):
     name = "tvm"
     strategies = (*TREE_KERNELS, "select")
     one_launch = True
-    exports: Mapping[str, tuple[str, ...]] = {".so": ()}
+    exports: Mapping[str, tuple[str, ...]] = dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))
+    writes_strings = True  # of class labels only their places
     takes_target = True
     work: Mapping[str, Work] = STRATEGIES
     blocks: tuple[int, ...] = (128, 1024)
+
+    def __init__(self, files: FileOptions | None = None) -> None:
+        self.files = files
+        """The options of the library that `export` writes; None for code of CUDA, which takes none."""
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
@@ -85,6 +93,22 @@ class TvmCompiler(Compiler):
         if executable.machine.cuda:
             executable.compile_all()
         return executable
+
+    def for_file(self, chosen: Mapping[str, Any], options: CompileOptions) -> tuple[TvmCompiler, CompileOptions]:
+        files = FileOptions.checked(chosen)
+        target = files.target or options.target
+        if machine(options.device, target).cuda:
+            FileOptions.require_none(chosen)
+            return self, replace(options, target=target)
+        return TvmCompiler(files), replace(options, target=target or usual_target())
+
+    def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
+        """Writes a library of C functions that needs neither hbc nor TVM (docs/exporting.md); for CUDA one of packed functions of TVM."""
+        where = machine(options.device, options.target)
+        if self.files is None:
+            self.compile(graph, options).export(path)
+        else:
+            export(join_sets(graph), options, where, path, about, self.files)
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         where = machine(options.device, options.target)

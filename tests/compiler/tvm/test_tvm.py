@@ -1,4 +1,4 @@
-"""The TVM backend beyond what every backend is held to (test_operators.py): bits, block boundaries, threads, targets, export."""
+"""The TVM backend beyond what every backend is held to (test_operators.py): bits, block boundaries, threads, targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hbc.compiler.base import CompileOptions
-from hbc.errors import ArtifactError, BackendUnavailableError, InvalidInputError
+from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
@@ -439,26 +439,6 @@ def test_what_replaces_missing_values_is_computed_where_there_are_any(gaps: floa
         values = rng.standard_normal((n, 3))
         values[rng.random(values.shape) < gaps] = np.nan
         agrees(graph, executable, values)
-
-
-def test_export(tmp_path: Path) -> None:
-    op = ENSEMBLES["one output"]
-    x = given("f32", 6)
-    graph, executable = compiled(op(x), inputs=(x,))
-    with pytest.raises(ValueError, match=r"\.so"):
-        executable.export(str(tmp_path / "model.onnx"))
-    with pytest.raises(ArtifactError):
-        executable.export(str(tmp_path / "nowhere" / "model.so"))
-    if shutil.which("gcc") is None:
-        pytest.skip("no C compiler links here")
-    path = tmp_path / "model.so"
-    executable.export(str(path))
-    assert [file.name for file in tmp_path.iterdir()] == ["model.so"]
-    data = near_thresholds(op, 40)
-    result = np.empty((40, 1), np.float32)
-    tables = [tvm.runtime.tensor(table) for table in executable.kernel("predict").tables]
-    tvm.runtime.load_module(str(path))["predict"](data, *tables, result, 0, 40)
-    same(result, graph.evaluate(data)["predict"][0])
 
 
 @pytest.mark.parametrize("cpu", ["x86-64", "haswell", "skylake-avx512"])

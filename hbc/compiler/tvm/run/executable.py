@@ -279,12 +279,10 @@ class TvmExecutable(Executable):
 
     @building
     def export(self, path: str) -> None:
-        """Write a shared library with a function for each method: `method(inputs…, tables…, outputs…, first row, end row)`.
+        """Write a shared library with a packed function of TVM for each method: `method(inputs…, tables…, outputs…, first row, end row)`.
 
-        Raises ValueError if the path does not end in .so.
+        It is what is exported for CUDA. For CPUs see hbc.compiler.tvm.library.
         """
-        if not str(path).endswith(".so"):
-            raise ValueError(f"{path}: the tvm backend exports compiled code to a file that ends in .so")
         module = self.compile_all()
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder, "model.so")
