@@ -15,6 +15,7 @@ from hbc.errors import (
     NotFittedError,
     UnsupportedOperatorError,
 )
+from hbc.version import VERSION
 
 if TYPE_CHECKING:
     from hbc.api import backends, convert, load, strategies, supported_operators, tune
@@ -48,7 +49,7 @@ __all__ = [
     "supported_operators",
     "tune",
 ]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 if not TYPE_CHECKING:  # with this function in sight, a type checker would accept any name after `hbc.`

@@ -22,6 +22,7 @@ from hbc.parser.parse import parse
 from hbc.process import cpus
 from hbc.runtime.input.intake import describe
 from hbc.runtime.model import CompiledModel
+from hbc.runtime.origin import new_origin
 from hbc.tuning import choices
 from hbc.tuning.choices import Choice, Tuned
 from hbc.tuning.race import clock_of
@@ -76,7 +77,9 @@ def convert(
     parsed = parse(model, None if X is None or registry.items_of(model) else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
     builder = builder.as_tuned(parsed.variants[main])
-    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main)._prepare(compile=True)
+    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main, new_origin(parsed.libraries))._prepare(
+        compile=True
+    )
 
 
 def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
@@ -107,7 +110,7 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
         ) from error
     builder = saved.moved(backend, device)
     try:
-        return model_of(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)
+        return model_of(contents, builder.as_tuned(contents.graphs[contents.main].graph))._prepare(compile=True)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
@@ -204,7 +207,7 @@ def self_test(backend: str) -> None:
 def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
     """The same model with the options of another builder."""
     graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
-    return CompiledModel(model.info, model.spec, graphs, builder, model._main)
+    return CompiledModel(model._estimator, model.spec, graphs, builder, model._main, model._origin)
 
 
 def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:

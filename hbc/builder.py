@@ -7,7 +7,7 @@ import io
 import operator
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from hbc.optimizer.pipeline import optimize
 from hbc.optimizer.strategy import worth_measuring
 from hbc.parser import registry
 from hbc.runtime import artifact
+from hbc.runtime.contents import Contents
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.model import CompiledModel
 from hbc.runtime.variant import Launches, Plan
@@ -262,30 +263,26 @@ def _as_arrays(node: Node) -> Node | None:
 # --- saved models ------------------------------------------------------------------------------------------------------
 
 
-def model_of(contents: artifact.Contents, builder: Builder) -> CompiledModel:
-    return CompiledModel(contents.info, contents.spec, contents.graphs, builder, contents.main)
+def model_of(contents: Contents, builder: Builder) -> CompiledModel:
+    graphs = {kinds: lazy.graph for kinds, lazy in contents.graphs.items()}
+    return CompiledModel(contents.info, contents.spec, graphs, builder, contents.main, contents.origin)
 
 
-def read(file: Any, name: str) -> artifact.Contents:
-    import_all()  # graphs are read back by the names of operators
+def read(file: Any, name: str) -> Contents:
+    return artifact.read(file, name, _sound)
+
+
+def _sound(read: Callable[[], Graph]) -> Graph:
+    """The graph that `read` returns, after a check of its indices. The operators that it names are imported first. Raises ArtifactError."""
+    import_all()
     try:
-        return _sound(artifact.read(file, name), name)
+        graph = read()
     except ArtifactError:
         if not registry.load_plugins():  # an operator of a third party, perhaps
             raise
-        if hasattr(file, "seek"):
-            file.seek(0)
-        return _sound(artifact.read(file, name), name)
-
-
-def _sound(contents: artifact.Contents, name: str) -> artifact.Contents:
-    try:
-        for graph in contents.graphs.values():
-            require_sound(graph)
-    except (ValueError, IndexError) as error:
-        expected = "a file that CompiledModel.save wrote"
-        raise ArtifactError(path=name, found=f"a damaged model ({error})", expected=expected) from error
-    return contents
+        graph = read()
+    require_sound(graph)
+    return graph
 
 
 # --- options -----------------------------------------------------------------------------------------------------------

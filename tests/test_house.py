@@ -25,6 +25,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 MAY_IMPORT = {
     "errors": set(),
     "lazy": set(),
+    "version": set(),
     "process": set(),
     "linker": set(),
     "ir": {"errors", "lazy"},
@@ -32,12 +33,12 @@ MAY_IMPORT = {
     "parser": {"errors", "lazy", "ir", "ops"},
     "optimizer": {"errors", "lazy", "process", "ir", "ops", "compiler.base"},
     "compiler": {"errors", "lazy", "process", "linker", "ir", "ops"},
-    "runtime": {"errors", "lazy", "process", "ir", "compiler.base"},
+    "runtime": {"errors", "lazy", "process", "version", "ir", "compiler.base"},
     "tuning": {"errors", "process", "ir", "ops", "compiler.base", "runtime"},
     "builder": {"errors", "process", "ir", "ops", "parser.registry", "optimizer", "compiler.base", "runtime", "tuning"},
     "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime", "tuning", "builder"},
     "cli": {"errors", "api", "compiler.base", "parser.files"},
-    "__init__": {"errors", "api", "parser.registry", "runtime.model"},
+    "__init__": {"errors", "version", "api", "parser.registry", "runtime.model"},
 }
 """Room (folder or file of hbc/) → the rooms it may import, besides itself."""
 

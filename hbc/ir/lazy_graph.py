@@ -11,21 +11,24 @@ from hbc.lazy import cached_property
 
 
 class LazyGraph:
-    """A graph, its methods and its identity.
+    """A graph, and what is known of it before it is read.
 
-    methods: the names of the graph's methods, in order. identify: returns the identity, see `identity_of`. read: returns the graph, or
-    raises ArtifactError.
+    methods: the names of the graph's methods, in order. mixes_rows: whether the rows of a call must be computed together. identify: returns
+    the identity, see `identity_of`. read: returns the graph, or raises ArtifactError.
     """
 
-    def __init__(self, methods: tuple[str, ...], identify: Callable[[], str], read: Callable[[], Graph]) -> None:
+    def __init__(
+        self, methods: tuple[str, ...], mixes_rows: bool, identify: Callable[[], str], read: Callable[[], Graph]
+    ) -> None:
         self.methods = methods
+        self.mixes_rows = mixes_rows
         self._identify = identify
         self._read = read
 
     @classmethod
     def of(cls, graph: Graph) -> LazyGraph:
         """The same for a graph in memory."""
-        return cls(tuple(graph.outputs), lambda: _identify(graph), lambda: graph)
+        return cls(tuple(graph.outputs), graph.mixes_rows, lambda: _identify(graph), lambda: graph)
 
     @cached_property
     def identity(self) -> str:
@@ -35,7 +38,9 @@ class LazyGraph:
     @cached_property
     def graph(self) -> Graph:
         """The graph. Raises ArtifactError if what should hold it is damaged."""
-        return self._read()
+        found = self._read()
+        self._read = lambda: found  # lets go of the file
+        return found
 
 
 def identity_of(text: str, digests: Mapping[str, str]) -> str:

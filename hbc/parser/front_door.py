@@ -32,6 +32,8 @@ class Notes:
 
     path: list[str] = field(default_factory=lambda: ["model"])
     """The place of the estimator that is being converted."""
+    packages: set[str] = field(default_factory=set)
+    """The packages of the classes that were converted."""
     columns: dict[Node | Frame, Column] = field(default_factory=dict)
     """Value → facts about the input columns that give it its dtype."""
     given: dict[int, Column] = field(default_factory=dict)

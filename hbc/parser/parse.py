@@ -3,7 +3,8 @@ input, since source libraries compute float32 and float64 differently."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import or_
 from typing import Any
@@ -40,6 +41,8 @@ class Parsed:
     spec: InputSpec
     variants: dict[Kinds, Graph]
     """A graph for each combination of dtypes of the input columns."""
+    libraries: dict[str, str]
+    """The versions of the packages that the classes of the model are from."""
     sample: Sample | None = None
     """The sample that the caller gave, with its columns in the order of fitting."""
 
@@ -54,16 +57,17 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     spec, sample = _describe(model, name, sample)
     variants: dict[Kinds, Graph] = {}
     failing: dict[str, str] = {}
+    packages: set[str] = set()
     with reading():
         for dtype in UNIFORM:
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
                 kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
-            found, kinds, graph = _variant(model, spec, kinds, failing)
+            found, kinds, graph = _variant(model, spec, kinds, failing, packages)
             variants[kinds] = graph
             spec |= found
         if sample is not None and spec.frames.by_column and len(set(sample.kinds) - {"str"}) > 1:
-            found, kinds, graph = _variant(model, spec, sample.kinds, failing)
+            found, kinds, graph = _variant(model, spec, sample.kinds, failing, packages)
             variants[kinds] = graph
             spec = _with_integer_bits(spec, [column.integer_bits for column in found.columns])
     graph = next(iter(variants.values()))
@@ -72,7 +76,7 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
         info = replace(info, frames={"transform": output}, sparse={})
         if min(output.origins, default=-1) < 0:
             spec = _own_integers(model, spec, variants)
-    return Parsed(info, spec, variants, sample)
+    return Parsed(info, spec, variants, _versions(packages), sample)
 
 
 def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
@@ -156,11 +160,14 @@ def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | N
     return Sample(names, tuple(kinds.get(name, "f64") for name in names))
 
 
-def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str]) -> tuple[InputSpec, Kinds, Graph]:
+def _variant(
+    model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str], packages: set[str]
+) -> tuple[InputSpec, Kinds, Graph]:
     """(what the walk found out about the input, the dtypes of the columns as they turned out, the graph), for columns of the dtypes
     `kinds`.
 
     Methods that fail in the source library for every input are left out of the graph, and put into `failing` with the source's reason.
+    The packages of the model's classes are put into `packages`.
     The walk starts again when an encoder turns out to need strings, and once more to leave out columns that nothing reads. Raises
     UnsupportedOperatorError with every culprit, or if all methods fail."""
     strings = set(spec.having("strings"))
@@ -172,6 +179,7 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str])
         try:
             with walk() as notes:
                 outputs = convert(model, value)
+                packages |= notes.packages
                 failing |= failing_methods(notes, outputs)
                 outputs = {method: nodes for method, nodes in outputs.items() if method not in failing}
                 if not outputs:
@@ -195,6 +203,12 @@ def _variant(model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str])
             if unread:
                 continue
         return found_spec(notes, graph, current), current, graph
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    """package → its version, of those that tell it."""
+    found = {package: getattr(sys.modules.get(package), "__version__", None) for package in sorted(packages)}
+    return {package: str(version) for package, version in found.items() if version is not None}
 
 
 def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:

@@ -58,6 +58,7 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
     state = _walk.get()
     path = ".".join(state.notes.path)
     name = public_name(type(model))
+    state.notes.packages.add(name.partition(".")[0])
     load_converters(name)
     require_convertible(model)
     entry = registry.CONVERTERS[name]

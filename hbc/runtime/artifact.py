@@ -1,163 +1,128 @@
-"""Converts a model to the contents of a saved file, and back: graphs as text,
-each array once, no code and no pickle. ir/store.py writes and reads the file."""
+"""Converts a model to the contents of a saved file, and back: a manifest, graphs as text, each array once, no code and no pickle.
+docs/artefacts.md describes the format. ir/archive.py writes and reads the file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import contextlib
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from hbc.errors import ArtifactError
-from hbc.ir import store
-from hbc.ir.graph import Graph, Node, array_key
+from hbc.ir.archive import UNREADABLE, Archive, Writer, unreadable
+from hbc.ir.graph import Graph, array_digest, array_key
+from hbc.ir.lazy_graph import LazyGraph, identity_of
 from hbc.ir.printer import print_graph, read_graph
-from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, ModelInfo, input_layout
-from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
-from hbc.runtime.stored_spec import read_spec, spec_document, tuples
+from hbc.ir.signature import Kinds
+from hbc.ir.types import Array
+from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_public
+from hbc.runtime.format_1 import read_1
+from hbc.runtime.origin import origin_document, read_origin
+from hbc.runtime.stored_spec import read_spec, spec_document
 
-SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")
-"""The classes of scipy.sparse in which results may come."""
+FORMAT = "hbc-model"
+VERSION = 2
+MANIFEST = "model.json"
 
 SCALARS = (str, int, float, bool, type(None))
 
-
-@dataclass(frozen=True)
-class Contents:
-    """A model without its compiled code. `main` is the variant that is compiled first; `settings` are the options of convert."""
-
-    info: ModelInfo
-    spec: InputSpec
-    graphs: dict[Kinds, Graph]
-    main: Kinds
-    settings: dict[str, Any]
+MOST_COLUMNS = 1 << 24
+"""The most columns of an input: a file of a few bytes could claim any number."""
 
 
-def write(file: IO[bytes], contents: Contents) -> None:
-    """Write a saved model. Raises ArtifactError for an attribute that is neither number, text nor array."""
-    arrays: dict[str, Array] = {}
-    variants = []
-    for kinds, graph in contents.graphs.items():
-        text, used = print_graph(graph)
-        arrays.update(used)
-        variants.append({"kinds": list(kinds), "graph": text})
+# --- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write(file: IO[bytes], contents: Contents, compress: bool = False) -> None:
+    """Write a saved model. `compress`: the file is smaller and takes longer to load. Raises ArtifactError for an attribute that is neither
+    number, text nor array."""
+    writer, arrays = Writer(file, compress), _ArrayWriter()
+    variants = [_variant_document(kinds, lazy.graph, arrays) for kinds, lazy in contents.graphs.items()]
+    attributes = {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()}
+    info = contents.info
     document = {
-        "source": contents.info.source,
-        "attributes": {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()},
-        "output_dtypes": contents.info.output_dtypes,
-        "without_rows": contents.info.without_rows,
-        "sparse": contents.info.sparse,
-        "given_back": list(contents.info.given_back),
-        "failing": contents.info.failing,
-        "frames": {method: asdict(output) for method, output in contents.info.frames.items()},
-        "input": spec_document(contents.spec),
-        "variants": variants,
-        "main": list(contents.main),
+        "format": FORMAT,
+        "version": VERSION,
+        **origin_document(contents.origin),
+        "source": info.source,
+        "methods": list(next(iter(contents.graphs.values())).methods),
         "settings": contents.settings,
+        "variants": [document for document, _ in variants],
+        "main": list(contents.graphs).index(contents.main),
+        "arrays": {key: arrays.digests[key] for key in sorted(arrays.digests)},
+        "code": {},
+        "attributes": attributes,
+        "output_dtypes": info.output_dtypes,
+        "without_rows": info.without_rows,
+        "sparse": info.sparse,
+        "given_back": list(info.given_back),
+        "failing": info.failing,
+        "frames": {method: asdict(output) for method, output in info.frames.items()},
+        "input": spec_document(contents.spec),
     }
-    objects = {key: array for key, array in arrays.items() if array.dtype.kind in "OT"}
-    document["objects"] = {key: _encoded(array, {}, key) for key, array in objects.items()}
-    store.dump(document, {key: array for key, array in arrays.items() if key not in objects}, file)
+    writer.text(MANIFEST, json.dumps(document, indent=1, allow_nan=False).encode())
+    for place, (_, text) in enumerate(variants):
+        writer.text(f"graphs/{place}.txt", text)
+    for key in sorted(arrays.digests):
+        if key in arrays.texts:
+            writer.text(f"arrays/{key}.json", json.dumps(arrays.texts[key], allow_nan=False).encode())
+        else:
+            writer.array(f"arrays/{key}.npy", arrays.numbers[key])
+    writer.close()
 
 
-def read(file: IO[bytes] | str | Path, name: str = "") -> Contents:
-    """Read a saved model. `name` stands for the file in messages. Raises ArtifactError for a file that `write` has not written, and
-    FileNotFoundError if there is no file."""
-    path = name or str(file)
-    document, arrays = store.load(file, path)
-    try:
-        arrays |= {key: _decoded(value, arrays) for key, value in document["objects"].items()}
-        attributes = {key: _decoded(value, arrays) for key, value in document["attributes"].items()}
-        without_rows = {method: (str(dtype), tuple(shape)) for method, (dtype, shape) in document["without_rows"].items()}
-        sparse = _sparse(document.get("sparse", {}))
-        frames = {method: _frame(output) for method, output in document.get("frames", {}).items()}
-        given_back = tuple(map(str, document.get("given_back", ())))
-        dtypes = dict(document["output_dtypes"])
-        failing = {str(method): str(reason) for method, reason in document.get("failing", {}).items()}
-        info = ModelInfo(str(document["source"]), attributes, dtypes, without_rows, sparse, frames, given_back, failing)
-        for dtype in (*info.output_dtypes.values(), *(dtype for dtype, _ in without_rows.values())):
-            np.dtype(dtype)
-        if not all(0 in shape for _, shape in without_rows.values()):
-            raise ValueError("results without rows that have some")
-        spec = read_spec(document["input"], document["version"], len(document["main"]))
-        if not all(name.isidentifier() and name.endswith("_") and not name.startswith("_") for name in attributes):
-            raise ValueError(f"the attributes {', '.join(attributes)}")
-        graphs = {}
-        for variant in document["variants"]:
-            kinds: Kinds = tuple(variant["kinds"])
-            graphs[kinds] = graph = _checked(read_graph(variant["graph"], arrays), kinds, spec)
-            for method, output in frames.items():
-                _check_frame(output, graph.outputs[method], len(kinds))
-        main, settings = tuple(document["main"]), dict(document["settings"])
-        if not all(name.isidentifier() and not name.startswith("_") for name in failing):
-            raise ValueError(f"the methods {', '.join(failing)}")
-        if main not in graphs or len({tuple(graph.outputs) for graph in graphs.values()}) != 1:
-            raise ValueError("variants that do not belong together")
-        return Contents(info, spec, graphs, main, settings)
-    except ArtifactError as error:
-        raise _broken(path, error.facts["found"]) from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _broken(path, f"{type(error).__name__}: {error}") from error
-
-
-def _broken(path: str, reason: str) -> ArtifactError:
-    return ArtifactError(
-        path=path,
-        found=f"a damaged or incomplete model ({reason})",
-        expected="a file that CompiledModel.save wrote",
-        advice="Save the model again; an operator of a third party needs its package installed.",
-    )
-
-
-def _checked(graph: Graph, kinds: Kinds, spec: InputSpec) -> Graph:
-    """The graph itself, after a check that its inputs are those of its `kinds`, which the runtime passes."""
-    if len(kinds) != spec.n_features:
-        raise ValueError(f"{len(kinds)} kinds of columns for {spec.n_features} columns")
-    expected = {}
-    for name, columns in input_layout(kinds).items():
-        shape = (N, len(columns)) if spec.ndim == 2 else (N,)
-        expected[name] = TensorType(kinds[columns[0]], shape)  # type: ignore[arg-type]
-    found = {node.op.name: node.type for node in graph.inputs}  # type: ignore[attr-defined]
-    if not all(method.isidentifier() and not method.startswith("_") for method in graph.outputs):
-        raise ValueError(f"the methods {', '.join(graph.outputs)}")
-    if found != expected or not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
-        raise ValueError(f"a graph with the inputs {found} where {expected} are wanted")
-    return graph
-
-
-def _frame(document: Mapping[str, Any]) -> FrameOutput:
-    fields: dict[str, Any] = {key: tuples(value) for key, value in document.items()}
-    output = FrameOutput(**fields)
-    if output.library not in FRAME_LIBRARIES or not all(isinstance(name, str) for name in output.names):
-        raise ValueError(f"a frame of {output.library}")
-    return output
-
-
-def _check_frame(output: FrameOutput, nodes: tuple[Node, ...], n_features: int) -> None:
-    """Raise ValueError unless the frame's columns are there: in the input, or among the graph's results."""
-    made = sum(origin < 0 for origin in output.origins)
-    width = sum(node.type.columns if len(node.type.shape) == 2 else 1 for node in nodes)
-    if len(output.names) != len(output.origins) or (made and made != width) or max(output.origins, default=-1) >= n_features:
-        raise ValueError(f"a frame of {len(output.names)} columns, {made} of them computed, for results of {width} columns")
-
-
-def _sparse(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {
-        method: (str(dense), str(csr), str(csc)) for method, (dense, csr, csc) in document.items()
+def _variant_document(kinds: Kinds, graph: Graph, arrays: _ArrayWriter) -> tuple[dict[str, Any], bytes]:
+    """(the part of the manifest about a graph, its text)."""
+    text, used = print_graph(graph)
+    for key, array in used.items():
+        arrays.add(key, array)
+    document = {
+        "kinds": [[len(list(group)), kind] for kind, group in itertools.groupby(kinds)],
+        "mixes_rows": graph.mixes_rows,
+        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "arrays": sorted(used),
     }
-    unknown = {name.removesuffix(" i64").removesuffix(" *") for names in found.values() for name in names} - {
-        "",
-        *SPARSE_CLASSES,
-    }
-    if unknown:
-        raise ValueError(f"sparse results of the classes {', '.join(sorted(unknown))}")
-    return found
+    return document, text.encode()
 
 
-def _encoded(value: Any, arrays: dict[str, Array], name: str) -> Any:
-    """A value as JSON; plain arrays are put among the arrays."""
+class _ArrayWriter:
+    """The arrays of an artefact, which are written when all are known."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+        self.numbers: dict[str, Array] = {}
+        self.texts: dict[str, Any] = {}
+
+    def add(self, key: str, array: Array) -> None:
+        if key in self.digests:
+            return
+        if array.dtype.kind in "OT":
+            array = _of_plain_objects(array)
+            self.texts[key] = _encoded(array, self, key)
+        else:
+            self.numbers[key] = array
+        self.digests[key] = array_digest(array)
+
+
+def _of_plain_objects(array: Array) -> Array:
+    """The array, with Python's own objects in place of numpy's: as it will be read."""
+    items = array.ravel().tolist()
+    if array.dtype == object and set(map(type, items)) <= {*SCALARS}:
+        return array
+    plain = np.empty(len(items), object)
+    plain[:] = [str(item) if isinstance(item, str) else item.item() if isinstance(item, np.generic) else item for item in items]
+    return plain.reshape(array.shape)
+
+
+def _encoded(value: Any, arrays: _ArrayWriter, name: str) -> Any:
+    """A value as JSON; arrays of numbers are put among the arrays."""
     if isinstance(value, np.generic) and value.dtype.kind in "fiub":
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "OT":
@@ -165,10 +130,12 @@ def _encoded(value: Any, arrays: dict[str, Array], name: str) -> Any:
         return {"objects": items, "shape": list(value.shape)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiubU":
         key = "k" + array_key(value)[2]
-        arrays[key] = value
+        arrays.add(key, value)
         return {"array": key}
     if isinstance(value, (list, tuple)):
         return {type(value).__name__: [_encoded(item, arrays, name) for item in value]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
     if isinstance(value, SCALARS):
         return str(value) if isinstance(value, str) else value
     raise ArtifactError(
@@ -179,16 +146,169 @@ def _encoded(value: Any, arrays: dict[str, Array], name: str) -> Any:
     )
 
 
-def _decoded(value: Any, arrays: Mapping[str, Array]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = ((k, v) for k, v in value.items() if k != "shape")
-    if kind == "array":
-        array = arrays[content].copy()
-        return array[()] if array.ndim == 0 else array
-    items = [_decoded(item, arrays) for item in content]
-    if kind == "objects":
-        result = np.empty(len(items), object)
-        result[:] = items
-        return result.reshape(value["shape"])
-    return {"list": list, "tuple": tuple}[kind](items)
+# --- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(file: IO[bytes] | str | Path, name: str = "", build: Build = lambda read: read()) -> Contents:
+    """Read a saved model. `name` stands for the file in messages. A graph is read when it is first asked for, through `build`.
+
+    Raises ArtifactError for a file that `write` has not written, here or when a graph is read, and FileNotFoundError if there is no file.
+    """
+    path = name or str(file)
+    archive, document, digest = _opened(file, path)
+    with as_artifact_error(path):
+        if document["version"] == 1:
+            return read_1(archive, document, build)
+        return _contents(archive, document, digest, build)
+
+
+def manifest(file: IO[bytes] | str | Path, name: str = "") -> dict[str, Any]:
+    """The manifest of an artefact with two more items: `digest`, its own SHA-256, and `members`, the sizes of all members by name, unpacked
+    and packed. Nothing else is read. Raises the same errors as `read`."""
+    path = name or str(file)
+    archive, document, digest = _opened(file, path)
+    return {**document, "digest": digest, "members": archive.sizes}
+
+
+def _opened(file: IO[bytes] | str | Path, path: str) -> tuple[Archive, dict[str, Any], str]:
+    """(the open file, its manifest, the manifest's SHA-256)."""
+    archive = Archive(file, path)
+    try:
+        if MANIFEST in archive:
+            text = archive.text(MANIFEST)
+            document = _json(text)
+            if isinstance(document, dict) and document.get("format") == FORMAT:
+                version = document["version"]
+                if type(version) is not int or not 1 <= version <= VERSION:
+                    raise ArtifactError(
+                        path=path,
+                        found=f"format version {version!r}",
+                        expected=f"at most {VERSION}",
+                        advice="It was saved by a newer hbc: upgrade with pip install -U hbc, or save it again.",
+                    )
+                return archive, document, hashlib.sha256(text.encode()).hexdigest()
+    except ArtifactError:
+        raise
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
+    raise ArtifactError(
+        path=path,
+        found="a zip file of something else",
+        expected="a model saved by hbc",
+        advice="Use CompiledModel.save to make one.",
+    )
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError for NaN, for infinite numbers, and for names that occur twice, which the standard leaves
+    to each reader. Format 1 had NaN."""
+    strange: list[str] = []
+
+    def number(name: str) -> float:
+        if not math.isfinite(found := float(name)):
+            strange.append(name)
+        return found
+
+    value = json.loads(text, parse_constant=number, parse_float=number, object_pairs_hook=_without_doubles)
+    if strange and not (isinstance(value, dict) and value.get("version") == 1):
+        raise ValueError(f"{strange[0]} in JSON")
+    return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(f"a name that occurs twice among {', '.join(found)}")
+    return found
+
+
+def _contents(archive: Archive, document: Mapping[str, Any], digest: str, build: Build) -> Contents:
+    variants = document["variants"]
+    arrays = _Arrays(archive, document["arrays"])
+    texts = [f"graphs/{place}.txt" for place in range(len(variants))]
+    code = [name for members in document["code"].values() for name in members]
+    if unlisted := {*archive.sizes} - {MANIFEST, *texts, *arrays.members.values(), *code}:
+        raise ValueError(f"the members {', '.join(sorted(unlisted))}, which the manifest does not list")
+    all_kinds = [_kinds(variant["kinds"]) for variant in variants]
+    main = all_kinds[int(document["main"])]
+    info, spec = info_of(document, arrays), read_spec(document["input"], len(main))
+    methods = tuple(document["methods"])
+    require_public(methods)
+
+    def lazy(kinds: Kinds, name: str, variant: Mapping[str, Any]) -> LazyGraph:
+        text, mixes_rows = archive.text(name), variant["mixes_rows"]
+        digests = {key: arrays.digests[key] for key in variant["arrays"]}
+        if hashlib.sha256(text.encode()).hexdigest() != variant["digest"]:
+            raise ValueError(f"{name} is damaged")
+
+        def graph() -> Graph:
+            found = checked_graph(read_graph(text, {key: arrays[key] for key in digests}), kinds, info, spec)
+            if tuple(found.outputs) != methods or found.mixes_rows is not mixes_rows:
+                raise ValueError(f"{name} is not what the manifest says")
+            return found
+
+        def read() -> Graph:
+            with as_artifact_error(archive.path):
+                return build(graph)
+
+        return LazyGraph(methods, mixes_rows, lambda: identity_of(text, digests), read)
+
+    graphs = {kinds: lazy(kinds, name, variant) for kinds, name, variant in zip(all_kinds, texts, variants, strict=True)}
+    if len(graphs) != len(variants):
+        raise ValueError("two variants for the same dtypes")
+    return Contents(info, spec, graphs, main, dict(document["settings"]), read_origin(document, digest))
+
+
+def _kinds(runs: Sequence[tuple[int, Any]]) -> Kinds:
+    if sum(abs(int(count)) for count, _ in runs) > MOST_COLUMNS:
+        raise ValueError(f"more than {MOST_COLUMNS} columns")
+    return tuple(kind for count, kind in runs for _ in range(count))
+
+
+class _Arrays(Mapping[str, Array]):
+    """The arrays of an artefact by key. An array is read when it is first asked for, and compared with its digest."""
+
+    def __init__(self, archive: Archive, digests: Mapping[str, str]) -> None:
+        self._archive = archive
+        self._found: dict[str, Array] = {}
+        self.digests = dict(digests)
+        texts = {key: f"arrays/{key}.json" for key in digests}
+        self.members = {key: text if text in archive else f"arrays/{key}.npy" for key, text in texts.items()}
+
+    def __getitem__(self, key: str) -> Array:
+        if key not in self._found:
+            member = self.members[key]
+            is_text = member.endswith(".json")
+            array: Array = decoded(_json(self._archive.text(member)), {}) if is_text else self._archive.array(member)
+            if array_digest(array) != self.digests[key]:
+                raise ValueError(f"{member} is damaged")
+            self._found[key] = array
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.digests)
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+
+@contextlib.contextmanager
+def as_artifact_error(path: str) -> Iterator[None]:
+    """Errors of damaged files become ArtifactError, which names the file."""
+    try:
+        yield
+    except ArtifactError as error:
+        if error.facts["path"] == path:
+            raise
+        raise _broken(path, error.facts["found"]) from error
+    except UNREADABLE as error:
+        raise _broken(path, f"{type(error).__name__}: {error}") from error
+
+
+def _broken(path: str, reason: str) -> ArtifactError:
+    return ArtifactError(
+        path=path,
+        found=f"a damaged or incomplete model ({reason})",
+        expected="a file that CompiledModel.save wrote",
+        advice="Save the model again; an operator of a third party needs its package installed.",
+    )

@@ -8,6 +8,7 @@ import io
 import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +17,16 @@ from numpy import ndarray
 from hbc.compiler.base import About
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph
+from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.runtime import artifact, report
 from hbc.runtime.calls import Shared, call_of
+from hbc.runtime.contents import Contents
 from hbc.runtime.handle import Handle
 from hbc.runtime.input.intake import Intake
+from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
 
@@ -39,26 +43,35 @@ class CompiledModel:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, info: ModelInfo, spec: InputSpec, graphs: Mapping[Kinds, Graph], builder: Builder, main: Kinds) -> None:
-        self.info = info
+    def __init__(
+        self,
+        estimator: ModelInfo,
+        spec: InputSpec,
+        graphs: Mapping[Kinds, Graph],
+        builder: Builder,
+        main: Kinds,
+        origin: Origin,
+    ) -> None:
+        self._estimator = estimator
+        self._origin = origin
         self.spec = spec
         self.variants = {kinds: Variant(kinds, graph, spec, builder) for kinds, graph in graphs.items()}
         self._main = main
         self._builder = builder
-        shared = Shared(info, spec, Intake(spec, tuple(graphs)), self.variants)
+        shared = Shared(estimator, spec, Intake(spec, tuple(graphs)), self.variants)
         self._calls = {method: call_of(method, shared) for method in self.graph.outputs}
         # The generated methods look at these first (see `_method`): the short way of each method by dtype, and the usual number of columns.
         self._short = {method: call.short for method, call in self._calls.items()}
         self._width = spec.n_features
         self._plain = shared.plain
-        for name, value in info.attributes.items():
+        for name, value in estimator.attributes.items():
             setattr(self, name, copy.deepcopy(value))
-        taken = [method for method in (*self.graph.outputs, *info.failing) if hasattr(CompiledModel, method)]
+        taken = [method for method in (*self.graph.outputs, *estimator.failing) if hasattr(CompiledModel, method)]
         if taken:
             raise ValueError(
-                f"{info.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
+                f"{estimator.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs), tuple(info.failing))
+        self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs), tuple(estimator.failing))
 
     @property
     def backend(self) -> str:
@@ -80,6 +93,11 @@ class CompiledModel:
     def methods(self) -> tuple[str, ...]:
         """The names of the source estimator's methods that can be called."""
         return tuple(self.graph.outputs)
+
+    @property
+    def info(self) -> Info:
+        """Where the model comes from: the source class, versions, the time of its conversion, and your own notes."""
+        return info_of(self._estimator.source, self.methods, self._origin)
 
     def _prepare(self, *, compile: bool) -> CompiledModel:
         """The model itself, after optimizing every variant, and compiling the main one if asked. Raises
@@ -116,10 +134,16 @@ class CompiledModel:
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None, compress: bool = False) -> None:
         """Write the model to one file, for `hbc.load`. Reading it needs neither scikit-learn nor the library that trained the
-        model. It holds no pickle. The file appears whole or not at all. Raises ArtifactError if the file cannot be written."""
-        data = self._bytes()
+        model. It holds no pickle. The file appears whole or not at all.
+
+        metadata: notes of your own, a dict of strings, numbers, lists and dicts, which `info` shows. None: those that the model has.
+        compress: the file is smaller (a third for trees) and takes longer to load. docs/artefacts.md describes the format.
+
+        Raises ArtifactError for notes that are not JSON, or if the file cannot be written."""
+        notes = None if metadata is None else noted(metadata)
+        data = self._bytes(notes, compress)
         write_atomically(path, lambda file: file.write(data))
 
     def export(
@@ -139,7 +163,7 @@ class CompiledModel:
 
         Raises ValueError for another suffix or option, and for what such a file cannot hold."""
         asked = None if methods is None else self._asked([methods] if isinstance(methods, str) else list(methods))
-        given_back = [method for method, output in self.info.frames.items() if max(output.origins, default=-1) >= 0]
+        given_back = [method for method, output in self._estimator.frames.items() if max(output.origins, default=-1) >= 0]
         cut = [method for method in given_back if method in (asked or self.methods)]
         if cut:
             raise ValueError(
@@ -147,7 +171,9 @@ class CompiledModel:
                 'the model after set_output(transform="default"), or save() it.'
             )
         kinds = self._main if dtype is None else self._kinds_of(np.dtype(dtype))
-        self._builder.export(self.variants[kinds].graph, os.fspath(path), About(self.info, self.spec, kinds), asked, options)
+        self._builder.export(
+            self.variants[kinds].graph, os.fspath(path), About(self._estimator, self.spec, kinds), asked, options
+        )
 
     def _asked(self, methods: Sequence[str]) -> Sequence[str]:
         """The methods. Raises ValueError if there are none, or for one that the model does not have."""
@@ -166,10 +192,12 @@ class CompiledModel:
         known = dict.fromkeys(str(NUMPY_DTYPES[kind]) for found in numbers.values() if len(found) == 1 for kind in found)  # type: ignore[index]
         raise ValueError(f"dtype {dtype}: the model is compiled for {', '.join(known) or 'columns of several dtypes'}")
 
-    def _bytes(self) -> bytes:
+    def _bytes(self, metadata: dict[str, Any] | None = None, compress: bool = False) -> bytes:
         buffer = io.BytesIO()
-        graphs = {kinds: variant.graph for kinds, variant in self.variants.items()}
-        artifact.write(buffer, artifact.Contents(self.info, self.spec, graphs, self._main, self._builder.settings()))
+        graphs = {kinds: LazyGraph.of(variant.graph) for kinds, variant in self.variants.items()}
+        origin = self._origin if metadata is None else replace(self._origin, metadata=metadata)
+        contents = Contents(self._estimator, self.spec, graphs, self._main, self._builder.settings(), origin)
+        artifact.write(buffer, contents, compress)
         return buffer.getvalue()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,7 +212,7 @@ class CompiledModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModel:
         # Graphs and executables never change: the copies share them.
         other = self.__copy__()
-        for name in self.info.attributes:
+        for name in self._estimator.attributes:
             setattr(other, name, copy.deepcopy(getattr(self, name), memo))
         memo[id(self)] = other
         return other
@@ -198,14 +226,16 @@ class CompiledModel:
         return report.page(self._facts()) if html else report.explain(self._facts())
 
     def __repr__(self) -> str:
-        return f"<CompiledModel of {self.info.source} for {self.backend} on {self.device}: {', '.join(self.methods)}>"
+        return f"<CompiledModel of {self._estimator.source} for {self.backend} on {self.device}: {', '.join(self.methods)}>"
 
     def _repr_html_(self) -> str:
         return report.html(self._facts())
 
     def _facts(self) -> report.Facts:
         variants, settings = tuple(self.variants.values()), self._builder.settings()
-        return report.Facts(self.info, self.spec, variants, self.variants[self._main], self.backend, self.device, settings)
+        return report.Facts(
+            self._estimator, self.spec, variants, self.variants[self._main], self.backend, self.device, settings
+        )
 
 
 @functools.cache
@@ -222,9 +252,9 @@ def _class_with(base: type[CompiledModel], methods: tuple[str, ...], failing: tu
 
 def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
     def method(self: CompiledModel, X: Any) -> Any:
-        reason = f"it fails in the source library too, for every input: {self.info.failing[name]}."
+        reason = f"it fails in the source library too, for every input: {self._estimator.failing[name]}."
         advice = "The model's other methods work; for this one, fit the model on other data."
-        raise UnsupportedOperatorError(culprits=[Culprit(self.info.source, name, reason, advice)])
+        raise UnsupportedOperatorError(culprits=[Culprit(self._estimator.source, name, reason, advice)])
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"

@@ -48,6 +48,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier
 
 import hbc
+from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.rewrite import rewrite
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser import registry
@@ -402,7 +403,7 @@ def test_trees_that_lead_nowhere_are_found_when_a_file_is_loaded(change: dict[st
     model.save(tmp_path / "model.hbc")
     contents = artifact.read(tmp_path / "model.hbc")
     file = io.BytesIO()
-    graphs = {kinds: rewrite(graph, damaged) for kinds, graph in contents.graphs.items()}
+    graphs = {kinds: LazyGraph.of(rewrite(lazy.graph, damaged)) for kinds, lazy in contents.graphs.items()}
     artifact.write(file, replace(contents, graphs=graphs))
     (tmp_path / "damaged.hbc").write_bytes(file.getvalue())
     hbc.load(tmp_path / "model.hbc").predict(X)

@@ -1,0 +1,3 @@
+"""The version of hbc."""
+
+VERSION = "0.1.0"
