@@ -52,6 +52,9 @@ Dtype = Annotated[
         help="The numbers that an exported file takes: float32, float64 or int64. By default float32 if nothing else is said."
     ),
 ]
+Opset = Annotated[int | None, typer.Option(help="The version of ONNX's operators in an .onnx file.")]
+Plain = Annotated[bool | None, typer.Option("--plain", help="An .onnx file of standard operators only, without ai.onnx.ml.")]
+Columns = Annotated[bool | None, typer.Option("--columns", help="An .onnx file with one input for each column, by its name.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +95,9 @@ def convert(
     trust: Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")] = False,
     methods: Methods = None,
     dtype: Dtype = None,
+    opset: Opset = None,
+    plain: Plain = None,
+    columns: Columns = None,
     target: Target = None,
     name: Name = None,
     header: Header = None,
@@ -111,7 +117,9 @@ def convert(
         backend = EXPORTS.get(suffix, "tvm")
     if suffix not in (".hbc", *EXPORTS):
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}" if suffix else "no suffix", expected=WRITTEN)
-    chosen = _chosen(methods=methods, dtype=dtype, target=target, name=name, header=header)
+    chosen = _chosen(
+        methods=methods, dtype=dtype, opset=opset, plain=plain, columns=columns, target=target, name=name, header=header
+    )
     if chosen and suffix not in EXPORTS:
         raise ValueError(f"{output}: found {_flags(chosen)}, which only exported files take ({', '.join(EXPORTS)})")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
@@ -130,6 +138,9 @@ def export(
     ],
     methods: Methods = None,
     dtype: Dtype = None,
+    opset: Opset = None,
+    plain: Plain = None,
+    columns: Columns = None,
     target: Target = None,
     name: Name = None,
     header: Header = None,
@@ -145,7 +156,12 @@ def export(
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
     _require_new(output, model, set(), WRITTEN)
     compiled = hbc.load(model, backend=EXPORTS[suffix])
-    compiled.export(output, **_chosen(methods=methods, dtype=dtype, target=target, name=name, header=header))
+    compiled.export(
+        output,
+        **_chosen(
+            methods=methods, dtype=dtype, opset=opset, plain=plain, columns=columns, target=target, name=name, header=header
+        ),
+    )
     typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
 
 

@@ -180,7 +180,7 @@ BACKENDS: dict[str, Backend] = {
     "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
     "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
-    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ()}),
+    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ("opset", "plain", "columns")}),
     "numpy": Backend("hbc.compiler.numpy"),
 }
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}

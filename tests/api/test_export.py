@@ -86,6 +86,12 @@ def test_the_command_line_passes_options(classifier: CompiledModel, tmp_path: Pa
     with pytest.raises(SystemExit, match="0"):
         main(["export", str(saved), "-o", str(path), "--methods", "predict_proba, predict", "--dtype", "float64"])
     assert inputs_and_outputs(path) == (["tensor(double)"], ["predict_proba", "predict"])
+    with pytest.raises(SystemExit, match="0"):
+        main(["export", str(saved), "-o", str(path), "--opset", "17", "--plain", "--columns", "--methods", "predict"])
+    assert inputs_and_outputs(path) == (["tensor(float)"] * 4, ["predict"])
+    with pytest.raises(SystemExit, match="1"):
+        main(["export", str(saved), "-o", str(tmp_path / "m.pt"), "--plain"])
+    assert "unknown option plain; .pt files take methods, dtype" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         main(["export", str(saved), "-o", str(tmp_path / "m.exe")])
     assert "expected .so, .o, .a, .pt, .onnx" in capsys.readouterr().err

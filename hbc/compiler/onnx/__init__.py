@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
-from hbc.compiler.onnx.builder import build, emittable
+from hbc.compiler.onnx.builder import emittable
 from hbc.compiler.onnx.costs import STRATEGIES
-from hbc.compiler.onnx.session import OnnxExecutable, versions
+from hbc.compiler.onnx.file import OPTIONS, FileOptions, checked, write
+from hbc.compiler.onnx.session import OnnxExecutable
 from hbc.ir.graph import Graph, Operator
-from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
 
 
 class OnnxCompiler(Compiler):
-    """Compiles a graph for ONNX Runtime."""
+    """Compiles a graph for ONNX Runtime. `file`: the options of the files that it exports."""
 
     name = "onnx"
-    strategies = (tree.STRATEGY,)
     writes_strings = True
-    exports: Mapping[str, tuple[str, ...]] = {".onnx": ()}
+    exports: Mapping[str, tuple[str, ...]] = {".onnx": OPTIONS}
     work: Mapping[str, Work] = STRATEGIES
 
+    def __init__(self, file: FileOptions = FileOptions()) -> None:  # noqa: B008 (it never changes)
+        self.file = file
+        self.strategies = () if file.plain else (tree.STRATEGY,)
+
     def supports(self, op: Operator) -> bool:
-        return emittable(op)
+        return emittable(op, self.file.plain)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
@@ -39,19 +43,14 @@ class OnnxCompiler(Compiler):
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
-        runs = {tree.STRATEGY: True, **lowerable(op)}
+        runs = {tree.STRATEGY: not self.file.plain, **lowerable(op)}
         return {name: work for name, work in self.work.items() if runs[name]}
 
+    def for_file(self, chosen: Mapping[str, Any], options: CompileOptions) -> tuple[OnnxCompiler, CompileOptions]:
+        return OnnxCompiler(checked(chosen)), options
+
     def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
-        """Writes a .onnx file with the outputs of all methods. The operators on strings are part of its graph. Raises ValueError for
-        operators that ONNX does not have."""
-        foreign = sorted({type(node.op).__name__ for node in graph.nodes if not emittable(node.op)})
-        if foreign:
-            raise ValueError(
-                f"{path}: this model cannot be exported, because ONNX has no operator for {', '.join(foreign)}; save() it instead"
-            )
-        content = build(graph, graph.inputs, versions()).SerializeToString()
-        write_atomically(path, lambda file: file.write(content))
+        write(graph, path, about, self.file)
 
     def compile(self, graph: Graph, options: CompileOptions) -> OnnxExecutable:
         return OnnxExecutable(graph, options)

@@ -39,10 +39,9 @@ def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
     on = b("Expand", np.ones((1, 1), bool), b("Concat", b("Shape", r, start=0, end=1), np.array([1]), axis=0))
     some = b("Squeeze", b("Less", np.array([0]), b("Shape", r, start=0, end=1)), np.array([0]))
 
-    inner = Builder(b.one_thread)
-    inner.initializers, inner._count = b.initializers, b._count + 1  # names are unique in the whole model
+    inner = b.body()
     body = _sweep(inner, rows, op)
-    b._count = inner._count
+    b.resume(inner)
     found = b("Loop", np.asarray(op.sweeps), some, start, on, body=body)
     b.nodes[-1].output[:] = [found, f"{found}_on"]
     return found
@@ -50,7 +49,7 @@ def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
 
 def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto:
     """The body of the Loop, one sweep: (round, go on, p, unfinished rows) → (go on, p, unfinished rows)."""
-    prefix = f"v{b._count}"
+    prefix = b.new_name()
     step, again, p, on = (f"{prefix}_{name}" for name in ("step", "again", "p", "on"))
     given = [
         helper.make_tensor_value_info(step, PROTO_DTYPES["i64"], []),
@@ -72,8 +71,7 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
     Qp = total([b("Mul", rows[j], each[j]) for j in range(size)])
     pQp = total([b("Mul", each[j], _column(b, Qp, j)) for j in range(size)])
     far = b("GreaterOrEqual", b("Abs", b("Sub", Qp, pQp)), np.asarray(op.tolerance))
-    any_far = b("ReduceMax", b("Cast", far, to=PROTO_DTYPES["u8"]), np.array([1]), keepdims=1)
-    left = b("And", on, b("Cast", any_far, to=PROTO_DTYPES["bool"]))
+    left = b("And", on, b.any(far, axis=1, keepdims=True))
     following = p
     for i in range(size):
         least, mine = _column(b, rows[i], i), _column(b, Qp, i)
@@ -85,7 +83,7 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
         Qp = b("Div", b("Add", Qp, b("Mul", diff, rows[i])), whole)
         following = b("Div", following, whole)
     following = b("Where", left, following, p)
-    go_on = b("Cast", b("ReduceMax", b("Cast", left, to=PROTO_DTYPES["u8"]), keepdims=0), to=PROTO_DTYPES["bool"])
+    go_on = b.any(left)
     results = [
         helper.make_tensor_value_info(go_on, PROTO_DTYPES["bool"], None),
         helper.make_tensor_value_info(following, PROTO_DTYPES["f64"], None),

@@ -48,8 +48,8 @@ def _smallest(b: Builder, op: Smallest, node: Node) -> str:
     if first == count:
         return places
     one, other = (b("Slice", numbers, np.array([i]), np.array([i + count - first]), np.array([1])) for i in (first, first + 1))
-    ties = b("Cast", b("And", b("Equal", one, other), b("Less", other, infinite)), to=PROTO_DTYPES["u8"])
-    tied = b("Squeeze", b("NonZero", b("ReduceMax", ties, np.array([1]), keepdims=0)), np.array([0]))
+    ties = b("And", b("Equal", one, other), b("Less", other, infinite))
+    tied = b("Squeeze", b("NonZero", b.any(ties, axis=1)), np.array([0]))
     rows, pushed = b("Gather", x, tied, axis=0), ""
     if op.block:
         blocks = b("Unsqueeze", b("Gather", given[1], tied, axis=0), np.array([2]))
@@ -83,10 +83,9 @@ def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> tuple
     last = b("Expand", np.full((1, 1), -1), b("Concat", count, np.array([1]), axis=0))
     some = b("Squeeze", b("Less", np.array([0]), count), np.array([0]))
 
-    inner = Builder(b.one_thread)
-    inner.initializers, inner._count = b.initializers, b._count + 1  # names are unique in the whole model
+    inner = b.body()
     body = _push(inner, rows, depth, width, PROTO_DTYPES["f64" if infinite.dtype == np.float64 else "f32"])
-    b._count = inner._count
+    b.resume(inner)
     first = _several(b, "Loop", 3, "", some, heap, held, last, body=body)
     one, other = (b("Slice", result, np.array([0]), np.array([k]), np.array([1])) for result in first[:2])
     return one, other
@@ -95,7 +94,7 @@ def _heaped(b: Builder, rows: str, k: int, width: int, infinite: Array) -> tuple
 def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.GraphProto:
     """The body of the Loop: (round, go on, heap, held, last) → (go on, heap, held, last). `held` are the columns of the numbers in the
     heap, `last` is the column that each row pushed last."""
-    prefix = f"v{b._count}"
+    prefix = b.new_name()
     step, again, heap, held, last = (f"{prefix}_{name}" for name in ("step", "again", "heap", "held", "last"))
     given = [
         helper.make_tensor_value_info(step, PROTO_DTYPES["i64"], []),
@@ -111,9 +110,9 @@ def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.Gra
     def entering(heap: str, last: str) -> str:
         return b("And", b("Less", rows, root(heap)), b("Less", last, np.arange(width)[None]))
 
-    enters = b("Cast", entering(heap, last), to=PROTO_DTYPES["u8"])
-    some = b("Cast", b("ReduceMax", enters, np.array([1]), keepdims=1), to=PROTO_DTYPES["bool"])
-    first = b("ArgMax", enters, axis=1, keepdims=1)
+    enters = entering(heap, last)
+    some = b.any(enters, axis=1, keepdims=True)
+    first = b("ArgMax", b.cast(enters, "u8"), axis=1, keepdims=1)
     # A row without a number that enters pushes its root again, which changes nothing.
     new = b("Where", some, first, root(held))
     number = b("Where", some, b("GatherElements", rows, first, axis=1), root(heap))
@@ -134,8 +133,7 @@ def _push(b: Builder, rows: str, depth: int, width: int, dtype: int) -> onnx.Gra
         at = b("Where", down, child, at)
     heap = b("ScatterElements", heap, at, number, axis=1)
     held = b("ScatterElements", held, at, new, axis=1)
-    entered = b("Cast", entering(heap, following), to=PROTO_DTYPES["u8"])
-    go_on = b("Cast", b("ReduceMax", entered, keepdims=0), to=PROTO_DTYPES["bool"])
+    go_on = b.any(entering(heap, following))
     results = [
         helper.make_tensor_value_info(go_on, PROTO_DTYPES["bool"], None),
         helper.make_tensor_value_info(heap, dtype, None),

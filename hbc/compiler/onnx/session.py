@@ -15,17 +15,14 @@ import onnx
 import onnxruntime as ort
 
 from hbc.compiler.base import CompileOptions, Executable
-from hbc.compiler.onnx.builder import build, output_names
+from hbc.compiler.onnx.builder import VERSIONS, Dialect, build, input_name, output_names
 from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
-from hbc.ir.graph import Constant, Graph, Input, Node
+from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, building, cpus, renew_after_fork, show
-
-# The opsets with which these emitters were tested, and the IR version that came with each, newest first.
-VERSIONS = ((26, 13), (25, 13), (24, 12), (23, 11), (22, 10), (21, 10))
 
 BLOCK_BYTES = 2 << 20
 """The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
@@ -41,9 +38,9 @@ PARALLEL_BYTES = 4 << 20
 
 
 @functools.cache
-def versions() -> tuple[int, int]:
-    """(opset, IR version): the newest that both onnx and onnxruntime know. Raises BackendUnavailableError if onnxruntime is too old."""
-    for opset, ir_version in VERSIONS:
+def newest() -> Dialect:
+    """The newest dialect that both onnx and onnxruntime know, for one thread. Raises BackendUnavailableError if onnxruntime is too old."""
+    for opset, ir_version, ml in VERSIONS:
         if opset > onnx.defs.onnx_opset_version() or ir_version > onnx.IR_VERSION:
             continue
         x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N"])
@@ -54,7 +51,7 @@ def versions() -> tuple[int, int]:
             ort.InferenceSession(model.SerializeToString(), _session_options(), providers=["CPUExecutionProvider"])
         except Exception:  # the error for an opset that is too new has no class of its own
             continue
-        return opset, ir_version
+        return Dialect(opset, ir_version, ml, one_thread=True)
     raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime {ort.__version__} is too old", extra="onnx")
 
 
@@ -145,7 +142,7 @@ class OnnxExecutable(Executable):
             part = Graph((), {method: self.graph.outputs[method]})
             nodes = set(part.nodes)
             needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
-            model = build(part, [node for _, node in needed], versions(), one_thread=True)
+            model = build(part, [node for _, node in needed], newest())
             show(SOURCE, lambda: printed(model))
             runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
             self._check_provider(runtime)
@@ -153,7 +150,7 @@ class OnnxExecutable(Executable):
             block = (CUDA_BLOCK_BYTES if self.options.device != "cpu" else BLOCK_BYTES) // widest
             self._sessions[method] = _Session(
                 runtime,
-                tuple((i, _input_name(node)) for i, node in needed),
+                tuple((i, input_name(node)) for i, node in needed),
                 output_names(part.outputs)[method],
                 max(block, LEAST_BLOCK),
                 max(PARALLEL_BYTES // work, 2 * self._threads) if self.options.device == "cpu" else sys.maxsize,
@@ -215,8 +212,3 @@ def _row_bytes(graph: Graph) -> tuple[int, int]:
 def _bytes(node: Node) -> int:
     """The bytes of a value for one row."""
     return math.prod(int(size) for size in node.type.shape[1:]) * NUMPY_DTYPES[node.type.dtype].itemsize
-
-
-def _input_name(node: Node) -> str:
-    assert isinstance(node.op, Input)
-    return node.op.name

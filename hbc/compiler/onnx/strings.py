@@ -27,6 +27,11 @@ def _of_strings(op: Any) -> bool:
 def _categorize(b: Builder, op: Categorize, node: Node) -> str:
     (x,) = b.inputs(node)
     keys = [*map(str, op.categories), NONE_MARKER, NAN_MARKER]
+    if b.dialect.plain:
+        codes = np.array([*range(len(op.categories)), op.none, op.nan])
+        equal = b("Equal", x, np.array([keys], object))
+        found = b("Gather", codes, b("ArgMax", b.cast(equal, "u8"), axis=1, keepdims=1))
+        return b("Where", b.any(equal, axis=1, keepdims=True), found, np.asarray(op.unknown))
     return b(
         "LabelEncoder",
         x,
@@ -45,6 +50,10 @@ def _missing_text(b: Builder, op: MissingText, node: Node) -> str:
     if not texts:
         shape = b("Shape", x)
         return b("Expand", np.asarray(False), shape)
+    if b.dialect.opset < 19 and not b.dialect.plain:  # Equal takes strings from opset 19 on
+        ones = [1] * len(texts)
+        known = b("LabelEncoder", x, domain="ai.onnx.ml", keys_strings=texts, values_int64s=ones, default_int64=0)
+        return b.cast(known, "bool")
     missing = b("Equal", x, np.asarray(texts[0]))
     for text in texts[1:]:
         missing = b("Or", missing, b("Equal", x, np.asarray(text)))

@@ -177,14 +177,13 @@ def _reduced_extreme(b: Builder, op: t.Max | t.Min, node: Node) -> str:
     dtype = node.type.dtype
     wider = WIDER.get(dtype)
     kind = "ReduceMax" if isinstance(op, t.Max) else "ReduceMin"
-    axes = np.asarray([op.axis])
     if wider is not None:
-        return b.cast(b(kind, b.cast(x, wider), axes, keepdims=int(op.keepdims)), dtype)
-    extreme = b(kind, x, axes, keepdims=int(op.keepdims))
+        return b.cast(b.extreme(kind, b.cast(x, wider), op.axis, op.keepdims), dtype)
+    extreme = b.extreme(kind, x, op.axis, op.keepdims)
     if not node.type.is_float:
         return extreme
     # Whether the runtime's kernel returns a NaN depends on its position in the vectors, so NaN is looked for separately.
-    any_nan = b("ReduceMax", b("IsNaN", x), axes, keepdims=int(op.keepdims))
+    any_nan = b.any(b("IsNaN", x), op.axis, op.keepdims)
     return b("Where", any_nan, _number(np.nan, node.type), extreme)
 
 
@@ -204,7 +203,7 @@ def _argmax(b: Builder, op: t.ArgMax, node: Node) -> str:
         return largest
     is_nan = b("IsNaN", x)
     first_nan = b("ArgMax", b.cast(is_nan, "u8"), axis=op.axis, keepdims=0)
-    return b("Where", b("ReduceMax", is_nan, np.asarray([op.axis]), keepdims=0), first_nan, largest)
+    return b("Where", b.any(is_nan, op.axis), first_nan, largest)
 
 
 # --- movement --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Tree ensembles as the operator TreeEnsemble (version 5) of ai.onnx.ml: the strategy "onnxml".
+"""Tree ensembles as an operator of ai.onnx.ml, TreeEnsemble (version 5) or TreeEnsembleRegressor (before it): the strategy "onnxml".
 
 Measured on ONNX Runtime 1.31 at every threshold, its two neighbouring floats, NaN, ±inf and -0.0, in float32 and float64: its kernel takes
 every branch as hbc's TreeEnsemble does, also for trees that are a single leaf. In one thread it adds the leaves in the order of the trees,
@@ -28,6 +28,8 @@ from hbc.ops.tree import TreeEnsemble
 
 STRATEGY = "onnxml"
 SUM, NONE, BRANCH_LEQ = 1, 0, 0
+WITH_DOUBLES = 5
+"""The version of ai.onnx.ml whose TreeEnsemble has float64 results. Before it there is TreeEnsembleRegressor: its results are float32."""
 LEAST_EDGES = 16
 """The least number of edges of a Rank for which a search is faster than counting. For 28 features and 255 edges a search takes 1.3 µs a
 row and counting 9; for 16 edges both take 0.75."""
@@ -38,7 +40,7 @@ def runs_natively(op: TreeEnsemble) -> bool:
     return op.strategy == STRATEGY
 
 
-@emits(TreeEnsemble, when=runs_natively)
+@emits(TreeEnsemble, when=runs_natively, of_ml=True)
 def _tree_ensemble(b: Builder, op: TreeEnsemble, node: Node) -> str:
     (x,) = b.inputs(node)
     if int(op.depths.max(initial=0)) == 0:
@@ -50,7 +52,8 @@ def _tree_ensemble(b: Builder, op: TreeEnsemble, node: Node) -> str:
     if values.shape[1] > 1:
         reached = b("Gather", values, _positions(b, op, x, at), axis=0)
         return add_in_order(b, reached, axis=1, length=op.n_trees, rank=3)
-    if (b.one_thread and op.values.dtype == _common(op)) or _any_order(op):
+    several = b.dialect.ml >= WITH_DOUBLES or op.values.dtype == np.float32  # the older operator rounds sums to float32
+    if several and ((b.dialect.one_thread and op.values.dtype == _common(op)) or _any_order(op)):
         total = _ensemble(b, op, x, _common(op), op.n_outputs, op.target[at.tree], values[:, 0], at)
         total = _cast(b, total, _common(op), op.values.dtype)
     else:
@@ -65,7 +68,7 @@ def _searches(op: Rank) -> bool:
     return op.edges.dtype.kind == "f" and op.edges.shape[1] >= LEAST_EDGES
 
 
-@emits(Rank, when=_searches)
+@emits(Rank, when=_searches, of_ml=True)
 def _rank(b: Builder, op: Rank, node: Node) -> str:
     # A binary search is a tree: x goes left if `x <= edge` or x is NaN, and the leaves are the ranks.
     (x,) = b.inputs(node)
@@ -256,6 +259,8 @@ def _ensemble(
 ) -> str:
     """Adds the ONNX operator, and returns the name of its result [N, targets]: for each target the sum of the weights of the leaves
     reached. `target` and `weight` are those of each ONNX leaf. Everything is computed in one dtype."""
+    if b.dialect.ml < WITH_DOUBLES:
+        return _by_regressor(b, op, x, dtype, targets, target, weight, at)
     return b(
         "TreeEnsemble",
         _cast(b, x, op.threshold.dtype, dtype),
@@ -276,4 +281,62 @@ def _ensemble(
         leaf_targetids=target.tolist(),
         leaf_weights=numpy_helper.from_array(weight.astype(dtype), "weights"),
         tree_roots=at.roots.tolist(),
+    )
+
+
+def _by_regressor(
+    b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array, at: Numbering
+) -> str:
+    """The same by TreeEnsembleRegressor, whose results are float32. Where a weight is no float32, the operator gives the number of the
+    leaf, and a table the weight; a target then has one tree at most."""
+    narrow = weight.astype(np.float32)
+    if (narrow == weight).all():
+        return _cast(b, _regressor(b, op, x, targets, target, narrow), np.dtype(np.float32), dtype)
+    if len(weight) >= 1 << np.finfo(np.float32).nmant:
+        raise ValueError(f"this opset cannot number {len(weight)} leaves: trees of so many need opset 21")
+    numbers = _regressor(b, op, x, targets, target, np.arange(1, len(weight) + 1, dtype=np.float32))
+    table = np.concatenate([np.zeros(1, dtype), weight.astype(dtype)])  # a target without a tree is 0
+    return b("Gather", table, b.cast(numbers, "i64"))
+
+
+def _regressor(b: Builder, op: TreeEnsemble, x: str, targets: int, target: Array, weight: Array) -> str:
+    """Adds a TreeEnsembleRegressor, and returns the name of its result f32[N, targets]. It numbers the nodes of each tree from 0, and the
+    root comes first."""
+    tree_of = _trees(op)
+    reached = np.flatnonzero(tree_of >= 0)
+    is_root = np.zeros(len(op.feature), bool)
+    is_root[op.roots] = True
+    order = reached[np.lexsort((reached, ~is_root[reached], tree_of[reached]))]
+    trees = tree_of[order]
+    starts = np.searchsorted(trees, np.arange(op.n_trees))
+    number = np.zeros(len(op.feature), np.int64)
+    number[order] = np.arange(len(order)) - starts[trees]
+    leaf = op.feature[order] < 0
+    leaves = np.flatnonzero((op.feature < 0) & (tree_of >= 0))  # in the order of Numbering
+    thresholds = np.where(leaf, 0, op.threshold[order]).astype(op.threshold.dtype)
+    if thresholds.dtype == np.float64:
+        numbers = {
+            "nodes_values_as_tensor": numpy_helper.from_array(thresholds, "splits"),
+            "target_weights_as_tensor": numpy_helper.from_array(weight.astype(np.float64), "weights"),
+        }
+    else:
+        numbers = {"nodes_values": thresholds.tolist(), "target_weights": weight.tolist()}
+    return b(
+        "TreeEnsembleRegressor",
+        x,
+        domain="ai.onnx.ml",
+        n_targets=targets,
+        aggregate_function="SUM",
+        post_transform="NONE",
+        nodes_treeids=trees.tolist(),
+        nodes_nodeids=number[order].tolist(),
+        nodes_featureids=np.maximum(op.feature[order], 0).tolist(),
+        nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_truenodeids=np.where(leaf, 0, number[op.left[order]]).tolist(),
+        nodes_falsenodeids=np.where(leaf, 0, number[op.right[order]]).tolist(),
+        nodes_missing_value_tracks_true=(op.missing_left[order] & ~leaf).astype(np.int64).tolist(),
+        target_treeids=tree_of[leaves].tolist(),
+        target_nodeids=number[leaves].tolist(),
+        target_ids=target.tolist(),
+        **numbers,
     )

@@ -22,9 +22,10 @@ from backends import about  # noqa: E402
 
 import hbc  # noqa: E402
 from hbc.compiler.base import CompileOptions  # noqa: E402
-from hbc.compiler.onnx import COMPILER, session  # noqa: E402
-from hbc.compiler.onnx.builder import build  # noqa: E402
-from hbc.compiler.onnx.session import versions  # noqa: E402
+from hbc.compiler.onnx import COMPILER, OnnxCompiler, session  # noqa: E402
+from hbc.compiler.onnx.builder import OLDEST, build  # noqa: E402
+from hbc.compiler.onnx.file import USUAL, FileOptions  # noqa: E402
+from hbc.compiler.onnx.session import newest  # noqa: E402
 from hbc.errors import BackendUnavailableError  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ir.types import NUMPY_DTYPES, Array, DType  # noqa: E402
@@ -75,7 +76,7 @@ def check(make: Callable[..., Node], *arrays: Array, rtol: float = 0.0, signs: b
     signs."""
     inputs = tuple(Input(f"X{i}", _name(a), ("N", *a.shape[1:]))() for i, a in enumerate(arrays))
     graph = Graph(inputs, {"transform": (make(*inputs),)}).verify()
-    onnx.checker.check_model(build(graph, graph.inputs, versions()), full_check=True)
+    onnx.checker.check_model(build(graph, graph.inputs, newest()), full_check=True)
     for threads in (1, 2):
         executable = COMPILER.compile(graph, CompileOptions(threads=threads))
         for rows in (len(arrays[0]), 1, 0):
@@ -249,13 +250,14 @@ FORESTS = {
 
 @pytest.mark.parametrize("kind", FORESTS)
 @pytest.mark.parametrize(("dtype", "values"), [("f32", "f32"), ("f64", "f64"), ("f32", "f64"), ("f64", "f32")])
-def test_trees_have_the_bits_of_the_operator(kind: str, dtype: DType, values: DType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("opset", [USUAL, OLDEST])
+def test_trees_have_the_bits_of_the_operator(kind: str, dtype: DType, values: DType, opset: int, tmp_path: Path) -> None:
     op = forest(dtype=dtype, values=values, **FORESTS[kind])
     x = Input("X", dtype, ("N", 7))()
     graph = Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}).verify()
-    onnx.checker.check_model(build(graph, graph.inputs, versions()), full_check=True)
+    onnx.checker.check_model(build(graph, graph.inputs, newest()), full_check=True)
     executable = COMPILER.compile(graph, CompileOptions(threads=2))
-    COMPILER.export(graph, CompileOptions(), str(tmp_path / "m.onnx"), about(graph))
+    OnnxCompiler(FileOptions(opset)).export(graph, CompileOptions(), str(tmp_path / "m.onnx"), about(graph))
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2  # where the runtime's own kernel adds in another order
     bare = ort.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
@@ -325,7 +327,7 @@ REWRITABLE: dict[str, Callable[[Node, Node], Node]] = {
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("case", REWRITABLE)
-def test_no_optimization_changes_a_result(case: str, dtype: DType, tmp_path: Path) -> None:
+def test_no_optimization_changes_a_result(case: str, dtype: DType) -> None:
     rng = np.random.default_rng(0)
     x, b = Input("X", dtype, ("N", 8))(), Input("B", dtype, ("N", 8))()
     graph = Graph((x, b), {"transform": (REWRITABLE[case](x, b),)}).verify()
@@ -333,8 +335,8 @@ def test_no_optimization_changes_a_result(case: str, dtype: DType, tmp_path: Pat
     (expected,) = graph.evaluate(X, B)["transform"]
     executable = COMPILER.compile(graph, CompileOptions())
     np.testing.assert_array_equal(executable.run("transform", [X, B])[0], expected)
-    COMPILER.export(graph, CompileOptions(), str(tmp_path / "m.onnx"), about(graph))
-    bare = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    content = build(graph, graph.inputs, FileOptions().dialect).SerializeToString()
+    bare = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(bare.run(None, {"X": X, "B": B})[0], expected)
 
 
@@ -356,7 +358,7 @@ def test_methods_and_several_outputs() -> None:
     for result in executable.run("pair", arrays):
         np.testing.assert_array_equal(result, X)
         assert not np.shares_memory(result, X)
-    model = build(graph, graph.inputs, versions())
+    model = build(graph, graph.inputs, newest())
     assert [output.name for output in model.graph.output] == ["predict", "pair_0", "pair_1", "pair_2"]
     assert model.graph.input[1].type.tensor_type.shape.dim[0].dim_param == "N"
 
