@@ -181,7 +181,7 @@ class Builder:
             )
 
         def limits(method: str) -> Limits:
-            return lower_accepted(input_limits(parsed.select(method)), compiler)
+            return lower_accepted(input_limits(parsed.select(method), computed=True), compiler)
 
         compiler.export(graph, options, path, about._replace(limits=limits))
 

@@ -88,7 +88,16 @@ class Check(Operator):
     def accepts(self, x: Node) -> Node | None:
         """A node that is true where `require` raises nothing for a number, whatever the other numbers are: bool of x's shape,
         false where this is not certain. None: a backend's operators cannot tell."""
-        return None
+        if not x.type.is_float:
+            return None
+        most = self._most(x)
+        ordinary = t.logical_and(t.less_equal(-most, x), t.less_equal(x, most))
+        return t.logical_or(ordinary, t.isnan(x)) if self.allow_nan else ordinary
+
+    def _most(self, x: Node) -> Any:
+        """The largest magnitude that is accepted, in the dtype of x."""
+        dtype = NUMPY_DTYPES[x.type.dtype].type
+        return dtype(min(self.limit, np.inf if self.allow_inf else float(np.finfo(dtype).max)))
 
 
 @operator
@@ -113,10 +122,8 @@ class CheckLeast(Check):
     def accepts(self, x: Node) -> Node | None:
         if not x.type.is_float or -self.least > self.limit:
             return None
-        dtype = NUMPY_DTYPES[x.type.dtype].type
-        most = dtype(min(self.limit, np.inf if self.allow_inf else float(np.finfo(dtype).max)))
-        compare = t.less if self.exclusive else t.less_equal
-        return t.logical_and(compare(dtype(self.least), x), t.less_equal(x, most))
+        compare, least = t.less if self.exclusive else t.less_equal, NUMPY_DTYPES[x.type.dtype].type(self.least)
+        return t.logical_and(compare(least, x), t.less_equal(x, self._most(x)))
 
 
 @operator
@@ -128,6 +135,9 @@ class CheckWhole(Check):
         rejected = x != np.floor(x)
         if rejected.any():
             raise InvalidInputError(found=f"the number {x[rejected][0]}", expected="integers where the model declares them")
+
+    def accepts(self, x: Node) -> Node | None:
+        return None
 
 
 @operator
@@ -278,3 +288,6 @@ class CheckAgreed(Check):
                 expected="all rows or none, since all rows of a call together decide how each is read",
                 advice="Pass these rows in a call of their own.",
             )
+
+    def accepts(self, x: Node) -> Node | None:
+        return None

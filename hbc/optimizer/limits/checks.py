@@ -36,12 +36,15 @@ class _Trace:
     reach: float = 0.0
 
 
-def input_limits(graph: Graph) -> Limits:
+def input_limits(graph: Graph, computed: bool = False) -> Limits:
     """The requirements on each input column under which no Check inside the model rejects the call. Missing values of each column are
     followed through the graph. Per-column operators keep columns apart; other operators mix all of them.
 
     A requirement that is not about single input columns becomes a Guard. Examples are sets of known categories, and checks of
     computed numbers: these may be infinite or too large where the input is not, and the other way round.
+
+    computed: `Guard.accepted` also tests numbers that are computed by a few operators, for code that has no numpy. They are computed with
+    other last bits there, so that a number may be rejected or not where it is within a few units of the limit.
     """
     width = {node: node.type.columns if len(node.type.shape) == 2 else 1 for node in graph.inputs}
     state = {node: ([True] * w, [True] * w, [np.inf] * w, [""] * w) for node, w in width.items()}
@@ -66,7 +69,7 @@ def input_limits(graph: Graph) -> Limits:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates
             safe = safe_magnitude(value, check.limit) if only_large else 0.0
-            guards.append(Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs)))
+            guards.append(Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs, computed)))
             traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]
@@ -126,11 +129,11 @@ def _creates(node: Node) -> bool:
     return op.creates_missing and not (op.of_negative_only and never_negative(node.inputs[0]))
 
 
-def _accepted(check: Check, x: Node, inputs: tuple[Node, ...]) -> Graph | None:
-    """The graph that says whether the check accepts a number (see Guard), or None. Only where the checked value consists of the
-    caller's own numbers: no two backends compute the same bits of computed ones."""
+def _accepted(check: Check, x: Node, inputs: tuple[Node, ...], computed: bool) -> Graph | None:
+    """The graph that says whether the check accepts a number (see Guard), or None. Unless `computed`, only where the checked value consists
+    of the caller's own numbers: no two backends compute the same bits of computed ones."""
     between = [node.op for node in topological([x]) if not _keeps_values(node)]
-    if not all(isinstance(op, (Input, Constant, Cast)) for op in between):
+    if not all(isinstance(op, (Input, Constant, Cast)) for op in between) and not (computed and type(check) is Check):
         return None
     accepted = check.accepts(x)
     return None if accepted is None else Graph(inputs, {"accepted": (accepted,)})

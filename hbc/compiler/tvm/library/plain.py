@@ -24,7 +24,7 @@ from hbc.compiler.tvm.run.targets import Machine
 from hbc.process import shielded
 
 ON_STACK = 1024
-"""The bytes up to which an array stays on the stack, as TVM itself decides it."""
+"""The bytes from which on an array does not stay on the stack, as TVM itself decides it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _with_workspace(function: Any) -> tuple[Any, int]:
         buffer = statement.buffer
         kind = tvm.DataType(str(buffer.dtype))
         size = math.prod(int(extent) for extent in buffer.shape) * kind.bits * kind.lanes // 8
-        if size <= ON_STACK and buffer.scope() != "local":  # of "local" TVM puts nothing on the stack
+        if size < ON_STACK and buffer.scope() != "local":  # of "local" TVM puts nothing on the stack
             return statement
         start, used = used, used + -(-size // ALIGNED) * ALIGNED
         data = tirx.call_intrin(buffer.data.ty, "tirx.handle_add_byte_offset", workspace, tirx.const(start, "int64"))

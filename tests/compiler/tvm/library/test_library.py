@@ -15,10 +15,11 @@ from exported_library import HOST_TARGET, Exported, is_x86_64
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, MultiTaskElasticNet
+from sklearn.naive_bayes import CategoricalNB
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
 
 import hbc
@@ -34,6 +35,7 @@ MODELS: dict[str, Any] = {
     "scaler and logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y),
     "PCA": lambda: PCA(3).fit(X),
     "several targets": lambda: LinearRegression().fit(X, X[:, :2] @ rng.normal(size=(2, 3))),
+    "arrays of 1024 bytes": lambda: MultiTaskElasticNet(alpha=0.01).fit(X[:, :5], X[:, :3] + X[:, 3:]),
     "SVC": lambda: SVC().fit(X, Y3),
     "KMeans": lambda: KMeans(4, n_init=1, random_state=0).fit(X),
     "IsolationForest": lambda: IsolationForest(n_estimators=10, random_state=0).fit(X),
@@ -59,7 +61,7 @@ def test_same_bits_as_the_model(exported: tuple[CompiledModel, Exported]) -> Non
     labels = np.array([library.text("class_name", i) for i in range(library.number("classes"))], object)
     for method in model.methods:
         for rows in ROWS:
-            given = library.inputs(X[:rows])[0]
+            given = library.inputs(X[:rows])[0]  # the first columns, for models of fewer
             expected = getattr(model, method)(given)
             if method.startswith("staged_"):
                 expected = np.stack(list(expected), axis=1)
@@ -206,6 +208,21 @@ def test_missing_values_only_where_the_source_takes_them(tmp_path: Path) -> None
     assert library.call("predict_proba", [given], 400, results) == REJECTED
 
 
+@pytest.mark.parametrize("function", [np.log1p, np.sqrt])
+def test_numbers_that_are_rejected_inside_of_the_model(function: Any, tmp_path: Path) -> None:
+    """The logarithm of a negative number is NaN, which the next step rejects."""
+    given = np.abs(X) / 4
+    fitted = make_pipeline(FunctionTransformer(function), StandardScaler(), LogisticRegression()).fit(given, Y)
+    model = hbc.convert(fitted, target=HOST_TARGET, threads=1)
+    model.export(tmp_path / "m.so", methods="predict_proba")
+    library = Exported(tmp_path / "m.so")
+    taken = given.astype(np.float32)
+    np.testing.assert_array_equal(library("predict_proba", taken)[0], model.predict_proba(taken))
+    for value, code in ((-3, REJECTED), (np.nan, REJECTED), (np.inf, REJECTED), (1e10, OK)):
+        taken[7, 2] = value
+        assert library.call("predict_proba", [taken], 400, library.results("predict_proba", 400)) == code
+
+
 def test_rows_and_pointers(linear: Exported) -> None:
     given, results = X[:5].astype(np.float32), linear.results("predict_proba", 5)
     workspace = np.zeros(linear.number("predict_proba_workspace"), np.uint8)
@@ -280,3 +297,40 @@ def test_a_processor_that_lacks_instructions(tmp_path: Path) -> None:
     assert library.call("predict_proba", [given], 400, results) == PROCESSOR
     assert (results[0] == 7).all()
     assert library.about["processor"].startswith(("x86-64-v4", "bdver1"))
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------------
+
+
+def test_options_that_make_no_sense(tmp_path: Path) -> None:
+    model = hbc.convert(LogisticRegression().fit(X, Y))
+    for options, message in (
+        ({"name": "a-b"}, r"name: found 'a-b', expected letters, digits and _"),
+        ({"name": ""}, r"name: found ''"),
+        ({"target": "pentium"}, r"target: found 'pentium', expected one of 'x86-64-v2'"),
+        ({"target": 3}, r"target: found 3"),
+        ({"target": {"kind": "c"}}, r"target: found kind 'c'"),
+        (
+            {"target": {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu"}},
+            r"links libraries for Linux on x86-64 and aarch64",
+        ),
+        ({"colour": 1}, r"unknown option colour; \.so files take methods, dtype, target, name, header"),
+        ({"header": tmp_path / "nowhere" / "m.h"}, r"no such folder"),
+    ):
+        with pytest.raises((ValueError, hbc.HbcError), match=message):
+            model.export(tmp_path / "m.so", **options)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_that_take_strings_name_their_columns(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": X[:, 0], "city": np.where(Y, "Oslo", "Bonn")})
+    fitted = OneHotEncoder().fit(frame[["city"]])
+    with pytest.raises(ValueError, match=r"takes strings \(column 0 \('city'\)\).*OrdinalEncoder.*\.onnx"):
+        hbc.convert(fitted).export(tmp_path / "m.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_methods_that_no_compiled_code_tests(tmp_path: Path) -> None:
+    fitted = make_pipeline(MinMaxScaler(), CategoricalNB()).fit(np.abs(X).round(), Y)
+    with pytest.raises(ValueError, match=r"rejects input by numbers that are computed inside the model \(.*CategoricalNB"):
+        hbc.convert(fitted).export(tmp_path / "m.so")
