@@ -69,7 +69,9 @@ def input_limits(graph: Graph, computed: bool = False) -> Limits:
             value = Graph(graph.inputs, {"value": node.inputs})
             only_large = not of_values and not trace.creates
             safe = safe_magnitude(value, check.limit) if only_large else 0.0
-            guards.append(Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs, computed)))
+            guards.append(
+                Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs, computed))
+            )
             traces[node] = replace(trace, creates=trace.creates and not creates, reach=min(trace.reach, largest))
         for source, column in frozenset[tuple[Node, int]]().union(*trace.missing):
             nan, _, _, owner = state[source]

@@ -89,8 +89,8 @@ def whole_module(plain: Plain, constants: Constants, functions: Sequence[str]) -
 # --- methods -------------------------------------------------------------------------------------------------------------
 
 
-def entry_functions(entry: Entry, interface: Interface, workspace: int) -> str:
-    """The three exported functions of a method. `workspace`: the bytes that its functions need."""
+def entry_functions(entry: Entry, interface: Interface, workspace: int, size_t: str) -> str:
+    """The three exported functions of a method. `workspace`: the bytes that its functions need. `size_t`: the type of sizes of memory."""
     name = f"{interface.prefix}_{entry.method.name}"
     pointers = [matrix.name for matrix in interface.inputs]
     results = [result.name for result in entry.method.results]
@@ -128,7 +128,7 @@ processor:
   ret i32 {RESULTS["PROCESSOR"][0]}
 }}
 define i32 @{name}({parameters}) {ATTRIBUTES} {{
-  %workspace = call ptr @malloc(i64 {size})
+  %workspace = call ptr @malloc({size_t} {size})
   %none = icmp eq ptr %workspace, null
   br i1 %none, label %no_memory, label %go
 go:
@@ -188,14 +188,14 @@ after_{label}:
 # --- facts ---------------------------------------------------------------------------------------------------------------
 
 
-def fact_functions(interface: Interface, constants: Constants, oldest: str) -> str:
+def fact_functions(interface: Interface, constants: Constants, oldest: str, size_t: str) -> str:
     """The exported functions that tell about the library, and what all functions need. `oldest`: the attributes of code for the oldest
     processor of this kind."""
     prefix = interface.prefix
     about = constants.memory(interface.about().encode() + b"\0")
     messages = [meaning for _, meaning in RESULTS.values()]
     return f"""
-declare ptr @malloc(i64)
+declare ptr @malloc({size_t})
 declare void @free(ptr)
 define ptr @{prefix}_about() {ATTRIBUTES} {{
   ret ptr {about}

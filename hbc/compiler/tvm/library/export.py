@@ -20,7 +20,7 @@ from hbc.compiler.tvm.library.entries import Call, Constants, Entry, entry_funct
 from hbc.compiler.tvm.library.input_test import InputTest, input_test, test_function, untestable
 from hbc.compiler.tvm.library.interface import Interface, Matrix, Method, Result, header
 from hbc.compiler.tvm.library.plain import compile_plain
-from hbc.compiler.tvm.library.processors import described, oldest, processor_test, target_named
+from hbc.compiler.tvm.library.processors import BIG_ENDIAN, described, oldest, processor_test, size_t, target_named, triple_of
 from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.errors import ArtifactError
@@ -83,10 +83,11 @@ class FileOptions:
 def export(graph: Graph, options: CompileOptions, where: Machine, path: str, about: About, files: FileOptions) -> None:
     """Write a library of all methods of a graph. Raises ValueError for what a library cannot hold, before anything is compiled."""
     suffix = Path(path).suffix.lower()
-    if suffix == ".so" and not described(where).rpartition("(")[2].startswith(LINKED):
-        raise ValueError(
-            f"{path}: hbc links libraries for Linux on x86-64 and aarch64. Export a .o, and link it for {described(where)}."
-        )
+    triple = triple_of(where)
+    if suffix == ".so" and not triple.startswith(LINKED):
+        raise ValueError(f"{path}: hbc links libraries for Linux on x86-64 and aarch64. Export a .o, and link it for {triple}.")
+    if triple.startswith(BIG_ENDIAN):
+        raise ValueError(f"{path}: {triple} keeps the highest byte of a number first, which the tables of a library do not.")
     if files.header and not Path(files.header).absolute().parent.is_dir():
         raise ArtifactError(path=files.header, found="no such folder", expected="an existing folder to write to")
     made = library(graph, options, where, path, about, f"hbc_{files.name}" if files.name else "hbc")
@@ -126,8 +127,8 @@ def library(graph: Graph, options: CompileOptions, where: Machine, path: str, ab
     for method in interface.methods:
         function = names[method.name]
         entry = _entry(method, interface, tests[method.name], kernels[method.name], function, plain.sizes[function], constants)
-        exported.append(entry_functions(entry, interface, plain.workspace[function]))
-    facts = [fact_functions(interface, constants, oldest(where)), processor_test(where)]
+        exported.append(entry_functions(entry, interface, plain.workspace[function], size_t(where)))
+    facts = [fact_functions(interface, constants, oldest(where), size_t(where)), processor_test(where)]
     text = whole_module(plain, constants, [*exported, *facts])
     return Library(_object(text), interface)
 

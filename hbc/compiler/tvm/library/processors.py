@@ -57,13 +57,41 @@ def usual_target() -> dict[str, Any]:
 def described(where: Machine) -> str:
     """The processor in a few words, such as "x86-64-v3 (x86_64-unknown-linux-gnu)"."""
     options = dict(where.options)
-    triple = options.get("mtriple", tvm.target.codegen.llvm_get_system_triple())
-    return f"{options['mcpu']} ({triple})" if "mcpu" in options else str(triple)
+    triple = triple_of(where)
+    return f"{options['mcpu']} ({triple})" if "mcpu" in options else triple
+
+
+NARROW = ("i386", "i686", "arm-", "armv", "thumb", "wasm32", "riscv32", "mips-", "mipsel-")
+"""The beginnings of the triples whose pointers have 32 bits."""
+BIG_ENDIAN = (
+    "armeb",
+    "aarch64_be",
+    "mips-",
+    "mips64-",
+    "powerpc-",
+    "powerpc64-",
+    "ppc-",
+    "ppc64-",
+    "s390x",
+    "sparc",
+    "thumbeb",
+)
+"""The beginnings of the triples whose numbers begin with their highest byte."""
+
+
+def triple_of(where: Machine) -> str:
+    """LLVM's name of the kind of processor and system."""
+    return str(dict(where.options).get("mtriple", tvm.target.codegen.llvm_get_system_triple()))
+
+
+def size_t(where: Machine) -> str:
+    """The type of sizes of memory, in LLVM's IR."""
+    return "i32" if triple_of(where).startswith(NARROW) else "i64"
 
 
 def oldest(where: Machine) -> str:
     """The attributes of LLVM's functions that run on every processor of a kind."""
-    triple = str(dict(where.options).get("mtriple", tvm.target.codegen.llvm_get_system_triple()))
+    triple = triple_of(where)
     return f'"target-cpu"="{"x86-64" if triple.startswith("x86_64") else "generic"}" "target-features"=""'
 
 
@@ -128,7 +156,7 @@ OSXSAVE = 27
 def processor_test(where: Machine) -> str:
     """The function @hbc.runs of a library, in LLVM's IR: whether this processor has what the code was compiled for (i1)."""
     features = [str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(where.target)]
-    triple = str(dict(where.options).get("mtriple", tvm.target.codegen.llvm_get_system_triple()))
+    triple = triple_of(where)
     if triple.startswith("x86_64"):
         test = _x86_64(features)
     elif triple.startswith("aarch64") and "linux" in triple:
