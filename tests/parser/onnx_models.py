@@ -122,7 +122,14 @@ def trees(
     weights = []
     for row in rows:
         if row["mode"] == "LEAF":
-            chosen = {"all": range(outputs), "cycle": [row["tree"] % outputs], "first": [0], "second": [1]}[columns]
+            chosen = {
+                "all": range(outputs),
+                "cycle": [row["tree"] % outputs],
+                "first": [0],
+                "second": [1],
+                "some": np.flatnonzero(rng.random(outputs) < 0.5).tolist(),
+                "one": [int(rng.integers(outputs))],
+            }[columns]
             weights += [(row["tree"], row["id"], k, float(np.float32(rng.normal()))) for k in chosen]
     side = "class" if labels else "target"
     attributes |= {

@@ -34,6 +34,14 @@ REGRESSORS: list[dict[str, Any]] = [
         for base in ([], [0.3, 0.2, 0.1])
     ),
     {"outputs": 3, "columns": "cycle"},
+    *(
+        {"aggregate_function": function, "outputs": 3, "columns": columns, "base_values": base, "post_transform": post}
+        for function in ("SUM", "AVERAGE", "MIN", "MAX")
+        for columns in ("some", "one")
+        for base in ([], [0.3, 0.2, 0.1])
+        for post in ("NONE", "SOFTMAX_ZERO")
+    ),
+    *({"aggregate_function": function, "columns": "some"} for function in ("SUM", "AVERAGE", "MIN", "MAX")),
     {"n": 100},
 ]
 THREE, TWO = [10, 11, 12], [10, 11]
@@ -50,12 +58,37 @@ CLASSIFIERS: list[dict[str, Any]] = [
         for base, columns in (([], "first"), ([0.3], "first"), ([], "second"), ([], "all"), ([0.3], "all"))
         for positive in (False, True)
     ),
+    *(
+        {"labels": labels, "outputs": 3, "post_transform": post, "base_values": base, "columns": columns, "n": n}
+        for labels in (THREE, ["x", "y", "z"])
+        for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for base in ([], [0.3, 0.2, 0.1])
+        for columns, n in (("some", 12), ("one", 2))
+    ),
+    *(
+        {"labels": labels, "outputs": 2, "post_transform": post, "base_values": base, "columns": columns, "positive": positive}
+        for labels in (TWO, ["x", "y"])
+        for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+        for base, columns in (
+            *(([], columns) for columns in ("some", "one")),
+            *(([0.3, -0.2], columns) for columns in ("all", "first", "second", "some", "one")),
+            ([0.3], "second"),
+        )
+        for positive in (False, True)
+    ),
+    *({"labels": [7], "base_values": base, "post_transform": post} for base in ([], [0.3]) for post in ("NONE", "LOGISTIC")),
     {"labels": THREE, "outputs": 3, "columns": "first"},
     {"labels": ["x", "y", "z"], "outputs": 3},
     {"labels": ["x", "y"], "outputs": 2, "columns": "first"},
     {"labels": ["x", "y"], "outputs": 2},
     {"labels": THREE, "outputs": 3, "kind": T.DOUBLE, "post_transform": "SOFTMAX"},
     {"labels": TWO, "outputs": 2, "columns": "first", "kind": T.DOUBLE, "post_transform": "LOGISTIC"},
+]
+
+SPARSE: list[dict[str, Any]] = [
+    {"labels": THREE, "outputs": 3, "columns": "some", "n": 12},
+    {"labels": TWO, "outputs": 2, "columns": "one", "post_transform": "LOGISTIC"},
+    {"outputs": 3, "columns": "one", "base_values": [0.3, 0.2, 0.1], "aggregate_function": "MAX"},
 ]
 
 
@@ -71,7 +104,7 @@ def test_trees(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS[1:])
 @pytest.mark.parametrize(
-    "options", [REGRESSORS[i] for i in (6, 8, 24)] + [CLASSIFIERS[i] for i in (3, 17, -2, -5)], ids=described
+    "options", [REGRESSORS[i] for i in (6, 8, 24)] + [CLASSIFIERS[i] for i in (3, 17, -2, -5)] + SPARSE, ids=described
 )
 def test_trees_on_every_backend(options: dict[str, Any], backend: str) -> None:
     assert_agrees(trees(**options), at_thresholds(DTYPES[options.get("kind", T.FLOAT)]), backend)
@@ -122,3 +155,21 @@ def test_trees_of_version_5(dtype: Any, function: int, post: int, backend: str) 
 def test_numbers_of_transforms_that_runtime_and_standard_read_differently(post: int) -> None:
     with pytest.raises(hbc.UnsupportedOperatorError, match="disagree"):
         hbc.convert(version_5(np.float32, 1, post), "numpy")
+
+
+def test_a_row_without_any_score_is_rejected() -> None:
+    """ONNX Runtime then looks for the label outside its table."""
+    model = trees(1, n=1, outputs=3, labels=THREE, columns="some")
+    compiled = hbc.convert(model, "numpy")
+    with pytest.raises(hbc.InvalidInputError, match=r"expected numbers of at least 1 for TreeEnsembleClassifier"):
+        compiled.predict(at_thresholds(np.float32))
+
+
+def test_what_onnx_runtime_leaves_undefined_is_refused() -> None:
+    for options, message in (
+        ({"labels": ["x"]}, "one class, whose label is a string"),
+        ({"labels": TWO, "outputs": 2, "columns": "one", "base_values": [0.3]}, "leaves a score unset"),
+        ({"labels": TWO, "outputs": 2, "base_values": [0.3, 0.2, 0.1]}, "3 base values for 2 classes"),
+    ):
+        with pytest.raises(hbc.UnsupportedOperatorError, match=message):
+            hbc.convert(trees(**options), "numpy")

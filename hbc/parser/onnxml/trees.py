@@ -1,6 +1,5 @@
-"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, as ONNX Runtime computes them
-(onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h and tree_ensemble_aggregator.h). Sums start from 0, trees are added in their
-order, and base values last; all in float32, or in float64 for float64 input."""
+"""The trees of ONNX's operators: their nodes, read from the attributes, and the TreeEnsemble that they become. All tests of nodes become
+`x <= threshold` (onnxruntime/core/providers/cpu/ml/tree_ensemble_common.h)."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
-from hbc.parser.onnxml.transforms import first_largest, label_of, labels, logistic, post_transform, table_of_labels
-from hbc.parser.onnxml.values import ML, Call, as_dtype, implements
+from hbc.parser.onnxml.values import Call, as_dtype
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 LARGEST_TREE = 1 << 24
@@ -57,13 +55,13 @@ class Nodes:
 # --- reading the attributes --------------------------------------------------------------------------------------------
 
 
-def _floats(call: Call, name: str) -> Array:
+def floats(call: Call, name: str) -> Array:
     """The values of an attribute: a list of float32, or a tensor under the name with "_as_tensor" (which can be float64)."""
     tensor = call.get(f"{name}_as_tensor")
     return np.asarray(call.get(name, np.zeros(0, np.float32)) if tensor is None else tensor).ravel()
 
 
-def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
+def read_nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
     """The nodes of an operator of version 1 or 3. `prefix` is that of its attributes for weights: "class" or "target". Raises Refusal for
     attributes that contradict each other."""
     tree, number = call.get("nodes_treeids"), call.get("nodes_nodeids")
@@ -81,13 +79,13 @@ def _nodes(call: Call, prefix: str, n_outputs: int, dtype: DType) -> Nodes:
     if given is not None and len(given):
         missing = np.asarray(given) == 1
     at = _find(places, call.get(f"{prefix}_treeids"), call.get(f"{prefix}_nodeids"))
-    column, weight = call.get(f"{prefix}_ids"), _floats(call, f"{prefix}_weights")
+    column, weight = call.get(f"{prefix}_ids"), floats(call, f"{prefix}_weights")
     leaf = ~inner[at]  # like ONNX Runtime, ignore weights of inner nodes
-    weights, scored = _weights(at[leaf], column[leaf], weight[leaf], size, n_outputs, dtype)
+    weights, scored = weights_of(at[leaf], column[leaf], weight[leaf], size, n_outputs, dtype)
     starts = np.flatnonzero(np.concatenate([[True], tree[1:] != tree[:-1]]))
     if len(np.unique(tree[starts])) < len(starts):
         raise Refusal("the nodes of a tree do not stand together.")
-    value = _exact(_floats(call, "nodes_values"), dtype)
+    value = exactly(floats(call, "nodes_values"), dtype)
     return Nodes(mode, call.get("nodes_featureids"), value, true, false, missing, weights, scored, starts, {})
 
 
@@ -119,7 +117,7 @@ def _find(places: tuple[Array, Array], tree: Array, number: Array) -> Array:
     return order[at]
 
 
-def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int, dtype: DType) -> tuple[Array, Array]:
+def weights_of(at: Array, column: Array, weight: Array, size: int, n_outputs: int, dtype: DType) -> tuple[Array, Array]:
     """(weights [size, n_outputs], scored bool[size, n_outputs]) from a list: leaf at[i] adds weight[i] to output column[i]. Raises Refusal
     for outputs that do not exist, and for two weights of a leaf for one output."""
     if n_outputs < 1 or np.any((column < 0) | (column >= n_outputs)):
@@ -127,12 +125,12 @@ def _weights(at: Array, column: Array, weight: Array, size: int, n_outputs: int,
     weights, scored = np.zeros((size, n_outputs), NUMPY_DTYPES[dtype]), np.zeros((size, n_outputs), bool)
     if len(np.unique(at * n_outputs + column)) < len(at):
         raise Refusal("a leaf has two weights for one output.")
-    weights[at, column] = _exact(weight, dtype)
+    weights[at, column] = exactly(weight, dtype)
     scored[at, column] = True
     return weights, scored
 
 
-def _exact(values: Array, dtype: DType) -> Array:
+def exactly(values: Array, dtype: DType) -> Array:
     """The parameters in the dtype of the computation. Raises Refusal if it cannot hold them exactly."""
     result = values.astype(NUMPY_DTYPES[dtype])
     if not np.array_equal(result.astype(values.dtype), values, equal_nan=True):
@@ -143,7 +141,7 @@ def _exact(values: Array, dtype: DType) -> Array:
 # --- one rule for all tests --------------------------------------------------------------------------------------------
 
 
-def _copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
+def copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
     """Copies nodes with several parents, so that each copy has one: (the number in `nodes` of each copy, the number of its true child among
     the copies, that of its false child, its tree), tree by tree, each root first.
 
@@ -262,7 +260,7 @@ def _equality(x: Node, test: SetTest) -> Node:
 def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
     """(the trees as one TreeEnsemble, whose sums start from 0; the matrix that it reads). All kinds of tests become x <= threshold.
     `exact`: see TreeEnsemble. Raises Refusal for comparisons with NaN or below -inf."""
-    number, true, false, tree = _copied_apart(nodes)
+    number, true, false, tree = copied_apart(nodes)
     mode, value, feature = nodes.mode[number], nodes.value[number], nodes.feature[number].copy()
     missing = nodes.missing[number]
     inner = mode >= 0
@@ -306,242 +304,3 @@ def _only_column(scored: Array, leaf: Array, bounds: Array) -> Array | None:
     """For each tree the one output for which its leaves have weights, i64[T]. None if a tree has several."""
     used = np.logical_or.reduceat(scored & leaf[:, None], bounds[:-1], axis=0)
     return used.argmax(axis=1) if np.all(used.sum(axis=1) <= 1) else None
-
-
-# --- the operators -----------------------------------------------------------------------------------------------------
-
-NODES = (
-    "nodes_falsenodeids",
-    "nodes_featureids",
-    "nodes_hitrates",
-    "nodes_hitrates_as_tensor",
-    "nodes_missing_value_tracks_true",
-    "nodes_modes",
-    "nodes_nodeids",
-    "nodes_treeids",
-    "nodes_truenodeids",
-    "nodes_values",
-    "nodes_values_as_tensor",
-    "post_transform",
-    "base_values",
-    "base_values_as_tensor",
-)
-
-
-def _read(call: Call) -> Node:
-    """The input in the dtype in which the trees compare it: floats stay, integers become float32."""
-    x = call.matrix(0)
-    return x if x.type.is_float else t.cast(x, "f32")
-
-
-@implements(
-    "TreeEnsembleRegressor",
-    attributes=(
-        *NODES,
-        "aggregate_function",
-        "n_targets",
-        "target_ids",
-        "target_nodeids",
-        "target_treeids",
-        "target_weights",
-        "target_weights_as_tensor",
-    ),
-    domain=ML,
-)
-def tree_ensemble_regressor(call: Call) -> Node:
-    x = _read(call)
-    nodes = _nodes(call, "target", int(call.get("n_targets", 0)), x.type.dtype)
-    base = _exact(_floats(call, "base_values"), x.type.dtype)
-    scores = aggregated(nodes, x, call.get("aggregate_function", "SUM"), base)
-    return post_transform(t.cast(scores, "f32"), call.get("post_transform", "NONE"), alone=nodes.n_outputs == 1)
-
-
-@implements(
-    "TreeEnsemble",
-    attributes=(
-        "aggregate_function",
-        "leaf_targetids",
-        "leaf_weights",
-        "membership_values",
-        "n_targets",
-        "nodes_falseleafs",
-        "nodes_falsenodeids",
-        "nodes_featureids",
-        "nodes_hitrates",
-        "nodes_missing_value_tracks_true",
-        "nodes_modes",
-        "nodes_splits",
-        "nodes_trueleafs",
-        "nodes_truenodeids",
-        "post_transform",
-        "tree_roots",
-    ),
-    domain=ML,
-)
-def tree_ensemble(call: Call) -> Node:
-    """The operator of version 5. It lists leaves apart from nodes, and gives modes and functions as numbers."""
-    x = _read(call)
-    dtype = x.type.dtype
-    modes = call.get("nodes_modes").astype(np.int64)
-    size, leaves = len(modes), len(call.get("leaf_weights"))
-    if size and modes.max() >= len(MODES):
-        raise Refusal("a node has an unknown mode.")
-
-    def child(side: str) -> Array:
-        place = call.get(f"nodes_{side}nodeids")
-        return np.concatenate([place + size * (call.get(f"nodes_{side}leafs") != 0), np.zeros(leaves, np.int64)])
-
-    true, false = child("true"), child("false")
-    if np.any((true < 0) | (true >= size + leaves) | (false < 0) | (false >= size + leaves)):
-        raise Refusal("it refers to a node that does not exist.")
-    mode = np.concatenate([modes, np.full(leaves, -1)])
-    given = call.get("nodes_missing_value_tracks_true")
-    missing = np.zeros(size, bool) if given is None or not len(given) else given == 1
-    weights, scored = _weights(
-        size + np.arange(leaves),
-        call.get("leaf_targetids"),
-        call.get("leaf_weights"),
-        size + leaves,
-        int(call.get("n_targets")),
-        dtype,
-    )
-    roots = np.asarray(call.get("tree_roots"))
-    # A tree of a single leaf is written as a root with this leaf on both sides.
-    roots = np.where((true[roots] == false[roots]) & (true[roots] >= size), true[roots], roots)
-    nodes = Nodes(
-        mode,
-        np.concatenate([call.get("nodes_featureids"), np.zeros(leaves, np.int64)]),
-        np.concatenate([_exact(call.get("nodes_splits"), dtype), np.zeros(leaves, NUMPY_DTYPES[dtype])]),
-        true,
-        false,
-        np.concatenate([missing, np.zeros(leaves, bool)]),
-        weights,
-        scored,
-        roots,
-        _member_sets(modes, call.get("membership_values")),
-    )
-    names = ("AVERAGE", "SUM", "MIN", "MAX")
-    transform = {0: "NONE", 3: "SOFTMAX_ZERO", 4: "PROBIT"}.get(int(call.get("post_transform", 0)))
-    if transform is None:
-        raise Refusal("its post_transform is 1 or 2: ONNX and ONNX Runtime disagree on which is SOFTMAX and which LOGISTIC.")
-    scores = aggregated(nodes, x, names[int(call.get("aggregate_function", 1))], np.zeros(0, NUMPY_DTYPES[dtype]))
-    return post_transform(scores, transform, alone=nodes.n_outputs == 1)
-
-
-def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
-    """node → its set of values, for the BRANCH_MEMBER nodes. In `values` the sets stand in the order of the nodes, each ended by a NaN."""
-    nodes = np.flatnonzero(modes == MODES.index("BRANCH_MEMBER"))
-    if values is None or not len(nodes):
-        return {}
-    ends = np.flatnonzero(np.isnan(values))
-    if len(ends) < len(nodes) - 1:
-        raise Refusal("some of its nodes have no set of values.")
-    return dict(
-        zip(
-            nodes.tolist(), np.split(values[~np.isnan(values)], ends[: len(nodes) - 1] - np.arange(len(nodes) - 1)), strict=True
-        )
-    )
-
-
-def aggregated(nodes: Nodes, x: Node, function: str, base: Array) -> Node:
-    """y[N, K] = the sum, average, minimum or maximum over the trees of the weights of the leaves reached, plus base[K]; in x's dtype."""
-    if function in ("SUM", "AVERAGE"):
-        operator, read = ensemble(nodes, x)
-        scores = operator(read)
-        if function == "AVERAGE":
-            scores = t.div(scores, float(len(nodes.roots)))
-    elif function in ("MIN", "MAX"):
-        leaf = nodes.mode < 0
-        if not nodes.scored[leaf].all():
-            raise Refusal(f"it takes the {function} of leaves, but some leaves have no weight for an output.")
-        reduce = t.min_ if function == "MIN" else t.max_
-        columns = []
-        for k in range(nodes.n_outputs):
-            single = replace(nodes, weights=nodes.weights[:, k : k + 1], scored=nodes.scored[:, k : k + 1])
-            operator, read = ensemble(single, x)
-            count = operator.n_trees
-            each = replace(operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype))
-            columns.append(reduce(each(read), axis=1, keepdims=True))
-        scores = t.concat(columns)
-    else:
-        raise Refusal(f"its aggregate function is {function!r}.")
-    if len(base) not in (0, nodes.n_outputs):
-        raise Refusal(f"it has {len(base)} base values for {nodes.n_outputs} outputs.")
-    return t.add(scores, base) if base.any() else scores
-
-
-@implements(
-    "TreeEnsembleClassifier",
-    attributes=(
-        *NODES,
-        "class_ids",
-        "class_nodeids",
-        "class_treeids",
-        "class_weights",
-        "class_weights_as_tensor",
-        "classlabels_int64s",
-        "classlabels_strings",
-    ),
-    domain=ML,
-)
-def tree_ensemble_classifier(call: Call) -> tuple[Node, Node]:
-    x = _read(call)
-    names = table_of_labels(call)
-    size = len(names)
-    nodes = _nodes(call, "class", size, x.type.dtype)
-    base = _exact(_floats(call, "base_values"), x.type.dtype)
-    transform = call.get("post_transform", "NONE")
-    scored = np.asarray(nodes.scored[nodes.mode < 0].any(axis=0))
-    if size < 2:
-        raise Refusal("it has one class.")
-    _require_scores(nodes, scored, len(base))
-    if size == 2:
-        return _two_classes(nodes, x, base, transform, names)
-    if len(base) not in (0, size):
-        raise Refusal(f"it has {len(base)} base values for {size} classes.")
-    operator, read = ensemble(nodes, x, exact=bool(base.any()))
-    scores = operator(read)
-    scores = t.add(scores, base) if base.any() else scores
-    candidates = np.flatnonzero(scored | (len(base) > 0))
-    best = first_largest(scores if len(candidates) == size else t.take(scores, candidates, axis=1), 1)
-    return labels(names[candidates], best), post_transform(t.cast(scores, "f32"), transform)
-
-
-def _require_scores(nodes: Nodes, scored: Array, n_base: int) -> None:
-    """Raises Refusal unless every row has a score for the same classes. It has one for a class if there is a base value, or if some tree
-    has a weight for the class in every leaf."""
-    number, _, _, tree = _copied_apart(nodes)
-    leaf = nodes.mode[number] < 0
-    has = nodes.scored[number]
-    starts = np.searchsorted(tree, np.arange(len(nodes.roots)))
-    always = np.logical_and.reduceat(has | ~leaf[:, None], starts, axis=0).any(axis=0)
-    if n_base == 0 and np.any(scored & ~always):
-        raise Refusal("some of its leaves have no weight for a class.")
-
-
-def _two_classes(nodes: Nodes, x: Node, base: Array, transform: str, names: Array) -> tuple[Node, Node]:
-    """(labels [N], scores f32[N, 2]) of a classifier of two classes.
-
-    If there is one score, the second label is chosen where it is above 0.5; above 0 if a weight is negative. If there are two scores, the
-    second alone decides, and ONNX Runtime returns the labels 0 and 1 if the model's labels are integers, whatever these are."""
-    first, second = (bool(nodes.scored[nodes.mode < 0, k].any()) for k in (0, 1))
-    if len(base) > 1 or (len(base) and not first):
-        raise Refusal("its two classes have base values whose meaning ONNX does not define.")
-    positive = bool(np.all(nodes.weights[nodes.scored] >= 0))
-    alone = first != second
-    operator, read = ensemble(nodes, x, exact=True)
-    scores = operator(read)
-    scores = t.add(scores, np.array([base[0], 0], base.dtype)) if base.any() else scores
-    decisive = t.take(scores, np.array([0 if alone and first else 1]), axis=1)
-    won = t.reshape(t.less(0.5 if positive and alone else 0.0, decisive), "N")
-    if not alone and names.dtype.kind != "U":
-        names = np.arange(2)
-    label = label_of(names, won)
-    if not alone or second:
-        return label, post_transform(t.cast(scores, "f32"), transform)
-    score = t.cast(decisive, "f32")
-    if transform == "LOGISTIC":
-        return label, t.concat([logistic(t.neg(score)), logistic(score)])
-    if transform not in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"):
-        raise Refusal(f"its post_transform is {transform}.")
-    return label, t.concat([t.sub(1.0, score) if positive else t.neg(score), score])
