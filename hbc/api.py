@@ -20,6 +20,7 @@ from hbc.ir.signature import Kinds, Sample
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
 from hbc.process import cpus
+from hbc.runtime import artifact
 from hbc.runtime.input.intake import describe
 from hbc.runtime.model import CompiledModel
 from hbc.runtime.origin import new_origin
@@ -114,6 +115,12 @@ def load(path: str | os.PathLike[str], device: str | None = None, backend: str |
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+
+
+def manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The manifest of a saved model (docs/artefacts.md), its SHA-256 as `digest`, and the `members` of the file with their sizes, unpacked
+    and packed. Nothing else is read. Raises ArtifactError for a file that is no saved model, FileNotFoundError if there is no file."""
+    return artifact.manifest(Path(path), os.fspath(path))
 
 
 def tune(

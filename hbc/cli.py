@@ -1,4 +1,4 @@
-"""The commands of the command line: `hbc convert`, `hbc export`, `hbc explain`, `hbc tune` and `hbc doctor`."""
+"""The commands of the command line: `hbc convert`, `hbc export`, `hbc info`, `hbc explain`, `hbc tune` and `hbc doctor`."""
 
 from __future__ import annotations
 
@@ -204,6 +204,40 @@ def explain(
     """Print a report on a compiled model: its input, the passes that changed something, the functions that a call starts, the strategy of
     every tree ensemble, and its operators before and after the passes."""
     typer.echo(hbc.load(model, backend=backend).explain(html), nl=False)
+
+
+@app.command()
+def info(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The whole manifest, as JSON.")] = False,
+) -> None:
+    """Print what a saved model is, without loading it: its source, methods and dtypes, versions, the time of its conversion, your notes,
+    and a digest of the whole."""
+    from hbc.api import manifest
+
+    found = manifest(model)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    sizes = [size for size, _ in found["members"].values()]
+    variants = found["variants"] if found["version"] > 1 else []
+    kinds = (", ".join(f"{count} x {kind}" for count, kind in variant["kinds"]) for variant in variants)
+    facts = {
+        "format": found["version"],
+        "source": found["source"],
+        "methods": ", ".join(found.get("methods", ())),
+        "libraries": ", ".join(f"{name} {version}" for name, version in found.get("libraries", {}).items()),
+        "hbc": found.get("hbc"),
+        "created": found.get("created"),
+        "inputs": "; ".join(kinds),
+        "settings": ", ".join(f"{name} {value}" for name, value in found["settings"].items() if value is not None),
+        "size": f"{model.stat().st_size:,} bytes, {sum(sizes):,} unpacked, {len(sizes)} members",
+        "digest": found["digest"],
+        **{f"metadata {name}": json.dumps(value) for name, value in found.get("metadata", {}).items()},
+    }
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"{name}: {value}")
 
 
 @app.command()

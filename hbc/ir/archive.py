@@ -15,7 +15,7 @@ import struct
 import weakref
 import zipfile
 import zlib
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _HEADER = re.compile(
     re.DOTALL,
 )
 """What numpy writes before the numbers of an array."""
+_HEAD = 1 << 10
+"""Bytes that are enough for it."""
 _FLAGS = 0x0002 | 0x0004 | 0x0008 | 0x0800
 """The flags that a member may have: how hard it was compressed, sizes behind it, a name in UTF-8."""
 
@@ -129,28 +131,41 @@ class Archive:
         member, _ = self._members[name]
         if member.file_size > max(SMALL_TEXT, TEXT_EXPANSION * member.compress_size):
             raise ValueError(f"{member.compress_size} bytes of {name} that unpack to {member.file_size}")
-        return str(self._content(name).tobytes(), "utf-8")
+        packed = self._source.read(*self._place(name))
+        found = _inflated(packed, member.file_size) if member.compress_type == zipfile.ZIP_DEFLATED else packed
+        content = found.tobytes()
+        if zlib.crc32(content) != member.CRC:
+            raise ValueError(f"{name} is damaged")
+        return content.decode()
 
     def array(self, name: str) -> Array:
-        """An array member. Its digest is the caller's to compare. Raises one of UNREADABLE if it is damaged or missing."""
-        content = self._content(name)
-        length = int.from_bytes(content[8:10].tobytes(), "little")
-        header = _HEADER.fullmatch(content[: 10 + length].tobytes())
+        """An array member, read-only. The caller compares its digest, which says more than a CRC-32. Raises one of UNREADABLE if it is
+        missing, or no array of numbers or strings."""
+        start, size = self._place(name)
+        member, _ = self._members[name]
+        packed = member.compress_type == zipfile.ZIP_DEFLATED
+        content = _inflated(self._source.read(start, size), member.file_size) if packed else None
+        head = self._source.read(start, min(size, _HEAD)) if content is None else content
+        length = 10 + int.from_bytes(head[8:10].tobytes(), "little")
+        header = _HEADER.fullmatch(head[:length].tobytes())
         if header is None:
             raise ValueError(f"{name} is no array of numbers")
         dtype, shape = np.dtype(header[1].decode()), tuple(map(int, header[3].replace(b",", b" ").split()))
-        numbers = content[10 + length :]
-        if math.prod(shape) * dtype.itemsize != len(numbers):
-            raise ValueError(f"{len(numbers)} bytes for an array of {dtype}{shape}")
-        if not len(numbers):
-            return np.zeros(shape, dtype)
-        flat: Array = numbers.view(dtype)
-        if not flat.flags.aligned:
-            flat = flat.copy()
-        return flat.reshape(shape[::-1]).T if header[2] == b"True" else flat.reshape(shape)
+        if math.prod(shape) * dtype.itemsize != member.file_size - length:
+            raise ValueError(f"{member.file_size - length} bytes for an array of {dtype}{shape}")
+        order: Literal["C", "F"] = "F" if header[2] == b"True" else "C"
+        array: Array = np.empty(shape, dtype, order)
+        if array.nbytes:
+            numbers = array.reshape(-1, order=order).view(np.uint8)
+            if content is None:
+                self._source.fill(numbers, start + length)
+            else:
+                numbers[:] = content[length:]
+        array.setflags(write=False)
+        return array
 
-    def _content(self, name: str) -> Array:
-        """The unpacked bytes of a member."""
+    def _place(self, name: str) -> tuple[int, int]:
+        """(where the packed bytes of a member begin, how many there are)."""
         member, end = self._members[name]
         start, size = member.header_offset, member.compress_size
         signature, _, flags, method, *_, length, extra = _LOCAL.unpack(self._source.read(start, _LOCAL.size).data)
@@ -158,14 +173,9 @@ class Archive:
         if not same or (signature, flags, method) != (b"PK\3\4", member.flag_bits, member.compress_type):
             raise ValueError(f"two descriptions of {name} that differ")
         start += _LOCAL.size + length + extra
-        if start + size > end:
+        if start + size > end or (method == zipfile.ZIP_STORED and size != member.file_size):
             raise ValueError(f"{name} overlaps the next member")
-        content = self._source.read(start, size)
-        if method == zipfile.ZIP_DEFLATED:
-            content = _inflated(content, member.file_size)
-        if len(content) != member.file_size or zlib.crc32(content.data) != member.CRC:
-            raise ValueError(f"{name} is damaged")
-        return content
+        return start, size
 
 
 def _directory(stream: IO[bytes]) -> dict[str, tuple[zipfile.ZipInfo, int]]:
@@ -205,54 +215,55 @@ def _inflated(content: Array, size: int) -> Array:
     found = stream.decompress(content.data, size + 1)  # 0 would stand for any number
     if len(found) != size or not stream.eof or stream.unused_data:
         raise ValueError("packed bytes of another size")
-    unpacked = _room(size)
-    unpacked[:] = np.frombuffer(found, np.uint8)
-    return unpacked
+    return np.frombuffer(found, np.uint8)
 
 
-def _room(size: int) -> Array:
-    """Bytes that begin at a multiple of 64."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
-    return room[start : start + size]
+class _Source:
+    """The bytes of a file."""
 
-
-class _Bytes:
-    """A file that was read at once."""
-
-    def __init__(self, stream: IO[bytes], size: int) -> None:
-        self._content = _room(size)
-        stream.seek(0)
-        if stream.readinto(self._content) != size:  # type: ignore[attr-defined]
-            raise EOFError("the file became shorter")
+    def fill(self, target: Array, start: int) -> None:
+        """Fill a contiguous array of bytes with those from `start` on. Raises EOFError if there are not as many."""
+        raise NotImplementedError
 
     def read(self, start: int, size: int) -> Array:
-        found = self._content[start : start + size]
-        if len(found) != size:
-            raise EOFError(f"the file ends before byte {start + size}")
+        """Some of the bytes. Raises EOFError if there are not as many."""
+        found = np.empty(size, np.uint8)
+        self.fill(found, start)
         return found
 
 
-class _File:
+class _Bytes(_Source):
+    """A file that was read at once."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        stream.seek(0)
+        self._content = np.frombuffer(stream.read(size), np.uint8)
+
+    def fill(self, target: Array, start: int) -> None:
+        found = self._content[start : start + len(target)]
+        if len(found) != len(target):
+            raise EOFError(f"the file ends before byte {start + len(target)}")
+        target[:] = found
+
+
+class _File(_Source):
     """A file that stays open. It can be replaced or deleted meanwhile. If it is written over instead, digests tell."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
 
-    def read(self, start: int, size: int) -> Array:
-        """Some bytes. The file keeps no position for this, which forked processes would share."""
-        found = _room(size)
+    def fill(self, target: Array, start: int) -> None:
+        # The file keeps no position for this, which forked processes would share.
         done = 0
-        while done < size:
-            count = os.preadv(self._descriptor, [found[done:].data], start + done)
+        while done < len(target):
+            count = os.preadv(self._descriptor, [target[done:].data], start + done)
             if not count:
-                raise EOFError(f"the file ends before byte {start + size}")
+                raise EOFError(f"the file ends before byte {start + len(target)}")
             done += count
-        return found
 
 
-def _opened(file: IO[bytes] | str | os.PathLike[str]) -> tuple[_Bytes | _File, dict[str, tuple[zipfile.ZipInfo, int]]]:
+def _opened(file: IO[bytes] | str | os.PathLike[str]) -> tuple[_Source, dict[str, tuple[zipfile.ZipInfo, int]]]:
     """(the file to read from, its members)."""
     if not isinstance(file, (str, os.PathLike)):
         return _Bytes(file, file.seek(0, os.SEEK_END)), _directory(file)

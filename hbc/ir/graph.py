@@ -268,8 +268,11 @@ def array_digest(array: Array) -> str:
     """The SHA-256 of an array's dtype, shape and bits, as hexadecimal digits. Its beginning names the array in texts and files, where
     zeros of every dtype occur."""
     found = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
-    # The bytes of an array of objects are their places in memory.
-    found.update(repr(array.ravel().tolist()).encode() if array.dtype.kind in "OT" else array.tobytes())
+    if array.dtype.kind in "OT":
+        # The bytes of an array of objects are their places in memory. `repr` would depend on the Unicode version of Python.
+        found.update(ascii(array.ravel().tolist()).encode())
+    elif array.nbytes:
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 

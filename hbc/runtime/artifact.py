@@ -163,10 +163,13 @@ def read(file: IO[bytes] | str | Path, name: str = "", build: Build = lambda rea
 
 
 def manifest(file: IO[bytes] | str | Path, name: str = "") -> dict[str, Any]:
-    """The manifest of an artefact with two more items: `digest`, its own SHA-256, and `members`, the sizes of all members by name, unpacked
-    and packed. Nothing else is read. Raises the same errors as `read`."""
+    """The manifest of a saved model, with two more items: `digest`, its own SHA-256, and `members`, the sizes of all members by name,
+    unpacked and packed. No graph is read. Raises the same errors as `read`."""
     path = name or str(file)
     archive, document, digest = _opened(file, path)
+    if document["version"] > 1:
+        with as_artifact_error(path):
+            _contents(archive, document, digest, lambda read: read())
     return {**document, "digest": digest, "members": archive.sizes}
 
 

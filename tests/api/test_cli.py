@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import subprocess
 import sys
@@ -96,6 +97,8 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x"], "found no suffix"),
         (["explain", "{model}"], "saved by hbc"),
+        (["info", "{model}"], "saved by hbc"),
+        (["info", "{out}/nothing.hbc"], "nothing.hbc: No such file"),
         (["explain", "{out}/nothing.hbc"], "nothing.hbc: No such file"),
     ],
 )
@@ -110,6 +113,19 @@ def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: lis
     assert not list(tmp_path.glob("x.*"))
 
 
+def test_info_says_what_a_file_is(pickled: Path, tmp_path: Path) -> None:
+    run("convert", pickled, "--trust", "--backend", "numpy", "-o", tmp_path / "m.hbc")
+    hbc.load(tmp_path / "m.hbc").save(tmp_path / "noted.hbc", metadata={"run": 17})
+    said = run("info", tmp_path / "noted.hbc")
+    assert "source: sklearn." in said
+    assert "metadata run: 17" in said
+    found = json.loads(run("info", tmp_path / "noted.hbc", "--json"))
+    assert found["digest"] in said
+    assert found["members"]["model.json"][0] > 1000
+    old = Path(__file__).parents[1] / "runtime" / "artifacts" / "columns.format1.hbc"
+    assert "format: 1\nsource: sklearn.pipeline.Pipeline" in run("info", old)
+
+
 def test_doctor_says_what_works() -> None:
     said = run("doctor")
     for backend in hbc.backends():
@@ -118,7 +134,7 @@ def test_doctor_says_what_works() -> None:
     assert "vector instructions" in said
 
 
-@pytest.mark.parametrize("command", [[], ["convert"], ["explain"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], ["convert"], ["info"], ["explain"], ["doctor"]])
 def test_help_is_worth_reading(command: list[str]) -> None:
     said = run(*command, "--help")
     assert "Usage" in said
