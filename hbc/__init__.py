@@ -18,13 +18,14 @@ from hbc.errors import (
 from hbc.version import VERSION
 
 if TYPE_CHECKING:
-    from hbc.api import backends, convert, load, strategies, supported_operators, tune
+    from hbc.api import backends, convert, strategies, supported_operators, tune
+    from hbc.loading import load
     from hbc.parser.registry import converts
     from hbc.runtime.model import CompiledModel
 
 _LAZY = {
     "convert": "hbc.api",
-    "load": "hbc.api",
+    "load": "hbc.loading",
     "backends": "hbc.api",
     "strategies": "hbc.api",
     "supported_operators": "hbc.api",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hbc.builder import Builder, checked_device, checked_target, known_strategies, model_of, positive, read
+from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive
 from hbc.compiler.base import CompileOptions, backend_name, is_available, known_backends
-from hbc.errors import ArtifactError, BackendUnavailableError, Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Graph
+from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import Kinds, Sample
 from hbc.parser import files, registry
 from hbc.parser.parse import parse
@@ -41,6 +42,7 @@ def convert(
     batch_size: int | None = None,
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
+    warm_up: bool | str | Sequence[str] = False,
 ) -> CompiledModel:
     """Compile a fitted model. Returns a CompiledModel with the methods of the model (`predict`, `transform`, …). They take what the model's
     methods take, [rows, n_features_in_], and return results of the same shapes and dtypes.
@@ -59,6 +61,8 @@ def convert(
     batch_size: the rows of a call, a hint for "auto". Without it, the choice suits calls of one row to 100,000.
     threads: the number of threads that share the rows of a call. None: the backend decides.
     target: a TVM target as a dict, such as {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, to compile for another machine.
+    warm_up: True to compile all methods now, or the names of some. Otherwise each is compiled at its first call (or found in the cache on
+        disk). It takes the dtypes of the sample, or float32 without one; `CompiledModel.warm_up` takes others.
 
     Raises:
         UnsupportedOperatorError: the model cannot be converted exactly, or the backend cannot run it. It lists every culprit.
@@ -77,44 +81,9 @@ def convert(
     _require_model(model)
     parsed = parse(model, None if X is None or registry.items_of(model) else describe(X))
     main = _main_variant(list(parsed.variants), parsed.sample)
-    builder = builder.as_tuned(parsed.variants[main])
-    return CompiledModel(parsed.info, parsed.spec, parsed.variants, builder, main, new_origin(parsed.libraries))._prepare(
-        compile=True
-    )
-
-
-def load(path: str | os.PathLike[str], device: str | None = None, backend: str | None = None) -> CompiledModel:
-    """Read a model that `CompiledModel.save` wrote, and compile it. Returns the CompiledModel.
-
-    path: the file. device, backend: as in `hbc.convert`; by default the ones that the model was saved with.
-
-    This needs neither scikit-learn nor the library that trained the model, and runs no code from the file.
-
-    Raises:
-        ArtifactError: the file is no saved model, is damaged, or was saved by a newer hbc.
-        FileNotFoundError: there is no such file.
-        UnsupportedOperatorError: the backend cannot run an operator of the model.
-        BackendUnavailableError: a library of the backend, or the device, is missing.
-        ValueError: the backend or the device is unknown.
-    """
-    if backend is not None:
-        backend_name(backend)
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        name = os.fsdecode(name)
-    contents = read(Path(name), name)
-    try:
-        saved = Builder.from_settings(contents.settings)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            path=name, found=f"settings that cannot be read ({error})", expected="the settings of a saved model"
-        ) from error
-    builder = saved.moved(backend, device)
-    try:
-        return model_of(contents, builder.as_tuned(contents.graphs[contents.main].graph))._prepare(compile=True)
-    except BackendUnavailableError as error:
-        advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
-        raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+    graphs = {kinds: LazyGraph.of(graph) for kinds, graph in parsed.variants.items()}
+    builder, origin = builder.as_tuned(graphs[main]), new_origin(parsed.libraries)
+    return CompiledModel(parsed.info, parsed.spec, graphs, builder, main, origin)._prepare(compile=True)._warmed(warm_up)
 
 
 def manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -213,7 +182,7 @@ def self_test(backend: str) -> None:
 
 def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
     """The same model with the options of another builder."""
-    graphs = {kinds: variant.graph for kinds, variant in model.variants.items()}
+    graphs = {kinds: variant.source for kinds, variant in model.variants.items()}
     return CompiledModel(model._estimator, model.spec, graphs, builder, model._main, model._origin)
 
 

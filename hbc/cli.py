@@ -1,4 +1,4 @@
-"""The commands of the command line: `hbc convert`, `hbc export`, `hbc info`, `hbc explain`, `hbc tune` and `hbc doctor`."""
+"""The commands of the command line: `hbc convert`, `hbc export`, `hbc info`, `hbc explain`, `hbc tune`, `hbc cache` and `hbc doctor`."""
 
 from __future__ import annotations
 
@@ -284,6 +284,38 @@ def tune(
     if output is not None:
         found.model.save(output)
         typer.echo(f"{output}: {found.model!r}, {output.stat().st_size / 1e3:,.1f} kB")
+
+
+cache = typer.Typer(no_args_is_help=True, help="The compiled code that hbc keeps on disk.")
+app.add_typer(cache, name="cache")
+
+
+@cache.command("info")
+def cache_info() -> None:
+    """Print where compiled code is kept, and how much of it there is."""
+    kept = _store()
+    if kept is None:
+        typer.echo("Nothing is kept: HBC_CACHE is empty, or other users may write to the folder.")
+        return
+    usage = kept.usage()
+    typer.echo(f"{usage.folder}: {usage.files} files, {usage.bytes / 1e6:,.1f} MB of at most {usage.limit / 1e6:,.0f} MB")
+
+
+@cache.command("clear")
+def cache_clear() -> None:
+    """Delete all compiled code. Models compile theirs anew. The choices of `hbc tune` stay."""
+    kept = _store()
+    if kept is None:
+        typer.echo("Nothing is kept.")
+        return
+    usage = kept.clear()
+    typer.echo(f"{usage.folder}: deleted {usage.files} files, {usage.bytes / 1e6:,.1f} MB")
+
+
+def _store() -> Any:
+    from hbc.cache.store import store
+
+    return store()
 
 
 @app.command()

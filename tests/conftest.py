@@ -3,7 +3,6 @@ so that the usual run is short."""
 
 import os
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from hbc.errors import BackendUnavailableError
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-# What somebody tuned on this computer changes nothing here.
-os.environ["HBC_CACHE"] = os.path.join(tempfile.gettempdir(), "hbc-tests-have-no-cache")
+# Nothing is kept from one process to the next: what somebody tuned on this computer changes nothing here, and all code is compiled.
+os.environ["HBC_CACHE"] = ""
 
 FEWEST = 3
 """The number of cases of a test that always run. Of a test with more cases, one in ONE_IN runs. The others are left to the slow tier."""

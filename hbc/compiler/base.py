@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from hbc.cache.shelf import Shelf
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
-from hbc.ir.types import Array
+from hbc.ir.types import Array, TensorType
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,18 @@ Direct = Callable[..., Array | None]
 """(array, its rows, out=None) -> result, or None; see Executable.direct."""
 
 
+class Signature(NamedTuple):
+    """The inputs of a graph by their names, and the results of its methods."""
+
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, tuple[TensorType, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Signature:
+        inputs = {node.op.name: node.type for node in graph.inputs}  # type: ignore[attr-defined]
+        return cls(inputs, {method: tuple(node.type for node in group) for method, group in graph.outputs.items()})
+
+
 class Executable(ABC):
     """A compiled graph. Several threads may call it at once.
 
@@ -54,6 +66,13 @@ class Executable(ABC):
 
     takes_coded_strings: bool = False
     """Whether `run` takes columns of strings as CodedStrings. Otherwise it gets arrays of strings."""
+
+    keeps_code: bool = False
+    """Whether its compiled methods are found again in the cache on disk: then it has a `signature`, `keep_in` does something, and its
+    backend has a function `recalled`."""
+    signature: Signature
+    steps: Sequence[str] = ()
+    """What was compiled so far, or found in the cache, and the times, for `explain()`."""
 
     @abstractmethod
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
@@ -83,6 +102,14 @@ class Executable(ABC):
         The caller then takes the slow path, which says what is wrong with the input.
         """
         return None
+
+    def keep_in(self, shelf: Shelf) -> None:
+        """From now on, look for compiled methods on this shelf of the cache, and put there those that are compiled. By default nothing."""
+        return
+
+    def warm_up(self, method: str) -> None:
+        """Do now what the first call of a method would do. By default nothing: most backends compile a graph as a whole."""
+        return
 
     def prepared(self, array: Array) -> Any:
         """The array in the form that the function of `direct` takes with the least delay. For arrays that come again and again. By
@@ -174,10 +201,19 @@ class Backend:
     packages: tuple[str, ...] = ()
     extra: str | None = None
     exports: Collection[str] = ()
+    calls: str = ""
+    """The module whose function `recalled` makes an executable of compiled methods in the cache, without importing the packages. Empty
+    where no code is kept."""
 
 
 BACKENDS: dict[str, Backend] = {
-    "tvm": Backend("hbc.compiler.tvm", ("tvm",), "tvm", dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))),
+    "tvm": Backend(
+        "hbc.compiler.tvm.compiler",
+        ("tvm",),
+        "tvm",
+        dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
+        "hbc.compiler.tvm.run.executable",
+    ),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
     "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
     "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ("opset", "plain", "columns")}),
@@ -188,8 +224,14 @@ EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in back
 """Suffix of an exported file → the backend of hbc's that writes it."""
 
 
+LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
+"""The paper's strategies. They lower to tensor operators, and so run on every backend."""
+
+
 def known_backends() -> dict[str, Backend]:
     """hbc's own backends and those of the entry-point group `hbc.backends` (a module with `COMPILER`), by their names in lower case."""
+    import importlib.metadata  # 15 ms
+
     plugins = {point.name.lower(): Backend(point.value) for point in importlib.metadata.entry_points(group="hbc.backends")}
     return {**plugins, **BACKENDS}
 
@@ -213,12 +255,30 @@ def is_available(name: str) -> bool:
     return all(importlib.util.find_spec(package) is not None for package in _backend(name).packages)
 
 
-def load_compiler(name: str) -> Compiler:
-    """The compiler of a backend, given its canonical name. Raises BackendUnavailableError."""
+def recalls(name: str) -> bool:
+    """Whether the compiled code of a backend (given its canonical name) is kept in the cache on disk."""
+    return bool(_backend(name).calls)
+
+
+def recalled(name: str, signature: Signature, options: CompileOptions, methods: Callable[[], Any]) -> Executable:
+    """An executable of a backend (given its canonical name) whose methods are found in the cache. methods: returns what compiles those
+    that are not there. Raises BackendUnavailableError."""
     backend = _backend(name)
+    _require_packages(name, backend)
+    executable: Executable = importlib.import_module(backend.calls).recalled(signature, options, methods)
+    return executable
+
+
+def _require_packages(name: str, backend: Backend) -> None:
     missing = [package for package in backend.packages if importlib.util.find_spec(package) is None]
     if missing:
         raise BackendUnavailableError(backend=name, reason=f"{' and '.join(missing)} not installed", extra=backend.extra)
+
+
+def load_compiler(name: str) -> Compiler:
+    """The compiler of a backend, given its canonical name. Raises BackendUnavailableError."""
+    backend = _backend(name)
+    _require_packages(name, backend)
     try:
         module = importlib.import_module(backend.module)
     except (ImportError, OSError) as error:

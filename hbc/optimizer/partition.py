@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops.tensor import Take
 from hbc.optimizer.host import ancestors, on_host
 
@@ -109,3 +109,13 @@ def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:
             seen.add(node)
             stack.extend(reversed(node.inputs))
     return list(leaving)
+
+
+def makes_rows_of_much(graph: Graph) -> bool:
+    """Whether the rows of the graph should and can be computed in blocks. They should if the host makes Rows from text or
+    from arrays of more than 1 KiB a row, or computes with such inputs in numpy. They can if no operator mixes rows."""
+    sources = [source for node in graph.nodes if node.op.rows == "makes" for source in node.inputs]
+    sources += [node for node in graph.nodes if node.op.in_numpy]
+    return not graph.mixes_rows and any(
+        source.type.dtype == "str" or source.type.width * NUMPY_DTYPES[source.type.dtype].itemsize > 1024 for source in sources
+    )

@@ -13,7 +13,6 @@ from numpy import ndarray
 from hbc.compiler.base import Direct
 from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import dense
-from hbc.ir.graph import gives_rows
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import NUMPY_DTYPES, Array
@@ -151,6 +150,11 @@ class ArrayCall:
         if dtype is not None and dtype not in self.short:
             self.short[dtype] = (self._shortcut(variant) or _none, self.least_rows(variant))
 
+    def warm_up(self, variant: Variant) -> None:
+        """Compile the method for a variant now, as its first call would."""
+        self._remember(variant)
+        variant.ready.executable.warm_up(self.method)
+
     def _shortcut(self, variant: Variant) -> Direct | None:
         """The function for `short`."""
         return self.direct(variant)
@@ -158,7 +162,7 @@ class ArrayCall:
     def direct(self, variant: Variant) -> Direct | None:
         """The executable's direct function, if its result has the source's dtype; otherwise None."""
         direct = variant.ready.direct(self.method)
-        own = NUMPY_DTYPES[variant.plan.graph.outputs[self.method][0].type.dtype]
+        own = NUMPY_DTYPES[variant.facts.results[self.method][0].dtype]
         wanted = own if self.dtype is None else self.dtype
         if isinstance(direct, Labels):
             return direct.astype(wanted)
@@ -213,11 +217,12 @@ class SparseCall(ArrayCall):
         kinds, arrays = self.shared.intake(X)
         variant = self.shared.variants[kinds]
         ready, taken = self._tested(variant, arrays)
-        (node,) = variant.plan.graph.outputs[self.method]
+        facts = variant.facts
+        (kind,) = facts.results[self.method]
         rows = max(len(taken[0]), 1)
         step = rows
-        if not gives_rows(node) and not self.shared.mixes_rows:
-            step = max(sparse.BLOCK_BYTES // max(node.type.columns * NUMPY_DTYPES[node.type.dtype].itemsize, 1), 1)
+        if self.method not in facts.gives_rows and not self.shared.mixes_rows:
+            step = max(sparse.BLOCK_BYTES // max(kind.columns * NUMPY_DTYPES[kind.dtype].itemsize, 1), 1)
         found = []
         for start in range(0, rows, step):
             (part,) = ready.executable.run_rows(self.method, [array[start : start + step] for array in taken])

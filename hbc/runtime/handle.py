@@ -42,12 +42,12 @@ class Handle:
     def __init__(self, call: ArrayCall, dtype: np.dtype[Any]) -> None:
         self.method, self.dtype = call.method, dtype
         variant = call.shared.plain[dtype]
-        nodes = variant.plan.graph.outputs[call.method]
+        results = variant.facts.results[call.method]
         self._call = call
         self._width = call.shared.spec.n_features
         self._least = call.least_rows(variant)
-        self._returned = tuple(int(size) for size in nodes[0].type.shape[1:]) if len(nodes) == 1 else None
-        self.out_dtype: np.dtype[Any] = NUMPY_DTYPES[nodes[0].type.dtype] if call.dtype is None else call.dtype
+        self._returned = tuple(int(size) for size in results[0].shape[1:]) if len(results) == 1 else None
+        self.out_dtype: np.dtype[Any] = NUMPY_DTYPES[results[0].dtype] if call.dtype is None else call.dtype
         self._direct = call.direct(variant)
         self._names_classes = isinstance(self._direct, Labels)
         self._prepared = variant.ready.executable.prepared

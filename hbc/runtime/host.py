@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.cache.shelf import Shelf
 from hbc.compiler.base import Direct, Executable
 from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph
@@ -53,6 +54,25 @@ class HostedExecutable(Executable):
 
     takes_coded_strings = True
 
+    @property
+    def has_own_code(self) -> bool:
+        """Whether an operator of the host's is computed by code that the backend has compiled for it."""
+        graphs = [*self.after.values(), *([] if self.before is None else [self.before])]
+        return any(type(node.op).__module__.startswith("hbc.compiler.") for graph in graphs for node in graph.nodes)
+
+    @property
+    def keeps_code(self) -> bool:  # type: ignore[override]
+        return self.device is not None and self.device.keeps_code
+
+    @property
+    def steps(self) -> Sequence[str]:  # type: ignore[override]
+        return () if self.device is None else self.device.steps
+
+    def keep_in(self, shelf: Shelf) -> None:
+        """See hbc.compiler.base.Executable."""
+        if self.device is not None:
+            self.device.keep_in(shelf)
+
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
 
@@ -81,6 +101,11 @@ class HostedExecutable(Executable):
             return None
         short = self.device.direct(method, bound, missing, accepted)
         return short if short is None or method not in self.labels else Labels(short, self.labels[method])
+
+    def warm_up(self, method: str) -> None:
+        """See hbc.compiler.base.Executable."""
+        if self.device is not None and method in self.methods:
+            self.device.warm_up(method)
 
     def prepared(self, array: Array) -> Any:
         """See hbc.compiler.base.Executable."""

@@ -21,7 +21,7 @@ from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.runtime import artifact, report
+from hbc.runtime import artifact
 from hbc.runtime.calls import Shared, call_of
 from hbc.runtime.contents import Contents
 from hbc.runtime.handle import Handle
@@ -47,7 +47,7 @@ class CompiledModel:
         self,
         estimator: ModelInfo,
         spec: InputSpec,
-        graphs: Mapping[Kinds, Graph],
+        graphs: Mapping[Kinds, LazyGraph],
         builder: Builder,
         main: Kinds,
         origin: Origin,
@@ -59,19 +59,19 @@ class CompiledModel:
         self._main = main
         self._builder = builder
         shared = Shared(estimator, spec, Intake(spec, tuple(graphs)), self.variants)
-        self._calls = {method: call_of(method, shared) for method in self.graph.outputs}
+        self._calls = {method: call_of(method, shared) for method in graphs[main].methods}
         # The generated methods look at these first (see `_method`): the short way of each method by dtype, and the usual number of columns.
         self._short = {method: call.short for method, call in self._calls.items()}
         self._width = spec.n_features
         self._plain = shared.plain
         for name, value in estimator.attributes.items():
             setattr(self, name, copy.deepcopy(value))
-        taken = [method for method in (*self.graph.outputs, *estimator.failing) if hasattr(CompiledModel, method)]
+        taken = [method for method in (*self.methods, *estimator.failing) if hasattr(CompiledModel, method)]
         if taken:
             raise ValueError(
                 f"{estimator.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        self.__class__ = _class_with(CompiledModel, tuple(self.graph.outputs), tuple(estimator.failing))
+        self.__class__ = _class_with(CompiledModel, self.methods, tuple(estimator.failing))
 
     @property
     def backend(self) -> str:
@@ -92,7 +92,7 @@ class CompiledModel:
     @property
     def methods(self) -> tuple[str, ...]:
         """The names of the source estimator's methods that can be called."""
-        return tuple(self.graph.outputs)
+        return self.variants[self._main].source.methods
 
     @property
     def info(self) -> Info:
@@ -100,13 +100,39 @@ class CompiledModel:
         return info_of(self._estimator.source, self.methods, self._origin)
 
     def _prepare(self, *, compile: bool) -> CompiledModel:
-        """The model itself, after optimizing every variant, and compiling the main one if asked. Raises
-        UnsupportedOperatorError for an operator that the backend cannot run: now, not at the first call."""
-        for variant in self.variants.values():
-            variant.plan  # noqa: B018
+        """The model itself, after optimizing every variant that the cache on disk does not have, and compiling the main one if asked.
+        Raises UnsupportedOperatorError for an operator that the backend cannot run: now, not at the first call."""
+        main = self.variants[self._main]
         if compile:
-            self.variants[self._main].ready  # noqa: B018
+            main.ready  # noqa: B018
+        for variant in self.variants.values():
+            variant.facts  # noqa: B018
+            # Where methods are compiled at their first call, the rest takes no time, and the cache gets to know the variant.
+            if compile and main.ready.executable.keeps_code:
+                variant.ready  # noqa: B018
         return self
+
+    def warm_up(self, methods: str | Sequence[str] | None = None, dtypes: Any = None) -> CompiledModel:
+        """The model itself, after compiling methods that would otherwise be compiled at their first call, or finding them in the cache on
+        disk.
+
+        methods: the names of the methods, by default all. dtypes: the dtypes of the input's numbers (float32, float64, int64), one or
+        several. By default that of the sample given to `hbc.convert`, or float32 without one.
+
+        Raises ValueError for a method or dtype that the model does not have."""
+        asked = self.methods if methods is None else self._asked([methods] if isinstance(methods, str) else list(methods))
+        wanted = [dtypes] if isinstance(dtypes, (str, type, np.dtype)) else dtypes
+        kinds = [self._main] if wanted is None else [self._kinds_of(np.dtype(dtype)) for dtype in wanted]
+        for variant in (self.variants[each] for each in kinds):
+            for method in asked:
+                self._calls[method].warm_up(variant)
+        return self
+
+    def _warmed(self, asked: bool | str | Sequence[str]) -> CompiledModel:
+        """The model itself, after `warm_up` as `hbc.convert` and `hbc.load` are asked for it: True for all methods, or names of methods."""
+        if asked is False:
+            return self
+        return self.warm_up(None if asked is True else asked)
 
     def bind(self, method: str, dtype: Any = None) -> Handle:
         """The method as a Handle: a function for arrays of one dtype, which converts nothing and can write into the caller's memory. It is
@@ -194,7 +220,7 @@ class CompiledModel:
 
     def _bytes(self, metadata: dict[str, Any] | None = None, compress: bool = False) -> bytes:
         buffer = io.BytesIO()
-        graphs = {kinds: LazyGraph.of(variant.graph) for kinds, variant in self.variants.items()}
+        graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
         origin = self._origin if metadata is None else replace(self._origin, metadata=metadata)
         contents = Contents(self._estimator, self.spec, graphs, self._main, self._builder.settings(), origin)
         artifact.write(buffer, contents, compress)
@@ -223,15 +249,21 @@ class CompiledModel:
         """A report on the model, as text or as an HTML document: the input, the variants by dtype, the
         passes that changed something and their times, the functions that a call starts, the strategy
         of every tree ensemble with its reason, and the operators before and after the passes."""
+        from hbc.runtime import report  # 20 ms
+
         return report.page(self._facts()) if html else report.explain(self._facts())
 
     def __repr__(self) -> str:
         return f"<CompiledModel of {self._estimator.source} for {self.backend} on {self.device}: {', '.join(self.methods)}>"
 
     def _repr_html_(self) -> str:
+        from hbc.runtime import report
+
         return report.html(self._facts())
 
-    def _facts(self) -> report.Facts:
+    def _facts(self) -> Any:
+        from hbc.runtime import report
+
         variants, settings = tuple(self.variants.values()), self._builder.settings()
         return report.Facts(
             self._estimator, self.spec, variants, self.variants[self._main], self.backend, self.device, settings

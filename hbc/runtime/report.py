@@ -43,7 +43,7 @@ def explain(model: Facts) -> str:
         f"methods: {model.methods}"
         + "".join(f"; {method} gives a frame of {output.library}" for method, output in model.info.frames.items()),
         f"input: {_input(model.spec)}",
-        *_rejected(plan.limits, variant.kinds, model.spec),
+        *_rejected(plan.facts.limits, variant.kinds, model.spec),
         "",
         "variants (one for each dtype of input; each is compiled when it is first needed):",
         *(f"  {_kinds(other.kinds)}: {_state(other)}" for other in model.variants),
@@ -123,9 +123,13 @@ def _kinds(kinds: Kinds) -> str:
 
 
 def _state(variant: Variant) -> str:
-    if variant.seconds is None:
-        return "not compiled yet"
-    return f"compiled in {variant.seconds * 1e3:.1f} ms"
+    """What happened to a variant so far, with the times."""
+    times = variant.times
+    steps = {"looked for in the cache": times.recalling, "optimized": times.optimizing, "made ready": times.compiling}
+    text = ", ".join(f"{step} in {seconds * 1e3:.1f} ms" for step, seconds in steps.items() if seconds is not None)
+    if variant.recalled is not None:
+        text = f"found in the cache, {text}"
+    return "; ".join([text, *variant.ready.executable.steps]) if variant.is_built else "not ready yet"
 
 
 def _size(graph: Graph) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from hbc.compiler.base import About, Direct, Executable
 from hbc.ir.graph import Graph
+from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, Limits
+from hbc.ir.types import TensorType
 from hbc.process import building
 from hbc.runtime.input.gate import Gate
 
@@ -35,16 +37,34 @@ class Launches(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A variant after the optimizer: the graph to compile, the passes that made it, and the limits on its input."""
+class Facts:
+    """What calls must know of a variant besides its compiled code: the limits on its input, and the types of its results."""
 
-    graph: Graph
-    records: Sequence[Record]
     limits: Limits
     """The limits of all methods together."""
     looser: Mapping[str, Limits]
     """The methods that accept more than `limits` say (GradientBoosting's apply takes NaN), with limits of their own."""
+    results: Mapping[str, tuple[TensorType, ...]]
+    """For each method the types of its results, before the host gives them the source's dtypes."""
+    gives_rows: frozenset[str]
+    """The methods whose one result is made as Rows."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A variant after the optimizer: the graph to compile, the passes that made it, and what calls must know of it."""
+
+    graph: Graph
+    records: Sequence[Record]
+    facts: Facts
     launches: Mapping[str, Launches]
+
+
+class Recalled(NamedTuple):
+    """A variant of the cache on disk."""
+
+    facts: Facts
+    executable: Executable
 
 
 class Builder(Protocol):
@@ -63,6 +83,14 @@ class Builder(Protocol):
 
     def compile(self, plan: Plan) -> Executable: ...
 
+    def recall(self, graph: LazyGraph) -> Recalled | None:
+        """The variant of this graph as the cache on disk has it, or None."""
+        ...
+
+    def keep(self, graph: LazyGraph, plan: Plan, executable: Executable) -> None:
+        """Put a variant into the cache on disk, if there is one and if its code can be kept."""
+        ...
+
     def export(self, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]) -> None:
         """Write some methods of a graph (None: all) to a file, with the options that the caller has `chosen`."""
         ...
@@ -73,17 +101,24 @@ class Builder(Protocol):
 
 
 class Variant:
-    """One graph of a model. It is optimized when something first asks for its plan, and compiled at the first call that needs it."""
+    """One graph of a model. The cache on disk may have it. Otherwise it is optimized when something first asks for its plan, and
+    compiled at the first call that needs it."""
 
-    def __init__(self, kinds: Kinds, graph: Graph, spec: InputSpec, builder: Builder) -> None:
+    def __init__(self, kinds: Kinds, source: LazyGraph, spec: InputSpec, builder: Builder) -> None:
         self.kinds = kinds
-        self.graph = graph
-        self.seconds: float | None = None
-        """The time that compiling took; None before."""
+        self.source = source
+        """The graph before the optimizer."""
+        self.times = Times()
         self._spec = spec
         self._builder = builder
+        self._recalled: Recalled | Literal["not asked"] | None = "not asked"
         self._plan: Plan | None = None
         self._ready: Ready | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph before the optimizer."""
+        return self.source.graph
 
     @property
     def plan(self) -> Plan:
@@ -92,8 +127,29 @@ class Variant:
     @building
     def _optimize(self) -> Plan:
         if self._plan is None:
+            start = time.perf_counter()
             self._plan = self._builder.plan(self.graph)
+            self.times.optimizing = time.perf_counter() - start
         return self._plan
+
+    @property
+    def recalled(self) -> Recalled | None:
+        """The variant as the cache on disk had it when something first asked, or None."""
+        return self._recall() if self._recalled == "not asked" else self._recalled  # type: ignore[return-value]
+
+    @building
+    def _recall(self) -> Recalled | None:
+        if self._recalled == "not asked":
+            start = time.perf_counter()
+            self._recalled = self._builder.recall(self.source)
+            self.times.recalling = time.perf_counter() - start
+        return self._recalled  # type: ignore[return-value]
+
+    @property
+    def facts(self) -> Facts:
+        """What calls must know. Raises UnsupportedOperatorError for a graph that the backend cannot run."""
+        recalled = self.recalled
+        return self.plan.facts if recalled is None else recalled.facts
 
     @property
     def ready(self) -> Ready:
@@ -102,16 +158,31 @@ class Variant:
     @building
     def _compile(self) -> Ready:
         if self._ready is None:
-            plan, start = self.plan, time.perf_counter()
-            executable = self._builder.compile(plan)
-            self.seconds = time.perf_counter() - start
-            gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in plan.looser.items()}
-            self._ready = Ready(executable, Gate(plan.limits, self.kinds, self._spec), gates)
+            recalled = self.recalled
+            if recalled is None:
+                plan, start = self.plan, time.perf_counter()
+                executable = self._builder.compile(plan)
+                self._builder.keep(self.source, plan, executable)
+                self.times.compiling = time.perf_counter() - start
+            else:
+                executable = recalled.executable
+            facts = self.facts
+            gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in facts.looser.items()}
+            self._ready = Ready(executable, Gate(facts.limits, self.kinds, self._spec), gates)
         return self._ready
 
     @property
     def is_built(self) -> bool:
         return self._ready is not None
+
+
+@dataclass
+class Times:
+    """Seconds that a variant took so far: to be looked for in the cache on disk, to be optimized, to be compiled."""
+
+    recalling: float | None = None
+    optimizing: float | None = None
+    compiling: float | None = None
 
 
 class Ready:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import re
 import sys
@@ -22,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from hbc.cache.folder import cache_folder
 from hbc.compiler.base import CompileOptions, known_backends
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
@@ -70,15 +70,18 @@ class Tuned:
         return self.each[int(np.argmin(np.abs(np.log(np.array(self.rows) / batch_size))))]
 
 
-def folder() -> Path:
-    """The folder of the files. It need not exist."""
-    own, shared = os.environ.get("HBC_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    base = Path(own) if own else (Path(shared) if shared else Path.home() / ".cache") / "hbc"
-    return base / "tuned"
+def folder() -> Path | None:
+    """The folder of the files. It need not exist. None if nothing is to be kept."""
+    base = cache_folder()
+    return None if base is None else base / "tuned"
 
 
-def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path:
-    """The path of the file for a model. The libraries of the backend must be loaded, since their versions are part of it."""
+def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path | None:
+    """The path of the file for a model. The libraries of the backend must be loaded, since their versions are part of it. None if nothing
+    is to be kept."""
+    base = folder()
+    if base is None:
+        return None
     facts = {
         "version": VERSION,
         "structure": structure(graph),
@@ -87,7 +90,7 @@ def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path:
         "options": {**asdict(options), "batch_size": None, "target": repr(options.target)},
         "machine": this_machine(),
     }
-    return folder() / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
+    return base / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
 
 def structure(graph: Graph) -> str:
@@ -118,9 +121,11 @@ def this_machine() -> str:
 
 def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[str, ...]) -> Tuned | None:
     """The choices kept for this model on this machine, or None. A damaged file gives a warning and None."""
-    if not any(isinstance(node.op, TreeEnsemble) for node in graph.nodes) or not folder().is_dir():
+    base = folder()
+    if base is None or not base.is_dir() or not any(isinstance(node.op, TreeEnsemble) for node in graph.nodes):
         return None
     path = path_of(graph, backend, options)
+    assert path is not None
     try:
         document = json.loads(path.read_text())
         rows = tuple(int(count) for count in document["rows"])
@@ -146,8 +151,11 @@ def _choice(entry: Mapping[str, Any], strategies: tuple[str, ...]) -> Choice:
 
 
 def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> Path | None:
-    """Write the choices to their file and return its path. Gives a warning and returns None where that is impossible."""
+    """Write the choices to their file and return its path. Returns None if HBC_CACHE says that nothing is to be kept, and None with a
+    warning where it is impossible."""
     path = path_of(graph, backend, options)
+    if path is None:
+        return None
     text = json.dumps({**asdict(tuned), "time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": this_machine()}, indent=1)
 
     def write(file: IO[bytes]) -> object:

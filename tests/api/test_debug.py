@@ -82,5 +82,7 @@ def test_passes_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "FoldConstants" in passes
     np.testing.assert_array_equal(without.transform(X), model.transform(X))
     monkeypatch.setenv("HBC_WITHOUT", "Lower")
-    with pytest.raises(ValueError, match=r"HBC_WITHOUT names Lower; what can be left out is .*PushSelection, .*MergeColumns"):
+    with pytest.raises(
+        ValueError, match=r"HBC_WITHOUT names Lower; the passes that can be left out are .*PushSelection, .*MergeColumns"
+    ):
         hbc.convert(model, "numpy")

@@ -55,13 +55,13 @@ def test_ensembles_are_what_the_grid_says(small: TreeEnsemble) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_strategy_has_an_estimate_that_grows_with_the_rows(backend: str, small: TreeEnsemble) -> None:
     document = json.loads(FILE.read_text())
-    terms = load_compiler(backend).terms  # type: ignore[attr-defined]
+    work = load_compiler(backend).work  # type: ignore[attr-defined]
     assert document["machine"][backend]["processor"]
-    assert set(document["nanoseconds"][backend]) == set(terms)
+    assert set(document["nanoseconds"][backend]) == set(work)
     for factors in document["nanoseconds"][backend].values():
         assert min(factors.values()) > 0
     for op in (small, benchmark.ensemble(replace(DEEP, leaves=500))):
-        for times in estimates(backend, op, terms, RANGE).values():
+        for times in estimates(backend, op, work, RANGE).values():
             assert times[0] > 0
             assert times[-1] > 10 * times[0]
             assert all(a <= b for a, b in pairwise(times)), times
@@ -76,10 +76,10 @@ def test_a_single_leaf_has_estimates_too() -> None:
 
 
 def test_the_choice_is_the_least_estimate(small: TreeEnsemble) -> None:
-    terms = load_compiler("torch").terms  # type: ignore[attr-defined]
+    work = load_compiler("torch").work  # type: ignore[attr-defined]
     for rows in (1, 1000):
-        times = {name: row[0] for name, row in estimates("torch", small, terms, [rows]).items()}
-        chosen, why = choose("torch", small, terms, rows)
+        times = {name: row[0] for name, row in estimates("torch", small, work, [rows]).items()}
+        chosen, why = choose("torch", small, work, rows)
         assert times[chosen] == min(times.values())
         assert f"of {rows:,} row" in why
         assert all(name in why and duration(time) in why for name, time in times.items())
@@ -110,7 +110,7 @@ def test_explain_shows_the_estimates() -> None:
 
 
 def test_a_single_candidate_is_not_estimated(small: TreeEnsemble) -> None:
-    models = {"walk": load_compiler("tvm").terms["walk"]}  # type: ignore[attr-defined]
+    models = {"walk": load_compiler("tvm").work["walk"]}  # type: ignore[attr-defined]
     assert choose("tvm", small, models, None) == ("walk", "the only one for trees like these")
 
 
@@ -160,13 +160,13 @@ def test_planes_of_sets_are_one_column_to_a_compiler_that_tests_the_sets() -> No
 
 def points(factors: dict[str, dict[str, float]]) -> list[benchmark.Point]:
     """The measurements that these coefficients would give."""
-    terms: dict[str, Any] = load_compiler("torch").terms  # type: ignore[attr-defined]
+    work: dict[str, Any] = load_compiler("torch").work  # type: ignore[attr-defined]
     found = []
     for number, model in enumerate(benchmark.grid()):
         if model.depth <= 6 and model.leaves <= 64 and model.trees <= 100:
             shape = Shape.of(benchmark.ensemble(model))
             for rows in RANGE:
-                times = {name: 1e-9 * estimate(factors[name], terms[name](shape, rows)) for name in factors}
+                times = {name: 1e-9 * estimate(factors[name], work[name](shape, rows)) for name in factors}
                 found.append(benchmark.Point(replace(model, seed=number), shape, rows, times))
     return found
 

@@ -19,7 +19,7 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.host.descent import sweep
 from hbc.compiler.tvm.host.text_count import item_sums, term_counts, term_table
 from hbc.compiler.tvm.host.topics import iteration
-from hbc.compiler.tvm.run.executable import TvmExecutable
+from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.ir.printer import print_graph
 from hbc.optimizer.partition import partition
@@ -62,14 +62,14 @@ def _program(graph: Any, target: str, strategy: str, batch_size: int | None, val
     if not device.outputs:
         return
     compiler = load_compiler("tvm")
-    with mock.patch.object(TvmExecutable, "compile_all"):  # nvcc takes seconds, and its code is not ours
+    with mock.patch.object(GraphMethods, "compile_all"):  # nvcc takes seconds, and its code is not ours
         executable = compiler.compile(device, options)
     first = next(iter(device.outputs))
     for method in device.outputs if every else (first,):
-        yield f"--- {method}\n{script(executable.kernel(method).function)}"
+        yield f"--- {method}\n{script(executable.methods.kernel(method).function)}"
     if every and target != "sm_90" and all(node.type.is_float for node in device.inputs) and len(device.inputs) == 1:
         executable = compiler.compile(device, options)
-        yield f"--- {first}, which tests its input\n{script(executable.kernel(first, True, True).function)}"
+        yield f"--- {first}, which tests its input\n{script(executable.methods.kernel(first, True, True).function)}"
 
 
 def render_host() -> str:

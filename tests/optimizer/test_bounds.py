@@ -39,8 +39,8 @@ def test_probabilities_are_known_to_be_small(name: str) -> None:
     X, y = load_iris(return_X_y=True)
     model: Any = StackingClassifier([("member", MEMBERS[name]), ("tree", DecisionTreeClassifier(max_depth=3))], cv=2).fit(X, y)
     for variant in hbc.convert(model, "numpy").variants.values():
-        assert variant.plan.limits.guards
-        assert all(guard.safe >= 1e4 for guard in variant.plan.limits.guards)
+        assert variant.facts.limits.guards
+        assert all(guard.safe >= 1e4 for guard in variant.facts.limits.guards)
 
 
 FROM_DISTANCES = {
@@ -66,7 +66,7 @@ def test_what_follows_from_distances_is_known_to_be_small(name: str, dtype: Any)
         warnings.simplefilter("ignore")  # Isomap joins the two parts of the graph of neighbours
         model = FROM_DISTANCES[name].fit(X, y)
     compiled = hbc.convert(model, "numpy", X)
-    limits = compiled.variants[compiled._main].plan.limits
+    limits = compiled.variants[compiled._main].facts.limits
     assert limits.guards
     rng = np.random.default_rng(0)
     for guard in limits.guards:
@@ -86,5 +86,5 @@ def test_what_may_be_large_is_still_computed() -> None:
     far = np.concatenate([X, X[:1] * 1e9])
     with pytest.raises(hbc.InvalidInputError, match="the model itself computes"):
         compiled.transform(far)
-    (guard,) = compiled.variants[compiled._main].plan.limits.guards
+    (guard,) = compiled.variants[compiled._main].facts.limits.guards
     assert not guard.harmless([far])

@@ -17,7 +17,7 @@ from hbc.ops.curves import Interpolate, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
-from hbc.optimizer.trees.cuts import number, place
+from hbc.optimizer.trees.cuts import of_ordinal, ordinal
 from hbc.optimizer.trees.enclosure import enclose
 
 F = 3
@@ -67,13 +67,13 @@ def members(rng: np.random.Generator, x: Range) -> Array:
     """A number in each range: at its ends, beside them, between them, or NaN."""
     if x.low.dtype == bool:
         return np.where(rng.random(x.low.shape) < 0.5, x.low, x.high)
-    low, high = place(x.low).astype(object), place(x.high).astype(object)
+    low, high = ordinal(x.low).astype(object), ordinal(x.high).astype(object)
     share = rng.choice([0.0, 1e-18, 1e-9, 0.1, 0.5, 0.9, 1.0], x.low.shape)
     inside = np.array(
         [[lo + int((hi - lo) * s) for lo, hi, s in zip(*row, strict=True)] for row in zip(low, high, share, strict=True)]
     )
     inside = np.clip(inside.astype(np.int64), np.minimum(low, high).astype(np.int64), np.maximum(low, high).astype(np.int64))
-    numbers = number(inside, x.low.dtype)
+    numbers = of_ordinal(inside, x.low.dtype)
     numbers = np.where(rng.random(x.low.shape) < 0.3, x.high, numbers)
     return np.where((x.low > x.high) | (x.missing & (rng.random(x.low.shape) < 0.3)), x.low.dtype.type(np.nan), numbers)
 

@@ -24,10 +24,12 @@ import hbc
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.numpy import NumpyCompiler, NumpyExecutable
 from hbc.ir.graph import Graph, Input
+from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import Column, InputSpec, ModelInfo
 from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.runtime.model import CompiledModel
+from hbc.runtime.origin import new_origin
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -115,9 +117,10 @@ def by_hand(*values: Any, dtype: str = "f64") -> CompiledModel:
     graphs = {}
     for kind in ("f32", "f64", "i64"):
         x = Input("X", kind, (N, 2))()  # type: ignore[arg-type]
-        graphs[(kind, kind)] = Graph((x,), {"transform": tuple(value(x) for value in values)})
+        graphs[(kind, kind)] = LazyGraph.of(Graph((x,), {"transform": tuple(value(x) for value in values)}))
     info = ModelInfo("test.Model", {}, {})
-    return CompiledModel(info, InputSpec((Column(),) * 2), graphs, Builder("numpy", CompileOptions()), ("f64", "f64"))  # type: ignore[arg-type]
+    builder, spec = Builder("numpy", CompileOptions()), InputSpec((Column(),) * 2)
+    return CompiledModel(info, spec, graphs, builder, ("f64", "f64"), new_origin({}))  # type: ignore[arg-type]
 
 
 RETURNS: dict[str, Any] = {

@@ -30,6 +30,7 @@ import hbc.compiler.tvm.trees  # noqa: F401 (both register what they compute)
 from hbc.compiler.tvm.nest.function import Block, FunctionBuilder
 from hbc.compiler.tvm.nest.rows import compute, compute_block, give_back, require
 from hbc.compiler.tvm.nest.schedule import Schedule
+from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.plan.operators import nanoseconds
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, Plan
 from hbc.compiler.tvm.plan.sizes import elements
@@ -41,30 +42,12 @@ from hbc.ops.tree import TreeEnsemble
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A TIR function `name(inputs…, tables…, outputs…, first row, end row)`, and the tables that calls pass. Inputs and outputs
-    without elements are not passed.
-
-    A function that `tests` its input takes one more argument after the rows, the bound (f64; NaN means no test). It returns 1 if all blocks
-    of rows passed, else 0. It does not compute blocks that fail, so that no code sees such values. There are two tests:
-    `bounded`: the sum of the squares of a block's input must be at most the bound. A sum with NaN fails, unless the function was built for
-    `missing` values, which it leaves out. `conditions`: so many values must be true for all rows of the block.
-    """
+class Kernel(Interface):
+    """A TIR function with its interface, and the tables that calls pass."""
 
     function: Any
-    inputs: tuple[str, ...]
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
-    outputs: tuple[TensorType, ...]
-    rows: int  # threads get multiples of so many rows
-    block: int  # rows that share the reading of the model
-    cost: float  # roughly the nanoseconds a row takes, to decide on threads
-    bounded: bool
-    conditions: int = 0
-
-    @property
-    def tests(self) -> bool:
-        return self.bounded or self.conditions > 0
 
 
 def build(

@@ -28,7 +28,7 @@ from hbc.ops.tree import TreeEnsemble
 
 tvm = pytest.importorskip("tvm")
 
-from hbc.compiler.tvm import COMPILER  # noqa: E402
+from hbc.compiler.tvm.compiler import COMPILER  # noqa: E402
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, WALK_ROWS, make_plan  # noqa: E402
 
 SINGLE = CompileOptions(threads=1)
@@ -450,8 +450,8 @@ def test_older_processors(cpu: str) -> None:
     output = t.add(t.mul(op(x), 1.1), t.matmul(t.where(t.isnan(x), 0.0, t.minimum(t.maximum(x, -3.0), 3.0)), np.ones((6, 9))))
     options = CompileOptions(threads=1, target={"kind": "llvm", "mcpu": cpu})
     graph, executable = compiled(output, op(x), inputs=(x,), options=options)
-    if executable.machine.missing:
-        pytest.skip(executable.machine.missing)
+    if executable.methods.machine.missing:
+        pytest.skip(executable.methods.machine.missing)
     data = near_thresholds(op, 300)
     found = executable.run("predict", [data])
     expected = graph.evaluate(data)["predict"]
@@ -467,7 +467,7 @@ def test_code_for_another_computer_is_not_run() -> None:
         pytest.skip("this is that computer")
     with pytest.raises(BackendUnavailableError, match="aarch64"):
         executable.run("predict", [rows(3, 6, "f32")])
-    assert "fadd" in executable.source("asm")
+    assert "fadd" in executable.methods.source("asm")
 
 
 def test_unknown_devices_and_targets() -> None:
@@ -517,13 +517,13 @@ def test_cuda(tmp_path: Path) -> None:
         t.sigmoid(clean),
     ]
     graph, executable = compiled(*outputs, inputs=(x,), options=CompileOptions(device="cuda"))
-    source = executable.source("cuda")
+    source = executable.methods.source("cuda")
     data = near_thresholds(op, 300)
     expected = graph.evaluate(data)["predict"]
-    if executable.machine.missing is None:
+    if executable.methods.machine.missing is None:
         found = executable.run("predict", [data])
     else:
-        assert executable.binary
+        assert executable.methods.binary
         with pytest.raises(BackendUnavailableError, match="CUDA"):
             executable.run("predict", [data])
         found = _run_on_the_processor(source, executable, data, expected, tmp_path)
@@ -542,7 +542,7 @@ def _run_on_the_processor(source: str, executable: Any, data: Array, expected: l
     code.write_text(SHIM + kernel + LOOP.format(parameters=parameters, names=", ".join(names)))
     flags = ["-O1", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run(["g++", *flags, "-o", str(folder / "kernel.so"), str(code)], check=True, capture_output=True)
-    built = executable.kernel("predict")
+    built = executable.methods.kernel("predict")
     found = [np.empty_like(array) for array in expected]
     arrays = {f"{key}_ptr": table for key, table in zip(built.table_names, built.tables, strict=True)}
     arrays |= {"x0_ptr": data} | {f"y{i}_ptr": array for i, array in enumerate(found)}

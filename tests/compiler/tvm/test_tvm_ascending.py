@@ -21,7 +21,7 @@ from hbc.optimizer.lower import Lower
 
 pytest.importorskip("tvm")
 
-from hbc.compiler.tvm import COMPILER
+from hbc.compiler.tvm.compiler import COMPILER
 from hbc.compiler.tvm.kernels.nearest import COMPARED, RUN
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT
 

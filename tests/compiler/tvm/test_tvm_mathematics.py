@@ -51,8 +51,8 @@ def run(name: str, dtype: DType, values: Array, target: dict[str, Any] = OWN, co
     x = Input("x", dtype, ("N", columns) if columns else ("N",))()
     graph = Graph((x,), {"predict": (FUNCTIONS[name](x),)}).verify()
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target or None))
-    if executable.machine.missing is not None:
-        pytest.skip(executable.machine.missing)
+    if executable.methods.machine.missing is not None:
+        pytest.skip(executable.methods.machine.missing)
     found: Array = executable.run("predict", [values])[0]
     return found
 
@@ -193,7 +193,7 @@ def test_no_library_is_called(name: str) -> None:
     x = Input("x", "f64", ("N",))()
     graph = Graph((x,), {"predict": (FUNCTIONS[name](x),)})
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target={"mcpu": "skylake-avx512"}))
-    code = executable.source("asm")
+    code = executable.methods.source("asm")
     assert (f"{name}@" in code) == (name in REDUCED)
     assert "exp@" not in code
     assert "zmm" in code
@@ -205,7 +205,7 @@ def test_other_architectures_get_the_same(dtype: DType) -> None:
     x = Input("x", dtype, ("N",))()
     graph = Graph((x,), {"predict": tuple(function(x) for name, function in FUNCTIONS.items() if name not in REDUCED)})
     target = {"mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
-    code = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).source("asm")
+    code = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).methods.source("asm")
     assert "fmla" in code
     assert not any(f"bl\t{name}" in code for name in ("exp", "expf", "log", "logf", "tanh", "tanhf", "expm1", "log1p"))
 
@@ -223,8 +223,8 @@ def test_powers(dtype: DType, target: dict[str, Any]) -> None:
     x, y = (Input(name, dtype, ("N",))() for name in "xy")
     graph = Graph((x, y), {"predict": (t.Pow()(x, y),)})
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target or None))
-    if executable.machine.missing is not None:
-        pytest.skip(executable.machine.missing)
+    if executable.methods.machine.missing is not None:
+        pytest.skip(executable.methods.machine.missing)
     (found,) = executable.run("predict", [base, exponent])
     with np.errstate(all="ignore"):
         exact = np.power(*(values.astype(np.float64 if dtype == "f32" else np.longdouble) for values in (base, exponent)))

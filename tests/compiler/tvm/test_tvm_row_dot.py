@@ -15,7 +15,7 @@ from hbc.ops import tensor as t
 
 pytest.importorskip("tvm")
 
-from hbc.compiler.tvm import COMPILER
+from hbc.compiler.tvm.compiler import COMPILER
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, make_plan
 from hbc.compiler.tvm.plan.row_dots import RowDot
 

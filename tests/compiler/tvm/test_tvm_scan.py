@@ -146,7 +146,7 @@ def test_category_sets(most: int, outputs: int, target: dict[str, str] | None) -
     x = Input("X", "f32", (N, features))()
     y = replace(op, strategy="scan")(t.concat([x, planes(x)]))
     executable = load_compiler("tvm").compile(Graph((x,), {"predict": (y,)}), CompileOptions(threads=1, target=target))
-    assert isinstance(executable.graph.outputs["predict"][0].op, CategoricalTrees)
+    assert isinstance(executable.methods.graph.outputs["predict"][0].op, CategoricalTrees)
     for rows in (300, 64, 7, 6, 5, 3, 2, 1):
         expected = op.evaluate(np.concatenate([X[:rows], planes.evaluate(X[:rows])], axis=1))
         np.testing.assert_allclose(executable.run("predict", [X[:rows]])[0], expected, rtol=1e-9, atol=1e-9)

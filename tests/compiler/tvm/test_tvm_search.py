@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hbc.compiler.base import CompileOptions
-from hbc.compiler.tvm import COMPILER
+from hbc.compiler.tvm.compiler import COMPILER
 from hbc.ir.graph import Graph, Input, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, N
 from hbc.ops.columns import Rank, TakeByColumn

@@ -21,7 +21,7 @@ from hbc.compiler.tvm.library.input_test import InputTest, input_test, test_func
 from hbc.compiler.tvm.library.interface import Interface, Matrix, Method, Result, header
 from hbc.compiler.tvm.library.plain import compile_plain
 from hbc.compiler.tvm.library.processors import BIG_ENDIAN, described, oldest, processor_test, size_t, target_named, triple_of
-from hbc.compiler.tvm.run.executable import TvmExecutable
+from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Constant, Graph, Node
@@ -111,11 +111,11 @@ def library(graph: Graph, options: CompileOptions, where: Machine, path: str, ab
     limits = {method: about.limits(method) for method in graph.outputs}
     _require_testable(limits, path)
     interface = _interface(graph, where, about, prefix, labels)
-    executable = TvmExecutable(graph, options, where)
+    compiler = GraphMethods(graph, options, where)
     types = [node.type for node in graph.inputs]
     tests = {method: input_test(limits[method], types) for method in graph.outputs}
     kernels = {
-        method: executable.kernel(method, test.bound is not None, test.missing, test.accepted) for method, test in tests.items()
+        method: compiler.kernel(method, test.bound is not None, test.missing, test.accepted) for method, test in tests.items()
     }
     functions, names = _different({method: kernel.function for method, kernel in kernels.items()})
     for number, kind in enumerate(types):

@@ -1,60 +1,51 @@
-"""The cache of compiled code. The methods and models of this process share the code of functions that differ only in their data."""
+"""The cache of compiled code. The methods and models of this process share the code of functions that differ only in their data, and the
+next process finds it on disk."""
 
 from __future__ import annotations
 
-import atexit
+import hashlib
+import tempfile
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import tvm_ffi
 
+from hbc.cache.identity import environment
+from hbc.cache.store import store
+from hbc.compiler.tvm.run.code import NAME, Code, load_library
 from hbc.compiler.tvm.run.targets import Machine, compile_module
-from hbc.process import building, close, run_free, shielded
+from hbc.linker.elf import LinkError, read_object
+from hbc.linker.shared_library import shared_library
+from hbc.process import building, shielded
 
-CAPACITY = 128 << 20
+CAPACITY = 64 << 20
 """The most bytes of code to keep for later models: in a search, models often differ only in data. The code used last is always kept."""
 ENGINE, IR = 1_250_000, 5
-"""An estimate of the bytes that a function's code takes: ENGINE, and IR for each character of its LLVM IR as text.
+"""An estimate of the bytes that a function's code takes where it is not linked: ENGINE, and IR for each character of its LLVM IR as text.
 
-Measured with mallinfo2: a chain of 5 operators takes 1.4 MB, walks of trees 2.0 to 2.9, nested choices 2.7. The JIT engine takes 1.0 to
-1.3 MB of that, most of it LLVM's tables of the processor. Machine code takes 20 to 200 KB. The rest is the IR, which TVM keeps. TVM frees
-all of it only with the function. Linking an object file instead would need a linker on the user's computer."""
-NAME = "run"  # the name of every function here, so that methods of different names share code
-
-
-class Code:
-    """The machine code of one function. Call it with the function's arguments. It is freed when no model has it and the cache drops it."""
-
-    def __init__(self, module: Any) -> None:
-        self.module = module
-        self.held = module[NAME]
-        """The function, called with Python's lock held: for calls that end before another thread could make use of the lock."""
-        self.held.release_gil = False
-        self.free = module[NAME]
-        """The function, called with Python's lock released. Only `run_free` may call it."""
-        self.bytes = ENGINE + IR * len(module.inspect_source("ll"))
-
-    def __call__(self, *arguments: Any) -> Any:
-        return run_free(self.free, self.held, arguments)
-
+Measured with mallinfo2: a chain of 5 operators takes 1.4 MB, walks of trees 2.0 to 2.9, nested choices 2.7. TVM's JIT engine takes 1.0 to
+1.3 MB of that, most of it LLVM's tables of the processor. The rest is the IR, which TVM keeps. A linked library takes 20 to 200 KB."""
+EXPORTED = (f"__tvm_ffi_{NAME}", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
+"""What TVM's loader looks for in a library: the function, and two pointers that it fills in, which only functions with a workspace have."""
 
 _alive: WeakValueDictionary[tuple[Machine, Any], Code] = WeakValueDictionary()
-_recent: OrderedDict[tuple[Machine, Any], Code] = OrderedDict()  # in the order of their last use
+_recent: OrderedDict[tuple[Machine, Any], Code] = OrderedDict()  # the one used last is last
 
 
 @building
 def compiled(function: Any, machine: Machine) -> Code:
-    """The code of a TIR function. It is compiled unless a model or the cache has it.
+    """The code of a TIR function. It is compiled unless a model, this process's cache or the one on disk has it.
 
-    Functions are the same if their structure is: names don't count, but every number counts to the last bit (-0.0 is not 0.0). The
-    comparison takes about 1 ms, where compiling takes 100 to 1,000.
+    Functions are the same where their structure is: names do not count, every number does to the last bit (-0.0 is not 0.0).
+    Finding out takes about 1 ms, for which compiling needs 100 to 1,000.
     """
     function = function.with_attr("global_symbol", NAME)
     key = machine, tvm_ffi.StructuralKey(function)  # type: ignore[call-arg]
     code = _alive.get(key)
     if code is None:
-        code = _alive[key] = shielded(lambda: Code(compile_module({NAME: function}, machine)))
+        code = _alive[key] = _linked(function, machine) if machine.links else _in_memory(_compiled(function, machine))
     _recent[key] = code
     _recent.move_to_end(key)
     size = sum(code.bytes for code in _recent.values())
@@ -63,4 +54,47 @@ def compiled(function: Any, machine: Machine) -> Code:
     return code
 
 
-atexit.register(close)  # runs before the hook that tvm_ffi registered at its import: hooks run last in, first out
+def _linked(function: Any, machine: Machine) -> Code:
+    """The function's code from the cache on disk, or compiled, linked and put there.
+
+    The key is TVM's structural hash: 64 bits, the same in every process, with different values for 0.0 and -0.0. Two of a million functions
+    share one with a chance of 3 in 100 million.
+    """
+    kept = store()
+    facts = (environment(), machine.options, tvm_ffi.structural_hash(function))
+    key = hashlib.sha256(repr(facts).encode()).hexdigest()
+    found = kept and kept.find("function", key)
+    library = kept.get(found["code"]) if kept and found else None
+    if found and library is not None:
+        return load_library(library, found=True)
+    module = _compiled(function, machine)
+    try:
+        library = _library(module)
+    except LinkError:
+        return _in_memory(module)
+    if kept:
+        kept.refer("function", key, {"code": kept.put(library)})
+    return load_library(library)
+
+
+def _compiled(function: Any, machine: Machine) -> Any:
+    """TVM's module of a function."""
+    return shielded(lambda: compile_module({NAME: function}, machine))
+
+
+def _library(module: Any) -> bytes:
+    """A compiled function as a shared library. Raises LinkError.
+
+    TVM's JIT, which makes code in memory instead, takes as long (0.3 s for 500 trees), and nothing of it can be kept.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "code.o")
+        shielded(lambda: module.write_to_file(str(path), "o"))
+        code = path.read_bytes()
+    defined = {symbol.name for symbol in read_object(code).symbols}
+    return shared_library(code, [name for name in EXPORTED if name in defined])
+
+
+def _in_memory(module: Any) -> Code:
+    """The code of a compiled function by TVM's JIT, or for a GPU."""
+    return Code(module, ENGINE + IR * len(module.inspect_source("ll")))

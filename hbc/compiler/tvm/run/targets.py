@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -81,6 +83,11 @@ class Machine:
     def arch(self) -> str:
         """The architecture of a GPU, such as "sm_90"."""
         return str(dict(self.options).get("arch", CUDA_ARCH))
+
+    @property
+    def links(self) -> bool:
+        """Whether its code can become a shared library here (hbc/linker knows ELF for two processors) that this computer loads."""
+        return not self.cuda and sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
     def has(self, feature: str) -> bool:
         """Whether a CPU has a feature by LLVM's name, such as "avx2". False for a GPU."""

@@ -1,0 +1,188 @@
+"""`python -m benchmarks.cold_start`: processor seconds from the start of a process to the first answer for one row.
+
+Each figure is of whole processes, one after the other on one core, in turns with the same model in ONNX Runtime and in its own library.
+The answers are compared first. Python's own start is in all of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hbc
+from benchmarks import machine, report, trees
+from benchmarks.pipelines import PIPELINES
+from benchmarks.run import RESULTS
+
+ROOT = Path(__file__).parents[1]
+READ = "import sys, pickle, numpy as np\nX = np.load(sys.argv[2])[:1]\n"
+FRAME = "import sys, pandas as pd\nX = pd.read_pickle(sys.argv[2])[:1]\n"
+HBC = "import hbc\nfound = hbc.load(sys.argv[1]).predict_proba(X)\n"
+ORT = "import onnxruntime\nfound = onnxruntime.InferenceSession(sys.argv[1]).run(['predict_proba'], {'X': X})[0]\n"
+LIGHTGBM = "import lightgbm\nfound = lightgbm.Booster(model_file=sys.argv[1]).predict(X)\nfound = np.stack([1 - found, found], axis=1)\n"
+SOURCE = "import pickle\nfound = pickle.load(open(sys.argv[1], 'rb')).predict_proba(X)\n"
+CHECK = "if len(sys.argv) > 3: import numpy as np; np.save(sys.argv[3], found)\n"
+
+CONVERT = """
+import os, pickle, sys, time, numpy as np, hbc
+X = np.load(sys.argv[2])[:1]
+model = pickle.load(open(sys.argv[1], "rb"))
+warm = pickle.load(open(sys.argv[3], "rb"))
+hbc.convert(warm).predict_proba(X[:, : warm.n_features_in_])
+start = time.process_time()
+hbc.convert(model).predict_proba(X)
+print(time.process_time() - start)
+"""
+"""A warm process: another model was converted before."""
+
+LEGEND = (
+    "Processor seconds (user and system) of a whole process on one core: median over the rounds, least in brackets. *cache*: the code is "
+    "in hbc's cache on disk; *empty*: it is not, and is written there. *pandas alone*: reading the frame, which the others contain. "
+    "torch and scikit-learn are installed."
+)
+
+
+def run(command: Sequence[str], cache: Path | None) -> float:
+    """Processor seconds of a process."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["HBC_CACHE"] = "" if cache is None else str(cache)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, env=environment, cwd=tempfile.gettempdir(), stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def models(folder: Path) -> dict[str, dict[str, tuple[str, str, str]]]:
+    """Model → engine → (code, file of the model, file of its input)."""
+    found: dict[str, dict[str, tuple[str, str, str]]] = {}
+    for workload in trees.WORKLOADS:
+        if workload.name not in ("lightgbm-500x31", "lightgbm-500x255"):
+            continue
+        prepared = trees.prepare(workload, trees.FULL)
+        model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
+        compiled = hbc.convert(model)
+        compiled.save(folder / f"{workload.name}.hbc")
+        compiled.export(folder / f"{workload.name}.onnx", methods="predict_proba")
+        rows = str(prepared.rows)
+        found[workload.name] = {
+            "hbc, cache": (READ + HBC, f"{folder}/{workload.name}.hbc", rows),
+            "hbc, empty": (READ + HBC, f"{folder}/{workload.name}.hbc", rows),
+            "ONNX Runtime": (READ + ORT, f"{folder}/{workload.name}.onnx", rows),
+            "LightGBM": (READ + LIGHTGBM, str(prepared.folder / "model.txt"), rows),
+        }
+    titanic = next(workload for workload in PIPELINES if "titanic" in workload.name.lower())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, X = titanic.make()
+    hbc.convert(model, "tvm", X).save(folder / "titanic.hbc")
+    (folder / "titanic.pkl").write_bytes(pickle.dumps(model))
+    X.to_pickle(folder / "titanic_X.pkl")
+    frame = str(folder / "titanic_X.pkl")
+    found["titanic, a frame"] = {
+        "hbc, cache": (FRAME + HBC, f"{folder}/titanic.hbc", frame),
+        "hbc, empty": (FRAME + HBC, f"{folder}/titanic.hbc", frame),
+        "pandas alone": (FRAME + "found = 0\n", "", frame),
+        "scikit-learn": (FRAME + SOURCE, f"{folder}/titanic.pkl", frame),
+    }
+    return found
+
+
+def measure(folder: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Model → engine → processor seconds, by round."""
+    times: dict[str, dict[str, list[float]]] = {}
+    for name, engines in models(folder).items():
+        times[name] = {engine: [] for engine in engines}
+        answers = {}
+        for engine, (code, *files) in engines.items():
+            run([sys.executable, "-W", "ignore", "-c", code + CHECK, *files, str(folder / "answer.npy")], folder / "cache")
+            answers[engine] = np.load(folder / "answer.npy")
+        expected = answers["hbc, cache"]
+        for engine, answer in answers.items():
+            if answer.shape and not np.allclose(answer, expected, rtol=1e-5, atol=1e-6):
+                raise SystemExit(f"{name}: {engine} answers {answer}, hbc {expected}")
+        for _ in range(rounds):
+            for engine, (code, *files) in engines.items():
+                cache = folder / "cache"
+                if "empty" in engine:
+                    cache = folder / "empty"
+                    shutil.rmtree(cache, ignore_errors=True)
+                times[name][engine].append(run([sys.executable, "-W", "ignore", "-c", code, *files], cache))
+        print(name, {engine: round(statistics.median(found), 3) for engine, found in times[name].items()}, file=sys.stderr)
+    return times
+
+
+def conversions(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Seconds of `hbc.convert` and the first answer in a warm process, with the code in the cache."""
+    prepared = {
+        workload.name: trees.prepare(workload, trees.FULL)
+        for workload in trees.WORKLOADS
+        if workload.name in ("lightgbm-500x31", "lightgbm-500x255", "xgboost-500-depth8")
+    }
+    warm = prepared.pop("xgboost-500-depth8").folder / "model.pkl"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HBC_CACHE": str(folder / "cache"), "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    times: dict[str, list[float]] = {name: [] for name in prepared}
+    for turn in range(rounds + 1):
+        for name, each in prepared.items():
+            command = [sys.executable, "-W", "ignore", "-c", CONVERT, str(each.folder / "model.pkl"), str(each.rows), str(warm)]
+            done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+            if turn:  # the first one fills the cache
+                times[name].append(float(done.stdout))
+    return times
+
+
+def markdown(results: dict[str, Any]) -> str:
+    def cell(times: Sequence[float]) -> str:
+        return f"{statistics.median(times):.2f} ({min(times):.2f})"
+
+    lines = [report.heading(results, "From the start of a process to the first answer", LEGEND), ""]
+    for name, engines in results["workloads"].items():
+        lines += [f"**{name}**", "", "| engine | processor seconds |", "|---|---|"]
+        lines += [f"| {engine} | {cell(times)} |" for engine, times in engines.items()]
+        lines.append("")
+    lines += [
+        "**`hbc.convert` and the first answer in a warm process, code in the cache**",
+        "",
+        "| model | processor seconds |",
+        "|---|---|",
+    ]
+    lines += [f"| {name} | {cell(times)} |" for name, times in results["conversions"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=RESULTS / "cold_start.json")
+    options = parser.parse_args(arguments)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["HBC_CACHE"] = ""
+        results: dict[str, Any] = {
+            "machine": machine.describe(),
+            "settings": {"rounds": options.rounds, "threads": 1, "size": {"name": "full"}},
+            "workloads": measure(folder, options.rounds),
+            "conversions": conversions(folder, options.rounds),
+        }
+    print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
+    report.finish(results, options.out, markdown)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Optimizer and compiler in sequence: a graph becomes a plan, the plan an executable or a file."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Executable, completed
+from hbc.errors import ArtifactError
+from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
+from hbc.ir.rewrite import rewrite
+from hbc.ir.signature import Limits
+from hbc.ops.functions import Function
+from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
+from hbc.optimizer.partition import Partition, makes_rows_of_much, partition
+from hbc.optimizer.pipeline import optimize
+from hbc.runtime.host import HostedExecutable
+from hbc.runtime.variant import Facts, Launches, Plan
+
+
+class Recipe(NamedTuple):
+    """How graphs become executables: the compiler and its options, the strategy of tree ensembles, and a note on it for `explain()`."""
+
+    compiler: Compiler
+    options: CompileOptions
+    strategy: str
+    note: str
+
+
+def plan(recipe: Recipe, graph: Graph) -> Plan:
+    """A graph after the optimizer, and what calls must know of it. Raises UnsupportedOperatorError."""
+    optimized = optimize(graph, *recipe)
+    launches = _launches(optimized.graph, recipe.compiler)
+    limits = lower_accepted(input_limits(graph), recipe.compiler)
+    looser = {method: lower_accepted(limits, recipe.compiler) for method, limits in looser_limits(graph).items()}
+    outputs = optimized.graph.outputs
+    results = {method: tuple(node.type for node in group) for method, group in outputs.items()}
+    rows = frozenset(method for method, group in outputs.items() if len(group) == 1 and gives_rows(group[0]))
+    return Plan(optimized.graph, optimized.records, Facts(limits, looser, results, rows), launches)
+
+
+def compile_plan(recipe: Recipe, plan: Plan) -> Executable:
+    """The executable of a plan."""
+    compiler = recipe.compiler
+    if compiler.handles_strings and not _makes_rows(plan.graph):
+        return _compiled(recipe, plan.graph)
+    parts = partition(plan.graph)
+    device = _compiled(recipe, parts.device) if parts.device.outputs else None
+    if device is not None and parts.before is None and not parts.after:
+        return device
+    parts = parts.with_host(functools.partial(compiler.on_host, options=recipe.options))
+    methods, in_blocks = frozenset(parts.device.outputs), makes_rows_of_much(plan.graph)
+    return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, in_blocks)
+
+
+def _compiled(recipe: Recipe, graph: Graph) -> Executable:
+    return completed(recipe.compiler.compile(graph, recipe.options), Executable)  # type: ignore[type-abstract]
+
+
+def export(
+    recipe: Recipe, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]
+) -> None:
+    """Write some methods of a graph (None: all) to a file, with the options that the caller has `chosen`."""
+    if not Path(path).absolute().parent.is_dir():
+        raise ArtifactError(path=path, found="no such folder", expected="an existing folder to write to")
+    _require_known(chosen, recipe.compiler, Path(path).suffix.lower(), path)
+    compiler, options = recipe.compiler.for_file(chosen, recipe.options)
+    parsed = graph if methods is None else graph.select(*methods)
+    graph = rewrite(parsed, _as_arrays)
+    if not (compiler.handles_strings or compiler.writes_strings):
+        graph = _without_strings(graph, path, about, methods is not None)
+    strategy = recipe.strategy
+    if strategy not in ("auto", *LOWERED_STRATEGIES, *compiler.strategies):
+        strategy = "auto"
+    graph = optimize(graph, compiler, options, strategy, recipe.note).graph
+    hosted = sorted(
+        {_operator_name(node.op) for node in graph.nodes if node.op.in_numpy or gives_rows(node) or takes_rows(node)}
+    )
+    if hosted:
+        raise ValueError(
+            f"{path}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
+        )
+
+    def limits(method: str) -> Limits:
+        return lower_accepted(input_limits(parsed.select(method), computed=True), compiler)
+
+    compiler.export(graph, options, path, about._replace(limits=limits))
+
+
+def _makes_rows(graph: Graph) -> bool:
+    return any(node.op.rows == "makes" for node in graph.nodes)
+
+
+def _launches(graph: Graph, compiler: Compiler) -> dict[str, Launches]:
+    whole = compiler.handles_strings and not _makes_rows(graph)
+    parts = Partition(None, graph, {}) if whole else partition(graph)
+    found = {}
+    for method in graph.outputs:
+        device = _n_operators(parts.device.select(method)) if method in parts.device.outputs else 0
+        around = [part for part in (parts.before, parts.after.get(method)) if part is not None]
+        found[method] = Launches(min(device, 1) if compiler.one_launch else device, sum(map(_n_operators, around)))
+    return found
+
+
+def _n_operators(graph: Graph) -> int:
+    return sum(1 for node in graph.nodes if node.inputs)
+
+
+def _require_known(chosen: Mapping[str, Any], compiler: Compiler, suffix: str, path: str) -> None:
+    """Raise ValueError for options that the compiler does not take for files of this suffix."""
+    files = compiler.exports
+    known = ("methods", "dtype", *(files[suffix] if isinstance(files, Mapping) else ()))
+    if unknown := [name for name in chosen if name not in known]:
+        raise ValueError(f"{path}: unknown option {', '.join(unknown)}; {suffix} files take {', '.join(known)}")
+
+
+def _without_strings(graph: Graph, path: str, about: About, asked: bool) -> Graph:
+    """The graph for a file that cannot hold strings: without the methods that return them, which warns, or raises ValueError if the caller
+    has `asked` for them. Raises ValueError for a graph that takes strings."""
+    suffix = Path(path).suffix
+    taken = [about.spec.describe_column(i) for i, kind in enumerate(about.kinds) if kind == "str"]
+    if any(node.type.dtype == "str" for node in graph.inputs):
+        raise ValueError(
+            f"{path}: the model takes strings ({', '.join(taken)}), which {suffix} files cannot hold. Export it to .onnx, or save() it."
+        )
+    texts = [method for method, group in graph.outputs.items() if any(node.type.dtype == "str" for node in group)]
+    if not texts:
+        return graph
+    numeric = [method for method in graph.outputs if method not in texts]
+    advice = "Use classes_ with predict_proba." if "predict_proba" in graph.outputs else "Export it to .onnx, or save() it."
+    returned = (
+        f"{' and '.join(texts)} return{'s' if len(texts) == 1 else ''} strings, which {suffix} files cannot hold. {advice}"
+    )
+    if asked or not numeric:
+        raise ValueError(f"{path}: {returned}")
+    warnings.warn(f"{path} leaves out methods: {returned}", UserWarning, stacklevel=4)
+    return graph.select(*numeric)
+
+
+def _operator_name(op: Operator) -> str:
+    return f"{type(op).__name__} {op.function!r}" if isinstance(op, Function) else type(op).__name__
+
+
+def _as_arrays(node: Node) -> Node | None:
+    """A rewrite rule for files: the node that gives an array instead of Rows (hbc.ir.rows). None for nodes that stay."""
+    if node.op.rows != "makes" or type(node.op).lower is Operator.lower:
+        return None
+    return node.op.lower(*node.inputs)

@@ -1,0 +1,1 @@
+"""What hbc keeps on disk from one process to the next: compiled code, and the choices of `hbc tune`."""

@@ -1,0 +1,83 @@
+"""What compiled code depends on besides the model: this processor, the versions of the compilers, and hbc itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+MODEL = (
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "stepping",
+    "CPU implementer",
+    "CPU part",
+    "CPU variant",
+    "CPU revision",
+)
+"""The lines of /proc/cpuinfo that tell one processor from another, besides its features."""
+
+
+@cache
+def processor() -> tuple[str, str]:
+    """(the processor's model, its instruction sets), as the system tells them for its first processor."""
+    first = ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line == "\n":
+                    break
+                first += line
+    except OSError:
+        pass
+    lines: dict[str, str] = dict(re.findall(r"^([^\t:]+?)[ \t]*:[ \t]*(.*)$", first, re.M))
+    model = " ".join(lines[name] for name in MODEL if name in lines) or platform.processor()
+    features = lines.get("flags", lines.get("Features", ""))
+    return f"{platform.machine()} {model}", " ".join(sorted(features.split()))
+
+
+@cache
+def environment() -> str:
+    """A digest of what decides on compiled code besides the model and its options: the processor, the versions of Python, numpy and TVM,
+    and hbc's own sources. A user who upgrades or edits one of them never meets code of before."""
+    found = hashlib.sha256(repr((processor(), sys.version_info[:2], sys.platform, sys.maxsize)).encode())
+    for name in sorted(_distributions()):
+        found.update(f"\n{name}".encode())
+    for path, size, changed in _sources():
+        found.update(f"\n{path} {size} {changed}".encode())
+    # $HBC_WITHOUT switches off passes of the optimizer.
+    found.update(os.environ.get("HBC_WITHOUT", "").encode())
+    return found.hexdigest()
+
+
+def _distributions() -> list[str]:
+    """The folders `apache_tvm-0.27.0.dist-info` and alike of the libraries that make or run code. `importlib.metadata` would take 20 ms to
+    import."""
+    wanted = ("apache_tvm", "numpy-")
+    found = []
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        found += [name for name in names if name.startswith(wanted) and name.endswith(".dist-info")]
+    return found
+
+
+def _sources() -> list[tuple[str, int, int]]:
+    """(path, bytes, time of the last change) of every source file of hbc's: 3 ms."""
+    root = Path(__file__).parents[1]
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                state = os.stat(os.path.join(folder, name))
+                found.append((os.path.relpath(os.path.join(folder, name), root), state.st_size, state.st_mtime_ns))
+    return found

@@ -1,0 +1,41 @@
+"""Calls of code on a GPU: arrays are sent to the device, and results fetched from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+
+from hbc.compiler.base import Direct
+from hbc.compiler.tvm.run.executable import Method, TvmExecutable
+from hbc.ir.graph import Graph
+from hbc.ir.types import Array
+from hbc.process import run_free
+
+
+class CudaExecutable(TvmExecutable):
+    """A compiled graph for an NVIDIA GPU. Its code is not kept in the cache."""
+
+    keeps_code = False
+
+    def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
+        """None: its arrays have to be sent to the device first."""
+        return None
+
+    def _call(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
+        run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))
+
+    def _on_gpu(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
+        sent = [tvm.runtime.tensor(array, self._device) for array in inputs]
+        received = [tvm.runtime.empty(array.shape, str(array.dtype), self._device) for array in outputs]
+        ready.code(*sent, *ready.tables, *received, 0, n)
+        for array, result in zip(outputs, received, strict=True):
+            array[...] = result.numpy()
+
+    def _sent(self, table: Array) -> Any:
+        return tvm.runtime.tensor(table, self._device)
+
+    @property
+    def _device(self) -> Any:
+        return tvm.runtime.cuda(int(self.options.device.partition(":")[2] or 0))

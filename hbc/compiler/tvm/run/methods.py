@@ -1,0 +1,118 @@
+"""Compiles the methods of a graph: plan, TIR, machine code."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from hbc.compiler.base import CompileOptions
+from hbc.compiler.tvm.build import Kernel, build
+from hbc.compiler.tvm.plan.plan import make_plan
+from hbc.compiler.tvm.run.cache import compiled
+from hbc.compiler.tvm.run.executable import Compiled
+from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
+from hbc.errors import BackendUnavailableError
+from hbc.ir.graph import Graph, Node, topological
+from hbc.ir.rewrite import rewrite, substitute
+from hbc.ir.store import write_atomically
+from hbc.ops.tree import TreeEnsemble
+from hbc.process import SOURCE, building, shielded, show
+
+
+@dataclass
+class GraphMethods:
+    """The methods of one graph, for one machine."""
+
+    graph: Graph
+    options: CompileOptions
+    machine: Machine
+    _made_once: dict[Any, Any] = field(default_factory=dict)
+    _kernels: dict[tuple[str, bool, int], Kernel] = field(default_factory=dict)
+    _module: Any = None
+    binary: bytes | None = None
+    """The CUDA code as a fat binary, where no device was there to load it."""
+
+    @building
+    def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
+        """The TIR function of a method."""
+        if (method, bounded, len(accepted)) not in self._kernels:
+            schedule, dialect = self.machine.schedule, self.machine.dialect
+            outputs = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method])
+            if accepted:  # what conditions and outputs are both computed from is computed once
+                outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
+            flatten = schedule.flattens and not accepted
+            plan = make_plan(outputs, self.options.block, flatten, schedule.register_bits(dialect), len(accepted))
+            tested = bounded and bool(plan.inputs)
+            kernel = build(method, plan, dialect, self._made_once, schedule, tested, missing)
+            self._kernels[method, bounded, len(accepted)] = kernel
+        return self._kernels[method, bounded, len(accepted)]
+
+    def _on_own_inputs(self, graph: Graph) -> Node:
+        """The one output of a graph, of this one's inputs of the same names."""
+        own = {node.op.name: node for node in self.graph.inputs}  # type: ignore[attr-defined]
+        inputs = {node: own[node.op.name] for node in graph.inputs}  # type: ignore[attr-defined]
+        return substitute(graph.outputs["accepted"], inputs)[0]
+
+    @building
+    def compiled(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Compiled:
+        """See `executable.Methods`."""
+        if self.machine.missing is not None:
+            raise BackendUnavailableError(
+                backend="tvm",
+                reason=self.machine.missing,
+                advice="Use export() to write the compiled code for another computer.",
+            )
+        kernel = self.kernel(method, bounded, missing, accepted)
+        code = compiled(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
+        show(SOURCE, kernel.function.script)
+        if self.machine.cuda:
+            show(SOURCE, lambda: cuda_source(code.module))
+        return Compiled(kernel, code, kernel.tables)
+
+    @building
+    def compile_all(self) -> Any:
+        """One module of all methods, for export and for looking at; CUDA's code is compiled even where nothing can run it."""
+        if self._module is None:
+            functions = {method: self.kernel(method).function for method in self.graph.outputs}
+            self._module = shielded(lambda: compile_module(functions, self.machine))
+            if self.machine.cuda and self.machine.missing is not None:
+                self.binary = nvcc(self.source("cuda"), self.machine.arch)
+        return self._module
+
+    def source(self, kind: str = "tir") -> str:
+        """What was generated: "tir", or of the machine's code "ll", "asm", "cuda"."""
+        if kind == "tir":
+            return "\n".join(self.kernel(method).function.script() for method in self.graph.outputs)
+        module = self.compile_all() if self._module is None else self._module
+        return cuda_source(module) if kind == "cuda" else str(module.inspect_source(kind))
+
+    @building
+    def export(self, path: str) -> None:
+        """Write a shared library with a packed function of TVM for each method: `method(inputs…, tables…, outputs…, first row, end row)`.
+
+        It is what is exported for CUDA. For CPUs see hbc.compiler.tvm.library.
+        """
+        module = self.compile_all()
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "model.so")
+            module.export_library(str(library))
+            code = library.read_bytes()
+
+        def write(file: IO[bytes]) -> None:
+            file.write(code)
+
+        write_atomically(path, write)
+
+
+def _level(outputs: Sequence[Node]) -> int:
+    """LLVM's. Scans are as fast at level 2, which takes a tenth less (500 trees of 255 leaves: 2.06 and 2.27 s), deep walks are 14 %
+    slower."""
+    strategies = {node.op.strategy for node in topological(outputs) if isinstance(node.op, TreeEnsemble)}
+    return 2 if strategies == {"scan"} else 3
+
+
+def cuda_source(module: Any) -> str:
+    return "\n".join(part.inspect_source() for part in module.imports)

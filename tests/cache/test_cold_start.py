@@ -1,0 +1,213 @@
+"""Models whose code is in the cache on disk: they answer without compiler, torch and scikit-learn, and as always."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import hbc
+
+pytest.importorskip("tvm")
+
+ABSENT = ("tvm", "torch", "sklearn", "scipy", "hbc.optimizer.pipeline", "hbc.parser.parse")
+"""Modules that a model of the cache does without."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def numbers() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6))
+    return RandomForestClassifier(20, max_depth=6, random_state=0).fit(X, np.arange(300) % 3), X
+
+
+def scaled() -> tuple[Any, Any]:
+    X = np.random.default_rng(1).normal(size=(300, 6))
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(X, np.array(["no", "yes"])[(X[:, 0] > 0).astype(int)]), X
+
+
+def frame() -> tuple[Any, Any]:
+    rng = np.random.default_rng(2)
+    X = pd.DataFrame({"age": rng.normal(size=200), "town": rng.choice(["Rome", "Oslo", "Bonn"], 200)})
+    steps = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["town"]), remainder="passthrough")
+    return make_pipeline(steps, LogisticRegression()).fit(X, X["town"] == "Oslo"), X
+
+
+def text() -> tuple[Any, Any]:
+    words = np.array(["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran"])
+    X = [" ".join(np.random.default_rng(seed).choice(words, 6)) for seed in range(60)]
+    return make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(X, np.arange(60) % 2), X
+
+
+MODELS = {"numbers": numbers, "scaled": scaled, "frame": frame, "text": text}
+
+LOAD = """
+import pickle, sys
+from pathlib import Path
+import hbc
+model = hbc.load(sys.argv[1])
+X, methods, expected = pickle.loads(Path(sys.argv[2]).read_bytes())
+answers = [getattr(model, method)(x) for x in X for method in methods]
+same = all(a.dtype == b.dtype and (a == b).all() for a, b in zip(answers, expected, strict=True))
+print(same, *[name for name in sys.argv[3:] if name in sys.modules])
+"""
+
+
+def answer(*arguments: Any, code: str = LOAD) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(Path(hbc.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+def saved(name: str, folder: Path) -> tuple[Path, Path]:
+    """The model in a file, which has answered for float32 and float64; inputs and the answers that are expected."""
+    import pickle
+
+    model, X = MODELS[name]()
+    methods = ["predict_proba", "predict"]
+    compiled = hbc.convert(model, "tvm", X)
+    inputs = [X, X.astype(np.float32)] if isinstance(X, np.ndarray) else [X]
+    answers = [getattr(compiled, method)(x) for x in inputs for method in methods]
+    compiled.save(folder / "model.hbc")
+    (folder / "answers.pkl").write_bytes(pickle.dumps((inputs, methods, answers)))
+    return folder / "model.hbc", folder / "answers.pkl"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kept_code_answers_without_the_compiler(name: str, cache: Path, tmp_path: Path) -> None:
+    """The model was converted and called in this process: the next one finds all of its methods and dtypes."""
+    files = saved(name, tmp_path)
+    absent = ABSENT if name != "text" else ("torch", "sklearn", "hbc.parser.parse")  # which compiles code for the host too
+    assert answer(*files, *absent) == "True"
+
+
+def test_code_is_shared_with_a_new_model_of_the_same_kind(cache: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)).astype(np.float32)
+    for seed in range(2):
+        model = RandomForestClassifier(20, max_depth=4, random_state=seed).fit(X, np.arange(300) % 2)
+        compiled = hbc.convert(model, "tvm")
+        np.testing.assert_allclose(compiled.predict_proba(X), model.predict_proba(X), rtol=1e-12)
+    assert "found in the cache" not in compiled.explain()
+    again = hbc.convert(model, "tvm")
+    again.predict_proba(X)
+    assert "predict_proba found in the cache in" in again.explain()
+
+
+@pytest.mark.parametrize("first", ["torch", "hbc"])
+def test_torch_before_and_after(first: str, cache: Path, tmp_path: Path) -> None:
+    """torch is left out of tvm_ffi's import, and works beside it in both orders; tensors are taken as input."""
+    pytest.importorskip("torch")
+    model, _ = saved("numbers", tmp_path)
+    code = textwrap.dedent(
+        f"""
+        import sys
+        import numpy as np
+        if {first == "torch"}: import torch
+        import hbc
+        model = hbc.load(sys.argv[1])
+        X = np.ones((5, 6))
+        expected = model.predict_proba(X)
+        assert ("torch" in sys.modules) == {first == "torch"}
+        import torch
+        assert (model.predict_proba(torch.from_numpy(X)) == expected).all()
+        import tvm_ffi
+        shared = torch.arange(5.0)
+        np.from_dlpack(tvm_ffi.from_dlpack(shared))[0] = 7
+        assert shared[0] == 7
+        assert np.allclose(hbc.load(sys.argv[1], backend="torch").predict_proba(X), expected)
+        assert torch.nn.Linear(6, 2)(torch.ones(3, 6)).sum().backward() is None
+        print("good")
+        """
+    )
+    assert answer(model, code=code) == "good"
+
+
+def test_eight_processes_start_with_an_empty_cache(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = saved("scaled", tmp_path)
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "another"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(hbc.__file__).parents[1])}
+    command = [sys.executable, "-c", LOAD, *map(str, files)]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    assert [process.communicate()[0].strip() for process in started] == ["True"] * 8
+    assert not list((tmp_path / "another").rglob("*.tmp"))
+    assert answer(*files, *ABSENT) == "True"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "replaced", "deleted"])
+def test_damaged_files_are_noticed_and_compiled_anew(damage: str, cache: Path, tmp_path: Path) -> None:
+    files = saved("numbers", tmp_path)
+    objects = sorted(path for path in (cache / "code").rglob("*") if path.is_file())
+    for number, path in enumerate(objects):
+        data = bytearray(path.read_bytes())
+        if damage == "cut":
+            path.write_bytes(data[: len(data) // 2])
+        elif damage == "flipped":
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        elif damage == "replaced":
+            path.write_bytes(objects[number - 1].read_bytes())
+        else:
+            path.unlink()
+    assert answer(*files) == "True"
+    assert answer(*files, *ABSENT) == "True"
+
+
+def test_killed_while_it_writes(cache: Path, tmp_path: Path) -> None:
+    files = saved("scaled", tmp_path)
+    for folder in (cache / "code").rglob("*"):
+        if folder.is_dir():
+            (folder / "half.0123456789abcdef.tmp").write_bytes(b"half")
+    assert answer(*files, *ABSENT) == "True"
+
+
+def test_other_options_and_versions_are_other_code(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = saved("numbers", tmp_path)
+    loaded = hbc.load(files[0])
+    loaded.predict(np.ones((1, 6)))
+    assert "found in the cache" in loaded.explain()
+    from hbc.cache import identity
+
+    monkeypatch.setattr(identity, "_distributions", lambda: ["apache_tvm-0.28.0.dist-info"])
+    identity.environment.cache_clear()
+    try:
+        other = hbc.load(files[0])
+        other.predict(np.ones((1, 6)))
+        assert "found in the cache" not in other.explain().replace("looked for in the cache", "")
+    finally:
+        identity.environment.cache_clear()
+
+
+def test_read_only_cache(cache: Path, tmp_path: Path) -> None:
+    """A cache that another user filled for all cannot be written to. Root may write anywhere: a file takes the folder's place."""
+    files = saved("scaled", tmp_path)
+    import shutil
+
+    shutil.rmtree(cache)
+    cache.write_text("no folder")
+    assert answer(*files) == "True"
