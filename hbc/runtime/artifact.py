@@ -22,7 +22,7 @@ from hbc.ir.lazy_graph import LazyGraph, identity_of
 from hbc.ir.printer import print_graph, read_graph
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
-from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_public
+from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_fitting, require_public
 from hbc.runtime.format_1 import read_1
 from hbc.runtime.origin import origin_document, read_origin
 from hbc.runtime.stored_spec import read_spec, spec_document
@@ -237,6 +237,9 @@ def _contents(archive: Archive, document: Mapping[str, Any], digest: str, build:
     info, spec = info_of(document, arrays), read_spec(document["input"], len(main))
     methods = tuple(document["methods"])
     require_public(methods)
+
+    for kinds in all_kinds:
+        require_fitting(kinds, spec)
 
     def lazy(kinds: Kinds, name: str, variant: Mapping[str, Any]) -> LazyGraph:
         text, mixes_rows = archive.text(name), variant["mixes_rows"]

@@ -57,7 +57,7 @@ class Shared:
     @cached_property
     def mixes_rows(self) -> bool:
         """Whether a row's result depends on other rows of the call, so that a large input cannot be cut into blocks."""
-        return any(variant.graph.mixes_rows for variant in self.variants.values())
+        return any(variant.source.mixes_rows for variant in self.variants.values())
 
 
 class ArrayCall:

@@ -59,13 +59,17 @@ def require_public(methods: Iterable[str]) -> None:
         raise ValueError(f"the methods {', '.join(methods)}")
 
 
-def checked_graph(graph: Graph, kinds: Kinds, info: ModelInfo, spec: InputSpec) -> Graph:
-    """The graph itself, after a check that its inputs are those of its `kinds`, which the runtime passes, and that it computes the
-    columns of the frames."""
+def require_fitting(kinds: Kinds, spec: InputSpec) -> None:
+    """Raise ValueError unless a variant's kinds are dtypes of all columns. To be called before anything is made of the columns."""
     if len(kinds) != spec.n_features:
         raise ValueError(f"{len(kinds)} kinds of columns for {spec.n_features} columns")
     if not set(kinds) <= {*NUMPY_DTYPES, "unread"}:
         raise ValueError(f"columns of {', '.join(map(str, set(kinds)))}")
+
+
+def checked_graph(graph: Graph, kinds: Kinds, info: ModelInfo, spec: InputSpec) -> Graph:
+    """The graph itself, after a check that its inputs are those of its `kinds`, which the runtime passes, and that it computes the
+    columns of the frames."""
     expected = {}
     for name, columns in input_layout(kinds).items():
         shape = (N, len(columns)) if spec.ndim == 2 else (N,)

@@ -10,7 +10,7 @@ from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.printer import read_graph
 from hbc.ir.signature import Arrays, Column, Frames, InputSpec, Kinds, Sparse
-from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_public
+from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_fitting, require_public
 from hbc.runtime.origin import Origin
 from hbc.runtime.stored_spec import checked, require_width, tuples
 
@@ -25,6 +25,7 @@ def read_1(archive: Archive, document: Mapping[str, Any], build: Build) -> Conte
     graphs = {}
     for variant in document["variants"]:
         kinds: Kinds = tuple(variant["kinds"])
+        require_fitting(kinds, spec)
 
         def graph(text: str = variant["graph"], kinds: Kinds = kinds) -> Graph:
             return checked_graph(read_graph(text, arrays), kinds, info, spec)
