@@ -58,6 +58,21 @@ def permute(table: list[Expr], index: Expr) -> Expr:
     return tirx.Select(lower_half, permute(table[:2], index), permute(table[2:], index))
 
 
+def permute_halves(table: list[Expr], index: Expr) -> Expr:
+    """table[index] for 32 bytes of indices, each less than 64. The table is in one to four vectors of 16 bytes (AVX2).
+
+    AVX2 looks up 16 bytes by the lowest four bits of an index, and gives 0 where its highest bit is set. (index ^ 16·i) + 0x70 has that bit
+    for all indices but those of part i, so that the parts are joined by `or`.
+    """
+    found = None
+    for i, part in enumerate(table):
+        own = tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(16 * i, "uint8"), 32)) if i else index
+        place = tirx.Add(own, tirx.Broadcast(tirx.const(0x70, "uint8"), 32))
+        value = tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", shuffled([part, part], list(range(32))), place)
+        found = value if found is None else tirx.bitwise_or(found, value)
+    return found
+
+
 def shuffled(vectors: list[Expr], places: list[int]) -> Expr:
     """The vector of concatenate(vectors)[places]."""
     return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])

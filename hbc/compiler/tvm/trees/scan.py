@@ -95,7 +95,7 @@ def tree_scan(f: Block, node: Node) -> None:
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
     packed = f.once(pack_trees, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
-    in_lanes = f.dialect.byte_permute and fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None)
+    in_lanes = fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
     chunks = VECTORS_IN_LOCKSTEP if isinstance(packed.splits, PackedSteps) else VECTORS_OF_PIECES
