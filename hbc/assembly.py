@@ -69,25 +69,41 @@ def export(
     _require_known(chosen, recipe.compiler, Path(path).suffix.lower(), path)
     compiler, options = recipe.compiler.for_file(chosen, recipe.options)
     parsed = graph if methods is None else graph.select(*methods)
-    graph = rewrite(parsed, _as_arrays)
+    about = about._replace(asked=methods is not None)
+    whole = _whole(recipe._replace(compiler=compiler, options=options), parsed, about, path, f"{Path(path).suffix} files")
+
+    def limits(method: str) -> Limits:
+        return lower_accepted(input_limits(parsed.select(method), computed=True), compiler)
+
+    compiler.export(whole, options, path, about._replace(limits=limits))
+
+
+def module(recipe: Recipe, graph: Graph, about: About) -> Any:
+    """A graph as an `nn.Module` of PyTorch. Raises ValueError for a backend that makes none, and for what a module cannot hold."""
+    compiler = recipe.compiler
+    if not compiler.makes_module:
+        raise ValueError(f"backend {compiler.name!r} has no nn.Module. Convert the model with backend='torch'.")
+    return compiler.module(_whole(recipe, graph, about, "module", "modules of PyTorch"), recipe.options)
+
+
+def _whole(recipe: Recipe, graph: Graph, about: About, place: str, holder: str) -> Graph:
+    """The optimized graph for a file or a module, in which the host computes nothing. Raises ValueError, which begins with `place`, for
+    what the `holder` cannot hold."""
+    compiler, options, strategy, note = recipe
+    graph = rewrite(graph, _as_arrays)
     if not (compiler.handles_strings or compiler.writes_strings):
-        graph = _without_strings(graph, path, about, methods is not None)
-    strategy = recipe.strategy
+        graph = _without_strings(graph, place, holder, about)
     if strategy not in ("auto", *LOWERED_STRATEGIES, *compiler.strategies):
         strategy = "auto"
-    graph = optimize(graph, compiler, options, strategy, recipe.note).graph
+    graph = optimize(graph, compiler, options, strategy, note).graph
     hosted = sorted(
         {_operator_name(node.op) for node in graph.nodes if node.op.in_numpy or gives_rows(node) or takes_rows(node)}
     )
     if hosted:
         raise ValueError(
-            f"{path}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
+            f"{place}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
         )
-
-    def limits(method: str) -> Limits:
-        return lower_accepted(input_limits(parsed.select(method), computed=True), compiler)
-
-    compiler.export(graph, options, path, about._replace(limits=limits))
+    return graph
 
 
 def _makes_rows(graph: Graph) -> bool:
@@ -117,26 +133,23 @@ def _require_known(chosen: Mapping[str, Any], compiler: Compiler, suffix: str, p
         raise ValueError(f"{path}: unknown option {', '.join(unknown)}; {suffix} files take {', '.join(known)}")
 
 
-def _without_strings(graph: Graph, path: str, about: About, asked: bool) -> Graph:
-    """The graph for a file that cannot hold strings: without the methods that return them, which warns, or raises ValueError if the caller
-    has `asked` for them. Raises ValueError for a graph that takes strings."""
-    suffix = Path(path).suffix
+def _without_strings(graph: Graph, place: str, holder: str, about: About) -> Graph:
+    """The graph for a `holder` that cannot hold strings: without the methods that return them, which warns; ValueError if the caller
+    has asked for them. Raises ValueError for a graph that takes strings."""
     taken = [about.spec.describe_column(i) for i, kind in enumerate(about.kinds) if kind == "str"]
     if any(node.type.dtype == "str" for node in graph.inputs):
         raise ValueError(
-            f"{path}: the model takes strings ({', '.join(taken)}), which {suffix} files cannot hold. Export it to .onnx, or save() it."
+            f"{place}: the model takes strings ({', '.join(taken)}), which {holder} cannot hold. Export it to .onnx, or save() it."
         )
     texts = [method for method, group in graph.outputs.items() if any(node.type.dtype == "str" for node in group)]
     if not texts:
         return graph
     numeric = [method for method in graph.outputs if method not in texts]
     advice = "Use classes_ with predict_proba." if "predict_proba" in graph.outputs else "Export it to .onnx, or save() it."
-    returned = (
-        f"{' and '.join(texts)} return{'s' if len(texts) == 1 else ''} strings, which {suffix} files cannot hold. {advice}"
-    )
-    if asked or not numeric:
-        raise ValueError(f"{path}: {returned}")
-    warnings.warn(f"{path} leaves out methods: {returned}", UserWarning, stacklevel=4)
+    returned = f"{' and '.join(texts)} return{'s' if len(texts) == 1 else ''} strings, which {holder} cannot hold. {advice}"
+    if about.asked or not numeric:
+        raise ValueError(f"{place}: {returned}")
+    warnings.warn(f"{place} leaves out methods: {returned}", UserWarning, stacklevel=6)
     return graph.select(*numeric)
 
 

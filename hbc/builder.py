@@ -162,6 +162,9 @@ class Builder:
         writer = self if own else self.moved(EXPORTS[suffix], "cpu")
         _assembly().export(writer.recipe, graph, path, about, methods, chosen)
 
+    def module(self, graph: Graph, about: About) -> Any:
+        return _assembly().module(self.recipe, graph, about)
+
     def recall(self, graph: LazyGraph) -> Recalled | None:
         shelf = self._shelf(graph)
         return shelf and find(shelf, self.backend, self.effective, lambda: self.compile(self.plan(graph.graph)))

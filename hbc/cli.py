@@ -40,7 +40,7 @@ LIBRARIES = {
 }
 """Distribution → the extra of hbc that installs it. XGBoost's build for CPUs is a distribution of its own, xgboost-cpu (`_version`)."""
 
-WRITTEN = ".hbc, .onnx, .pt, .so, .o or .a"
+WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
 """The suffixes of files that `hbc convert` writes, for messages."""
 
 Methods = Annotated[
@@ -81,7 +81,7 @@ def convert(
         typer.Option(
             "--output",
             "-o",
-            help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript), or a C library .so, .o or .a.",
+            help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript), .pt2 (torch.export), or a C library .so, .o or .a.",
         ),
     ],
     backend: Annotated[
@@ -134,7 +134,10 @@ def convert(
 def export(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="What to write: .onnx, .pt (TorchScript), or a C library .so, .o or .a.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="What to write: .onnx, .pt (TorchScript), .pt2 (torch.export), or a C library .so, .o or .a."
+        ),
     ],
     methods: Methods = None,
     dtype: Dtype = None,

@@ -40,6 +40,8 @@ class About(NamedTuple):
     """The dtype of every column. `input_layout(kinds)` gives the columns of each of the graph's inputs."""
     limits: Callable[[str], Limits] | None = None
     """Method → what the source accepts as its input. `Compiler.export` gets it."""
+    asked: bool = False
+    """Whether the caller has named the methods."""
 
 
 Direct = Callable[..., Array | None]
@@ -135,6 +137,8 @@ class Compiler(ABC):
     exports: Collection[str] = ()
     """The suffixes of the files that it exports, such as (".onnx",). As a mapping, suffix → the names of the options that
     `CompiledModel.export` takes for such a file, beside `methods` and `dtype`."""
+    makes_module: bool = False
+    """Whether it has `module`."""
     takes_target: bool = False
     """Whether it compiles for the `target` of the options. Otherwise `hbc.convert` rejects a target."""
     blocks: tuple[int, ...] = ()
@@ -167,6 +171,10 @@ class Compiler(ABC):
         """Write a graph of supported operators to a file, for use without hbc. By default the executable of `compile` writes it. Raises
         ValueError for what such a file cannot hold."""
         completed(self.compile(graph, options), Executable).export(path)  # type: ignore[type-abstract]
+
+    def module(self, graph: Graph, options: CompileOptions) -> Any:
+        """A graph of supported operators as an `nn.Module` of PyTorch; called only if `makes_module`."""
+        raise NotImplementedError
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         """The host's part of a graph, with some operators replaced by ones with a compiled `evaluate`. By default the graph itself."""
@@ -214,7 +222,7 @@ BACKENDS: dict[str, Backend] = {
         dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
         "hbc.compiler.tvm.run.executable",
     ),
-    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch"),
+    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}),
     "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
     "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ("opset", "plain", "columns")}),
     "numpy": Backend("hbc.compiler.numpy"),

@@ -64,6 +64,7 @@ class CompiledModel:
         self._short = {method: call.short for method, call in self._calls.items()}
         self._width = spec.n_features
         self._plain = shared.plain
+        self._module: Any = None
         for name, value in estimator.attributes.items():
             setattr(self, name, copy.deepcopy(value))
         taken = [method for method in (*self.methods, *estimator.failing) if hasattr(CompiledModel, method)]
@@ -180,7 +181,7 @@ class CompiledModel:
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript) or `.so` (TVM).
+        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript), `.pt2` (torch.export) or `.so` (TVM).
 
         methods: the methods that the file holds, in this order. By default all that such a file can hold.
         dtype: the dtype of the numbers in its input: float32, float64 or int64. By default that of the sample given to `hbc.convert`, or
@@ -200,6 +201,18 @@ class CompiledModel:
         self._builder.export(
             self.variants[kinds].graph, os.fspath(path), About(self._estimator, self.spec, kinds), asked, options
         )
+
+    @property
+    def module(self) -> Any:
+        """The model as an `nn.Module` of PyTorch, for the backends "torch" and "torchscript". It is made at the first use, and is the
+        caller's own: to move it (`.to("cuda")`) or to train it changes nothing of this model.
+
+        Called, it is the first of `predict_proba`, `transform` and `predict` that the model has; all methods are attributes (`apply` is
+        `apply_`). It takes a tensor of the dtype of the sample given to `hbc.convert` (float32 without one), tests nothing of it, and has
+        gradients where the model is made of smooth functions. Raises ValueError for another backend, and for a model of strings."""
+        if self._module is None:
+            self._module = self._builder.module(self.graph, About(self._estimator, self.spec, self._main))
+        return self._module
 
     def _asked(self, methods: Sequence[str]) -> Sequence[str]:
         """The methods. Raises ValueError if there are none, or for one that the model does not have."""
@@ -238,6 +251,7 @@ class CompiledModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModel:
         # Graphs and executables never change: the copies share them.
         other = self.__copy__()
+        other._module = None
         for name in self._estimator.attributes:
             setattr(other, name, copy.deepcopy(getattr(self, name), memo))
         memo[id(self)] = other

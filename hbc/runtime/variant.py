@@ -95,6 +95,10 @@ class Builder(Protocol):
         """Write some methods of a graph (None: all) to a file, with the options that the caller has `chosen`."""
         ...
 
+    def module(self, graph: Graph, about: About) -> Any:
+        """A graph as an `nn.Module` of PyTorch."""
+        ...
+
     def restore(self, data: bytes) -> Any:
         """The CompiledModel of an artefact's bytes, with these options."""
         ...

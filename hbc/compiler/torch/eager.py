@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
-from hbc.compiler.base import CompileOptions, Compiler
+from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import STRATEGIES
-from hbc.compiler.torch.program import Program
+from hbc.compiler.torch.program import Program, main_method
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits
+from hbc.compiler.torch.trace import exported
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator
+from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, show
 
@@ -52,6 +55,8 @@ class TorchCompiler(Compiler):
 
     name = "torch"
     strategies: tuple[str, ...] = ("scan",)
+    exports: Mapping[str, tuple[str, ...]] = {".pt2": ()}
+    makes_module = True
     work: Mapping[str, Work] = STRATEGIES
 
     def supports(self, op: Operator) -> bool:
@@ -81,6 +86,21 @@ class TorchCompiler(Compiler):
         return TorchExecutable(
             program, graph, device, options.threads, {name: program.row_bytes(name) for name in graph.outputs}
         )
+
+    def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
+        """Writes what `torch.export.load(path).module()(x)` runs: `forward` of Program, for any number of rows. Raises ValueError if the
+        caller has asked for several methods, and for models that torch.export cannot hold."""
+        if about.asked and len(graph.outputs) > 1:
+            raise ValueError(
+                f"{path}: methods: found {', '.join(graph.outputs)}, expected one, since a .pt2 file holds one method"
+            )
+        device, content = checked_device(self.name, options), io.BytesIO()
+        alone = graph.select(main_method(graph.outputs))
+        torch.export.save(exported(self.module(alone, options), alone, device), content)
+        write_atomically(path, lambda file: file.write(content.getbuffer()))
+
+    def module(self, graph: Graph, options: CompileOptions) -> Program:
+        return Program(graph).to(checked_device(self.name, options)).eval()
 
 
 COMPILER = TorchCompiler()

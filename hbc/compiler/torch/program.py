@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,8 @@ class Method:
 
 class Program(nn.Module):
     """A graph as a module. It has a method for each method of the model, called `entry(name)`, which takes the graph's inputs as tensors
-    and returns a tensor, or a tuple of several."""
+    and returns a tensor, or a tuple of several. The module itself, called, is `forward`. Constants are buffers. Results have gradients with
+    respect to inputs, and to buffers that require them, wherever PyTorch's operators have them."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -64,6 +65,7 @@ class Program(nn.Module):
         self._methods = {name: self._schedule(graph, group) for name, group in graph.outputs.items()}
         self._input_types = [node.type for node in graph.inputs]
         self._result_types = {name: [node.type for node in group] for name, group in graph.outputs.items()}
+        self._main = main_method(graph.outputs)
         for name in graph.outputs:
             object.__setattr__(self, entry(name), functools.partial(self.compute, name))
 
@@ -117,9 +119,23 @@ class Program(nn.Module):
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
+    def forward(self, *inputs: Tensor) -> Any:
+        """The result of the first of `predict_proba`, `transform` and `predict` that the model has, or else of its first method."""
+        return self.compute(self._main, *inputs)
+
     def row_bytes(self, name: str) -> int:
         """The bytes of the widest value of a method, for one row."""
         return self._methods[name].row_bytes
+
+
+FORWARD = ("predict_proba", "transform", "predict")
+"""The methods that a module may be called for, the first that it has."""
+
+
+def main_method(methods: Iterable[str]) -> str:
+    """The method that `forward` computes: the first of FORWARD that there is, or else the first of all."""
+    names = list(methods)
+    return next((name for name in FORWARD if name in names), names[0])
 
 
 PRODUCTS = (Linear, Products, t.MatMul)

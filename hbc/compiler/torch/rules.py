@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hbc.compiler.torch.exact import Function, exact_sqrt, filled, ordered_sum, scripted, select, tracing
+from hbc.compiler.torch.exact import Function, exact_sqrt, exporting, filled, ordered_sum, scripted, select, tracing
 from hbc.ir.graph import Constant, Node, Operator
 from hbc.ir.types import Array, N, TensorType
 from hbc.ops import tensor as t
@@ -158,11 +158,12 @@ def _where(op: t.Where, node: Node) -> Function:
     if kind.itemsize < 4 or isinstance(node.inputs[0].op, t.IsNan):
         return torch.where
     if not kind.is_floating_point:
-        return lambda condition, a, b: scripted(select)(condition, a, b)
+        return lambda condition, a, b: torch.where(condition, a, b) if exporting() else scripted(select)(condition, a, b)
     bits = torch.int32 if kind.itemsize == 4 else torch.int64
 
     def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        if tracing():  # TorchScript has no view of other bits
+        # TorchScript has no view of other bits, and numbers by their bits have no gradient.
+        if tracing() or a.requires_grad or b.requires_grad or exporting():
             return torch.where(condition, a, b)
         return select(condition, a.view(bits), b.view(bits)).view(kind)
 
@@ -306,7 +307,7 @@ def _impute(op: Impute, node: Node) -> Function:
 def _impute_unsigned(op: Impute, node: Node) -> Function:
     if not np.isfinite(op.fill).all():  # 0 · ∞ is NaN
         return _impute(op, node)
-    return lambda x, fill: scripted(filled)(x, fill)
+    return lambda x, fill: torch.where(torch.isnan(x), fill, x) if exporting() else scripted(filled)(x, fill)
 
 
 UNSIGNED[Impute] = _impute_unsigned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
+from hbc.ir.store import write_atomically
 from hbc.process import SOURCE, show
 
 
@@ -45,11 +47,12 @@ class TorchScriptCompiler(TorchCompiler):
         return TorchScriptExecutable(traced, graph, device, options.threads, widths)
 
     def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
-        """Writes TorchScript. It is used as `torch.jit.load(path).predict(x)`, with one tensor for each of the graph's inputs; the method
-        `apply` is called `apply_`."""
-        device = checked_device(self.name, options)
+        """Writes TorchScript. `torch.jit.load(path)(x)` is `forward` of Program, and `torch.jit.load(path).predict(x)` one of its methods
+        (`apply` is called `apply_`), with one tensor for each of the graph's inputs."""
+        device, content = checked_device(self.name, options), io.BytesIO()
         with quiet_jit():
-            torch.jit.save(trace(Program(graph).to(device).eval(), graph, device), path)
+            torch.jit.save(trace(Program(graph).to(device).eval(), graph, device, forward=True), content)
+        write_atomically(path, lambda file: file.write(content.getbuffer()))
 
 
 COMPILER = TorchScriptCompiler()

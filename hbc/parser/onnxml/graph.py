@@ -19,7 +19,9 @@ from hbc.parser.frame import Frame, Refusal
 from hbc.parser.onnxml.values import OPERATORS, Call, Value, dtype_of
 
 OWNER = "onnx.ModelProto"
-TAKEN = frozenset({"backend", "bind", "device", "explain", "export", "graph", "info", "methods", "save", "spec", "variants"})
+TAKEN = frozenset(
+    {"backend", "bind", "device", "explain", "export", "graph", "info", "methods", "module", "save", "spec", "variants"}
+)
 """Attributes of a compiled model, which cannot be names of methods."""
 CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
 PREDICTORS = (*CLASSIFIERS, "TreeEnsembleRegressor", "TreeEnsemble", "LinearRegressor", "SVMRegressor")
