@@ -94,4 +94,4 @@ def test_the_command_line_passes_options(classifier: CompiledModel, tmp_path: Pa
     assert "unknown option plain; .pt files take methods, dtype" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         main(["export", str(saved), "-o", str(tmp_path / "m.exe")])
-    assert "expected .so, .o, .a, .pt, .onnx" in capsys.readouterr().err
+    assert "expected .so, .o, .a, .pt2, .pt, .onnx" in capsys.readouterr().err
