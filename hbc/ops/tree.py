@@ -139,9 +139,11 @@ class TreeEnsemble(Operator):
 
     def evaluate(self, x: Array) -> Array:
         leaves = self.leaves(x)
-        if self.output == "leaf":
-            return self.leaf_ids[leaves]
-        total = np.tile(self.base, (len(x), 1))
+        return self.leaf_ids[leaves] if self.output == "leaf" else self.sums(leaves)
+
+    def sums(self, leaves: Array) -> Array:
+        """The sums [N, K] of rows that reach these leaves (i32[N, T], as `leaves` numbers them)."""
+        total = np.tile(self.base, (len(leaves), 1))
         for tree, target in enumerate(self.target):
             values = self.values[leaves[:, tree]]
             total[:, target : target + values.shape[1]] += values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -23,11 +23,11 @@ def reading() -> Iterator[None]:
         _read.reset(token)
 
 
-def read_once(read: Callable[[Any], Made], model: Any) -> Made:
-    """read(model), from memory if this walk or an earlier one has computed it. `read` parses the library's dump of a model, which takes 0.4
-    s for 500 trees of LightGBM. The result is shared, so do not change it."""
-    known = _read.get({})
-    if (read, id(model)) not in known:
-        known[read, id(model)] = read(model), model  # the model too: while it lives, no other object gets its id
-    made: Made = known[read, id(model)][0]
+def read_once(read: Callable[..., Made], model: Any, *options: Hashable) -> Made:
+    """read(model, *options), from memory if this walk or an earlier one has computed it. `read` parses the library's dump of a model, which
+    takes 0.4 s for 500 trees of LightGBM. The result is shared, so do not change it."""
+    known, key = _read.get({}), (read, id(model), options)
+    if key not in known:
+        known[key] = read(model, *options), model  # the model too: while it lives, no other object gets its id
+    made: Made = known[key][0]
     return made

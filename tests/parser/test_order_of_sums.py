@@ -1,0 +1,99 @@
+"""XGBoost adds leaves in float32, tree by tree. Where its rounding exceeds the contract, hbc adds in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+from backends import installed
+
+import hbc
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+from hbc.parser.parse import parse
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(500, 6)).astype(np.float32)
+F = X[:, 0] + X[:, 1] * X[:, 2]
+NOISE = RANDOM.normal(size=len(X))
+UNSEEN = RANDOM.normal(size=(2000, 6)).astype(np.float32)
+
+
+def regressor(y: Array, trees: int, **options: Any) -> Any:
+    return xgb.XGBRegressor(n_estimators=trees, max_depth=4, n_jobs=1, max_bin=64, **options).fit(X, y)
+
+
+def classifier(y: Array, trees: int, **options: Any) -> Any:
+    return xgb.XGBClassifier(n_estimators=trees, max_depth=4, n_jobs=1, max_bin=64, **options).fit(X, y)
+
+
+def poisson(mean: float) -> Array:
+    return np.random.default_rng(1).poisson(mean * np.exp(0.3 * F))
+
+
+def gamma(mean: float) -> Array:
+    return mean * np.exp(0.3 * F) * np.random.default_rng(1).gamma(2, size=len(F))
+
+
+SKEWED = 100 * np.exp(2 * F) * (NOISE > 0.5)
+
+ROUNDED = {
+    "large base score": lambda: regressor(1e6 + F + NOISE, 500, learning_rate=0.05),
+    "lost leaves": lambda: regressor(10 + F + NOISE, 2000),
+    "wide target around 0": lambda: regressor(1000 * F, 100),
+    "skewed target": lambda: regressor(SKEWED, 100),
+    "skewed and another target": lambda: regressor(np.stack([SKEWED, F], axis=1), 100),
+    "vectors of skewed and another target": lambda: regressor(
+        np.stack([SKEWED, F], axis=1), 100, multi_strategy="multi_output_tree"
+    ),
+    "Poisson": lambda: regressor(poisson(1e6), 500, objective="count:poisson"),
+    "Gamma": lambda: regressor(gamma(1e5), 500, objective="reg:gamma", learning_rate=0.05),
+    "Tweedie": lambda: regressor(gamma(200) * (NOISE > 0), 500, objective="reg:tweedie"),
+}
+"""Models whose precise sums are outside the contract for some rows."""
+
+PRECISE = {
+    "target around 0": lambda: regressor(F + NOISE, 100),
+    "small base score": lambda: regressor(10 + F + NOISE, 500),
+    "base score of 1000": lambda: regressor(1e3 + F + NOISE, 100),
+    "Poisson of small means": lambda: regressor(poisson(3), 100, objective="count:poisson"),
+    "logistic": lambda: classifier(F + NOISE > 0, 500),
+    "rare class": lambda: classifier(F + NOISE > 3, 500),
+    "classes": lambda: classifier(np.digitize(F, [-1, 1]), 500),
+}
+
+
+def ensemble(model: Any) -> TreeEnsemble:
+    graph = next(iter(parse(model).variants.values()))
+    (found,) = {node.op for node in graph.nodes if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"}
+    return found
+
+
+def predictions(model: Any, rows: Array) -> Array:
+    return model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_sums_are_added_in_the_order_of_the_source(name: str) -> None:
+    model = ROUNDED[name]()
+    assert ensemble(model).exact
+    rows = np.concatenate([X, UNSEEN])
+    for backend in installed("torch", "tvm"):
+        compiled = hbc.convert(model, backend)
+        for some in (rows, rows[:1]):
+            np.testing.assert_allclose(compiled.predict(some), model.predict(some), rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(compiled.raw_score(some), model.predict(some, output_margin=True))
+
+
+@pytest.mark.parametrize("name", PRECISE)
+def test_models_within_the_contract_are_added_in_any_order(name: str) -> None:
+    """They are then scanned on tvm, which is faster than a walk."""
+    model = PRECISE[name]()
+    assert not ensemble(model).exact
+    rows = np.concatenate([X, UNSEEN])
+    for backend in installed("torch", "tvm"):
+        options = {"strategy": "scan"} if backend == "tvm" else {}
+        compiled = hbc.convert(model, backend, **options)
+        np.testing.assert_allclose(predictions(compiled, rows), predictions(model, rows), rtol=1e-5, atol=1e-6)
