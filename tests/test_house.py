@@ -340,6 +340,7 @@ NO_PLACES = {
         ),
         "HashedValues.values",
     ],
+    "facts on which no result depends": ["TreeEnsemble.cover"],
     "places of the same arrays, which `require_sound` follows": [
         "TreeEnsemble.roots",
         "TreeEnsemble.left",

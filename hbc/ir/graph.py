@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -204,8 +205,25 @@ class Operator:
         return self._with({name: array[first] for name, array in self._arrays.items()}), first
 
     @property
+    def parameters(self) -> Iterator[str]:
+        """The names of the parameters, on which results depend: all fields but those made by `beside`."""
+        return (each.name for each in fields(self) if BESIDE not in each.metadata)  # type: ignore[arg-type]
+
+    @property
+    def facts(self) -> dict[str, Array]:
+        """The fields made by `beside` that are known, by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if BESIDE in each.metadata}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if value is not None}
+
+    def without_facts(self) -> Operator:
+        """The same operator without `facts`; what else was found out about it stays known."""
+        other = copy(self)
+        other.__dict__.update(dict.fromkeys(self.facts))
+        return other
+
+    @property
     def _arrays(self) -> dict[str, Array]:
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        values = ((name, getattr(self, name)) for name in self.parameters)
         return {name: value for name, value in values if isinstance(value, np.ndarray)}
 
     def _with(self, parameters: Mapping[str, Array]) -> Operator:
@@ -215,16 +233,16 @@ class Operator:
         return Node(self, inputs)
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, frozen(value))
+                object.__setattr__(self, each.name, frozen(value))
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """A tuple that is equal for equal operators. Arrays are compared by dtype, shape and bits: NaN equals NaN, and 0.0 is not
         -0.0."""
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, name) for name in self.parameters)
         return (type(self).__name__, *map(_parameter_key, values))
 
     def __eq__(self, other: object) -> bool:
@@ -242,6 +260,15 @@ def operator(cls: OpType) -> OpType:
     if OPERATORS.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"two operators are named {cls.__name__}")
     return cls
+
+
+BESIDE = "beside"
+
+
+def beside() -> Any:
+    """A field of an operator for an array on which no result depends, None if it is not known. Operators with different ones are equal,
+    printed graphs leave it out, and so do the optimizer and all behind it. A saved model keeps it."""
+    return field(default=None, metadata={BESIDE: True})
 
 
 def frozen(array: Array) -> Array:

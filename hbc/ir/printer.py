@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import ArtifactError
-from hbc.ir.graph import OPERATORS, Graph, Input, Node, Operator, array_key
+from hbc.ir.graph import BESIDE, OPERATORS, Graph, Input, Node, Operator, array_key
 from hbc.ir.types import NUMPY_DTYPES, Array, Dim, TensorType, dtype_name, type_of
 
 INLINE_LIMIT = 8
+NOTHING: Mapping[str, Any] = {}
 
 
 def print_graph(graph: Graph) -> tuple[str, dict[str, Array]]:
@@ -35,18 +36,25 @@ def print_graph(graph: Graph) -> tuple[str, dict[str, Array]]:
             continue
         names[node] = f"v{len(names) - len(graph.inputs)}"
         arguments = [names[source] for source in node.inputs]
-        for field in fields(node.op):  # type: ignore[arg-type]
-            arguments.append(f"{field.name}={_print_value(getattr(node.op, field.name), arrays)}")
+        for name in node.op.parameters:
+            arguments.append(f"{name}={_print_value(getattr(node.op, name), arrays)}")
         lines.append(f"    {names[node]}: {node.type} = {type(node.op).__name__}({', '.join(arguments)})")
     outputs = (f"{method!r}: ({', '.join(names[node] for node in group)},)" for method, group in graph.outputs.items())
     lines.append(f"    return {{{', '.join(outputs)}}}")
     return "\n".join(lines) + "\n", arrays
 
 
-def read_graph(text: str, arrays: Mapping[str, Array]) -> Graph:
+def facts_beside(graph: Graph) -> dict[str, dict[str, Array]]:
+    """What the text leaves out (hbc.ir.graph.beside): by the name of a value in the text, the facts of its operator."""
+    given = set(graph.inputs)
+    computed = (node for node in graph.nodes if node not in given)
+    return {f"v{i}": node.op.facts for i, node in enumerate(computed) if node.op.facts}
+
+
+def read_graph(text: str, arrays: Mapping[str, Array], facts: Mapping[str, Mapping[str, Array]] = NOTHING) -> Graph:
     """The graph that `print_graph` printed as `text`, with its arrays by key. Raises ArtifactError if the text is not a valid graph."""
     try:
-        return _Reader(arrays).graph(ast.parse(text)).verify()
+        return _Reader(arrays, facts).graph(ast.parse(text)).verify()
     except (SyntaxError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise ArtifactError(
             path="graph",
@@ -78,8 +86,9 @@ def _print_array(array: Array, arrays: dict[str, Array]) -> str:
 
 
 class _Reader:
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], facts: Mapping[str, Mapping[str, Array]]) -> None:
         self.arrays = arrays
+        self.facts = facts
         self.names: dict[str, Node] = {}
 
     def graph(self, tree: ast.Module) -> Graph:
@@ -95,7 +104,7 @@ class _Reader:
         for line in body:
             if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
                 raise ValueError(f"line {line.lineno} is not an assignment")
-            node = self.node(line.value)
+            node = self.node(line.value, self.facts.get(line.target.id, NOTHING))
             if node.type != self.type(line.annotation):
                 raise ValueError(f"line {line.lineno} declares {ast.unparse(line.annotation)} for {node!r}")
             self.names[line.target.id] = node
@@ -115,13 +124,16 @@ class _Reader:
         shape: tuple[Dim, ...] = tuple("N" if isinstance(item, ast.Name) else self.value(item) for item in items)
         return TensorType(tree.value.id, shape)  # type: ignore[arg-type]
 
-    def node(self, tree: ast.expr | None) -> Node:
+    def node(self, tree: ast.expr | None, facts: Mapping[str, Array]) -> Node:
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             raise ValueError("no operator")
         op: type[Operator] = OPERATORS[tree.func.id]
         parameters = {keyword.arg: self.value(keyword.value) for keyword in tree.keywords if keyword.arg}
         sources = [self.names[argument.id] for argument in tree.args]  # type: ignore[attr-defined]
-        return op(**parameters)(*sources)
+        known = {field.name for field in fields(op) if BESIDE in field.metadata}  # type: ignore[arg-type]
+        if not facts.keys() <= known or parameters.keys() & known:
+            raise ValueError(f"{tree.func.id} with the facts {', '.join(facts)}")
+        return op(**parameters, **facts)(*sources)
 
     def value(self, tree: ast.expr | None) -> Any:
         if isinstance(tree, ast.Call):

@@ -83,6 +83,19 @@ def rewrite_noting(graph: Graph, rule: NotingRule) -> Noted:
     return Noted(rewrite(graph, replacement), tuple(notes))
 
 
+def without_facts(graph: Graph) -> Graph:
+    """The graph whose operators have no `facts` (hbc.ir.graph.beside); itself if none has."""
+    if not any(node.op.facts for node in graph.nodes):
+        return graph
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        op = node.op.without_facts() if node.op.facts else node.op
+        inputs = tuple(new[source] for source in node.inputs)
+        new[node] = node if op is node.op and inputs == node.inputs else Node(op, inputs)
+    outputs = {method: tuple(new[node] for node in group) for method, group in graph.outputs.items()}
+    return Graph(tuple(new[node] for node in graph.inputs), outputs)
+
+
 def _same(a: Node, b: Node) -> bool:
     return a is b
 

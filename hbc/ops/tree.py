@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from hbc.ir.graph import Node, Operator, at_least_one, operator
+from hbc.ir.graph import Node, Operator, at_least_one, beside, operator
 from hbc.ir.magnitudes import magnitudes
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
@@ -36,6 +36,8 @@ class TreeEnsemble(Operator):
     - leaf_ids i64[L]: the source library's number of each leaf. base [K], in the dtype of values, which is y's.
     - output = "leaf" gives i64[N, T] instead: the leaf_ids of the leaves reached (`apply`).
     - strategy: how it is run ("gemm", "tree_trav", "perf_tree_trav", or one that a compiler brings); "auto" is not chosen yet.
+    - cover i32|i64|f32|f64[M]: the training data that reached each node, as the source counts it (rows, weights or Hessians), for
+      explanations. No result depends on it. None: not known.
     - exact: the sums have the bits of a loop over the trees, since the next operator compares them with a number that some of
       them may equal (IsolationForest). Otherwise a compiler may add in another order or precision, if the error is far below
       the contract's, and if the largest of a row's sums and the sign of a single sum stay those of the loop.
@@ -54,11 +56,14 @@ class TreeEnsemble(Operator):
     output: Literal["sum", "leaf"] = "sum"
     strategy: str = "auto"
     exact: bool = False
+    cover: Array | None = beside()
 
     removes_missing = True
     jumps = True
 
     def infer(self, x: TensorType) -> TensorType:
+        if self.cover is not None and (self.cover.shape != self.feature.shape or self.cover.dtype.kind not in "fiu"):
+            raise TypeError(f"cover is {type_of(self.cover)} for {len(self.feature)} nodes")
         if not x.is_float or type_of(self.threshold).dtype != x.dtype:
             raise TypeError(f"thresholds are {type_of(self.threshold)}")
         if self.feature.size and int(self.feature.max()) >= x.columns:
@@ -206,7 +211,7 @@ class Tree:
     """One tree in its own numbering of nodes, where node 0 is the root. A parser reads it from a library, then calls `join`.
 
     feature (< 0 at leaves), left, right: integers [M]; threshold [M]; missing_left bool[M]; values [M, V], read at leaves only;
-    ids i64[M]: the source's number of each node, if it is not its place.
+    ids i64[M]: the source's number of each node, if it is not its place. cover [M]: see TreeEnsemble.
     """
 
     feature: Array
@@ -216,6 +221,7 @@ class Tree:
     missing_left: Array
     values: Array
     ids: Array | None = None
+    cover: Array | None = None
 
 
 def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> TreeEnsemble:
@@ -231,6 +237,7 @@ def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> Tre
     )
     threshold = np.concatenate([tree.threshold for tree in trees])
     values = np.concatenate([tree.values for tree in trees])[at_leaf]
+    covers = [tree.cover for tree in trees if tree.cover is not None]
     ids = [np.arange(len(tree.feature)) if tree.ids is None else tree.ids for tree in trees]
     return TreeEnsemble(
         roots=starts[:-1].astype(np.int32),
@@ -243,6 +250,7 @@ def join(trees: Sequence[Tree], base: Array, target: Array | None = None) -> Tre
         target=np.zeros(len(trees), np.int32) if target is None else np.asarray(target, np.int32),
         leaf_ids=np.concatenate(ids)[at_leaf].astype(np.int64),
         base=np.asarray(base, values.dtype),
+        cover=np.concatenate(covers) if len(covers) == len(trees) else None,
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
-from hbc.ir.rewrite import Noted
+from hbc.ir.rewrite import Noted, without_facts
 from hbc.optimizer.columns.select import PushSelection
 from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.host import PlaceFunctions
@@ -124,7 +124,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
     settings = Settings(compiler, options, strategy, tuned)
     debug, without = debug_level(), _without()
     records = []
-    graph.verify()
+    graph = without_facts(graph).verify()
     for position in ORDER:
         if position.name in without:
             continue

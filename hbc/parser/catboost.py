@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -184,6 +185,7 @@ class CatBoostOutputs:
             np.concatenate([missing_left.astype(bool), np.zeros(leaves, bool)]),
             np.concatenate([np.zeros((inner, dim)), values]),
             np.arange(inner + leaves) - inner,
+            _cover(tree.get("leaf_weights", ()), len(splits)),
         )
 
     def _nested(self, tree: dict[str, Any], dim: int) -> Tree:
@@ -193,6 +195,7 @@ class CatBoostOutputs:
         missing_left: list[bool] = []
         values: list[Array] = []
         children: list[list[int]] = []
+        weights: list[float] = []
         stack: list[tuple[dict[str, Any], int, int]] = [(tree, -1, 0)]
         while stack:
             node, parent, side = stack.pop()
@@ -207,9 +210,14 @@ class CatBoostOutputs:
             children.append([0, 0])
             if "split" in node:
                 stack += [(node["right"], number, 1), (node["left"], number, 0)]
+            weights.append(node.get("weight", np.nan))
         sides = np.array(children)
+        cover = np.array(weights, np.float64)
+        for number in reversed(np.flatnonzero(np.array(feature) >= 0)):
+            cover[number] = cover[sides[number]].sum()
         return Tree(
-            np.array(feature), np.array(threshold), sides[:, 0], sides[:, 1], np.array(missing_left, bool), np.array(values)
+            *(np.array(feature), np.array(threshold), sides[:, 0], sides[:, 1], np.array(missing_left, bool), np.array(values)),
+            cover=None if np.isnan(cover).any() else cover,
         )
 
     @cached_property
@@ -233,6 +241,14 @@ def _columns(m: Any) -> Described:
     return (
         (None, None) if names is None else (len(names), None if names == [str(i) for i in range(len(names))] else tuple(names))
     )
+
+
+def _cover(weights: Sequence[float], depth: int) -> Array | None:
+    """The weight of the training data at each node of a perfect tree, level after level, from that at its leaves. None: not known."""
+    leaves = np.asarray(weights, np.float64)
+    if len(leaves) != 2**depth:
+        return None
+    return np.concatenate([leaves.reshape(2**level, -1).sum(axis=1) for level in range(depth + 1)])
 
 
 @converts("catboost.CatBoost", "catboost.CatBoostRanker", frame=True)

@@ -106,6 +106,8 @@ FIELDS = (
     "left_child",
     "right_child",
     "leaf_value",
+    "internal_count",
+    "leaf_count",
     "cat_boundaries",
     "cat_threshold",
     "is_linear",
@@ -227,8 +229,17 @@ def ensemble(model: Model, x: Node) -> tuple[TreeEnsemble, Node]:
         target=(np.arange(len(layout.roots)) % model.trees_per_iteration).astype(np.int32),
         leaf_ids=_position_in_group(layout.leaf_counts),
         base=np.zeros(model.trees_per_iteration),
+        cover=_cover(model, layout),
     )
     return trees, x
+
+
+def _cover(model: Model, layout: Layout) -> Array | None:
+    """How many rows of the training data reached each node; None for a file that does not say."""
+    inner, leaves = model.integers("internal_count"), model.integers("leaf_count")
+    if (len(inner), len(leaves)) != (len(layout.inner), len(layout.leaves)):
+        return None
+    return layout.nodes(inner, leaves, np.int32)
 
 
 def category_sets(model: Model) -> Iterator[Array]:

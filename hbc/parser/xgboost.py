@@ -260,7 +260,9 @@ def _tree(document: dict[str, Any], n_outputs: int, planes: PlaneTable) -> Tree:
             feature[node] = planes.add(int(feature[node]), categories, missing_left=bool(default_left[node]))
             threshold[node] = 0.5
     ids = np.arange(len(left))
-    tree = Tree(np.where(leaf, -1, feature), threshold, left, right, default_left, _leaf_values(document, leaf, n_outputs), ids)
+    values, cover = _leaf_values(document, leaf, n_outputs), document.get("sum_hessian")
+    cover = None if cover is None or len(cover) != len(left) else np.asarray(cover, np.float32)
+    tree = Tree(np.where(leaf, -1, feature), threshold, left, right, default_left, values, ids, cover)
     return _reachable(tree) if int(document["tree_param"]["num_deleted"]) else tree
 
 
@@ -286,9 +288,9 @@ def _reachable(tree: Tree) -> Tree:
     place = np.cumsum(kept) - 1
     left, right = (np.where(tree.feature >= 0, place[side], 0) for side in (tree.left, tree.right))
     ids = np.arange(len(kept))
-    return Tree(
-        tree.feature[kept], tree.threshold[kept], left[kept], right[kept], tree.missing_left[kept], tree.values[kept], ids[kept]
-    )
+    cover = None if tree.cover is None else tree.cover[kept]
+    nodes = tree.feature[kept], tree.threshold[kept], left[kept], right[kept], tree.missing_left[kept]
+    return Tree(*nodes, tree.values[kept], ids[kept], cover)
 
 
 def link(objective: str, margin: Node) -> Node:

@@ -19,7 +19,7 @@ from hbc.errors import ArtifactError
 from hbc.ir.archive import UNREADABLE, Archive, Writer, unreadable
 from hbc.ir.graph import Graph, array_digest, array_key
 from hbc.ir.lazy_graph import LazyGraph, identity_of
-from hbc.ir.printer import print_graph, read_graph
+from hbc.ir.printer import facts_beside, print_graph, read_graph
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_fitting, require_public
@@ -88,6 +88,9 @@ def _variant_document(kinds: Kinds, graph: Graph, arrays: _ArrayWriter) -> tuple
         "mixes_rows": graph.mixes_rows,
         "digest": hashlib.sha256(text.encode()).hexdigest(),
         "arrays": sorted(used),
+        "beside": {
+            value: {name: arrays.named(array) for name, array in facts.items()} for value, facts in facts_beside(graph).items()
+        },
     }
     return document, text.encode()
 
@@ -99,6 +102,12 @@ class _ArrayWriter:
         self.digests: dict[str, str] = {}
         self.numbers: dict[str, Array] = {}
         self.texts: dict[str, Any] = {}
+
+    def named(self, array: Array) -> str:
+        """The key of an array, which is added."""
+        key = "k" + array_key(array)[2]
+        self.add(key, array)
+        return key
 
     def add(self, key: str, array: Array) -> None:
         if key in self.digests:
@@ -129,9 +138,7 @@ def _encoded(value: Any, arrays: _ArrayWriter, name: str) -> Any:
         items = [_encoded(item.item() if isinstance(item, np.generic) else item, arrays, name) for item in value.ravel()]
         return {"objects": items, "shape": list(value.shape)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiubU":
-        key = "k" + array_key(value)[2]
-        arrays.add(key, value)
-        return {"array": key}
+        return {"array": arrays.named(value)}
     if isinstance(value, (list, tuple)):
         return {type(value).__name__: [_encoded(item, arrays, name) for item in value]}
     if isinstance(value, float) and not math.isfinite(value):
@@ -244,12 +251,20 @@ def _contents(archive: Archive, document: Mapping[str, Any], digest: str, build:
     def lazy(kinds: Kinds, name: str, variant: Mapping[str, Any]) -> LazyGraph:
         text, mixes_rows = archive.text(name), variant["mixes_rows"]
         digests = {key: arrays.digests[key] for key in variant["arrays"]}
+        beside = {
+            value: {str(name): str(key) for name, key in facts.items()} for value, facts in variant.get("beside", {}).items()
+        }
         if hashlib.sha256(text.encode()).hexdigest() != variant["digest"]:
             raise ValueError(f"{name} is damaged")
 
         def graph() -> Graph:
-            found = checked_graph(read_graph(text, {key: arrays[key] for key in digests}), kinds, info, spec)
-            if tuple(found.outputs) != methods or found.mixes_rows is not mixes_rows:
+            facts = {value: {name: arrays[key] for name, key in keys.items()} for value, keys in beside.items()}
+            found = checked_graph(read_graph(text, {key: arrays[key] for key in digests}, facts), kinds, info, spec)
+            if (
+                facts.keys() != facts_beside(found).keys()
+                or tuple(found.outputs) != methods
+                or found.mixes_rows is not mixes_rows
+            ):
                 raise ValueError(f"{name} is not what the manifest says")
             return found
 

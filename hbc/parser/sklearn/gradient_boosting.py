@@ -237,6 +237,7 @@ class _Planes:
             right=nodes["right"].astype(np.int64),
             missing_left=nodes["missing_go_to_left"].astype(bool) & ~leaf & ~categorical,
             values=nodes["value"][:, None],
+            cover=nodes["count"].astype(np.int32),
         )
 
     def plane(self, feature: int, missing_left: bool, goes_left: Array) -> int:

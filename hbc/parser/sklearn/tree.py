@@ -46,6 +46,7 @@ def read_tree(tree: Any, values: Array, features: Array | None = None) -> Tree:
         right=tree.children_right,
         missing_left=tree.missing_go_to_left.astype(bool) & ~leaf,
         values=values,
+        cover=tree.weighted_n_node_samples,
     )
 
 
