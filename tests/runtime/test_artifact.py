@@ -370,7 +370,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
             compiled.save(wrong)
     with pytest.raises(hbc.ArtifactError):
         compiled.export(tmp_path / "no" / "m.onnx")
-    with pytest.raises(ValueError, match=r"\.a, \.o, \.onnx, \.pt, \.so"):
+    with pytest.raises(ValueError, match=r"\.a, \.o, \.onnx, \.pt, \.pt2, \.so"):
         compiled.export(tmp_path / "m.exe")
 
 
