@@ -93,7 +93,7 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "{out}/x.hbc", "-o", "{out}/y.hbc"], "no such file"),
         (
             ["convert", "{model}", "--trust", "-o", "{out}/x.xyz"],
-            "found the suffix '.xyz', expected .hbc, .onnx, .pt, .so, .o or .a",
+            "found the suffix '.xyz', expected .hbc, .onnx, .pt, .pt2, .so, .o or .a",
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x"], "found no suffix"),
         (["explain", "{model}"], "saved by hbc"),
