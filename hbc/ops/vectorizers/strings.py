@@ -3,7 +3,7 @@ bad item."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,13 +18,21 @@ from hbc.ir.types import Array, TensorType, require
 def pack(strings: Iterable[str]) -> tuple[Array, Array]:
     """(the strings as bytes in UTF-8, the end of each). numpy's own arrays of strings take the longest one's room for each, and
     lose null characters at the end."""
-    encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
-    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(item) for item in encoded], dtype=np.int64)
+    strings = list(strings)
+    whole = "".join(strings)
+    encoded: Sequence[str] | Sequence[bytes] = (
+        strings if whole.isascii() else [string.encode("utf-8", "surrogatepass") for string in strings]
+    )
+    data = np.frombuffer(whole.encode("utf-8", "surrogatepass"), np.uint8)
+    return data, np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
 
 
 def unpack(data: Array, ends: Array) -> list[str]:
     whole = data.tobytes()
     starts = [0, *ends.tolist()]
+    if whole.isascii():
+        text = whole.decode()
+        return [text[a:b] for a, b in pairwise(starts)]
     return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(starts)]
 
 

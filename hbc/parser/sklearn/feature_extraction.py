@@ -16,6 +16,7 @@ from hbc.ops.vectorizers.hashing import HashItems, HashTerms
 from hbc.ops.vectorizers.strings import pack
 from hbc.ops.vectorizers.weights import DivideByNorm, Entries, Weigh
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
+from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
 from hbc.parser.sklearn.encoders import output_dtype
 from hbc.parser.sklearn.shared.common import as_float, checked, float_of
@@ -99,12 +100,16 @@ def _stop_words(words: Any) -> list[str]:
 def _vocabulary(vocabulary: Any) -> tuple[Any, Any, Any]:
     """The terms of a vocabulary {term: column}, packed in the order of their columns, and these columns, i64. Terms that are not strings
     are left out: no document contains them."""
-    places = sorted((int(column), term) for term, column in vocabulary.items() if isinstance(term, str))
-    return *pack(term for _, term in places), np.array([column for column, _ in places], np.int64)
+    if not all(isinstance(term, str) for term in vocabulary):
+        vocabulary = {term: column for term, column in vocabulary.items() if isinstance(term, str)}
+    terms = list(vocabulary)
+    columns = np.fromiter(map(int, vocabulary.values()), np.int64, len(terms))
+    order = np.argsort(columns, kind="stable")
+    return *pack(map(terms.__getitem__, order.tolist())), columns[order]
 
 
 def _counts(m: Any, x: Node | Frame) -> Node:
-    terms, ends, columns = _vocabulary(m.vocabulary_)
+    terms, ends, columns = read_once(_vocabulary, m.vocabulary_)
     dtype = output_dtype(m.dtype)
     return CountTerms(terms, ends, columns, len(m.vocabulary_), dtype, bool(m.binary))(_terms(m, x))
 
@@ -174,7 +179,7 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
     dtype = output_dtype(m.dtype)
     if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
         raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")
-    terms, ends, columns = _vocabulary(m.vocabulary_)
+    terms, ends, columns = read_once(_vocabulary, m.vocabulary_)
     y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(m, x, objects=True))
     return checked(m, y, allow_nan=True, allow_inf=True)
 
