@@ -124,7 +124,7 @@ def test_constants_print_and_read_back(value):
     x = matrix()
     graph = Graph((x,), {"transform": (x,), "c": (Constant(value)(),)})
     text, arrays = print_graph(graph)
-    assert _Reader(arrays).graph(ast.parse(text)) == graph  # not read_graph, which refuses an output without rows
+    assert _Reader(arrays, {}).graph(ast.parse(text)) == graph  # not read_graph, which refuses an output without rows
 
 
 @pytest.mark.parametrize(
