@@ -22,23 +22,25 @@ def _points(features=4, classes=3, dtype=np.float64, ties=False, rows=240):
     return X.astype(dtype), y
 
 
-def _classifier(model, labels=None, outputs=1, float32=False, **data):
+def _classifier(model, labels=None, outputs=1, float32=False, own=20, **data):
+    """Fitted on the first half of the points. The queries are the other half, and before them `own` points of the first."""
     X, y = _points(**data)
     target = y if labels is None else np.asarray(labels)[y]
     if outputs > 1:
         target = np.column_stack([target, *(y[::-1] % (2 + i) for i in range(outputs - 1))])
     half = len(X) // 2
     fit = X[:half].astype(np.float32) if float32 else X[:half]
-    return model.fit(fit, target[:half]), X[half - 20 :].astype(np.float64)
+    return model.fit(fit, target[:half]), X[half - own :].astype(np.float64)
 
 
-def _regressor(model, outputs=None, dtype=np.float64, **data):
+def _regressor(model, outputs=None, dtype=np.float64, own=20, **data):
+    """As `_classifier`."""
     X, y = _points(**data)
     target = np.sin(X[:, 0]) + y
     if outputs is not None:
         target = np.column_stack([target * (i + 1) - X[:, 1] for i in range(outputs)])
     half = len(X) // 2
-    return model.fit(X[:half], target[:half].astype(dtype)), X[half - 20 :].astype(np.float64)
+    return model.fit(X[:half], target[:half].astype(dtype)), X[half - own :].astype(np.float64)
 
 
 def _iris(model):
@@ -91,15 +93,20 @@ def _fits(name, algorithm):
 
 TO_ITSELF = "by x² - 2xy + y² the source's distance of a point to itself is 1e-7 or 0, as the rounding of its product falls; here it is 0"
 
+
+def _own(algorithm, weights):
+    """How many of the fitted points to ask for: none where such a point's distance to itself, see TO_ITSELF, is the weight of its target."""
+    return 0 if (algorithm, weights) == ("brute", "distance") else 20
+
+
 # float32 queries of float64 points by brute force are left out if the result depends on how x² - 2xy + y² is rounded (for the distance of a
 # point to its own float32 image), or on which of equally near points numpy's argpartition puts first (this depends on the CPU).
 CASES = [
     *(
         Case(
             f"KNeighborsClassifier {algorithm}, {weights}",
-            lambda a=algorithm, w=weights: _classifier(KNC(5, algorithm=a, weights=w)),
+            lambda a=algorithm, w=weights: _classifier(KNC(5, algorithm=a, weights=w), own=_own(a, w)),
             float32=algorithm != "brute",
-            rounded_ends=TO_ITSELF if (algorithm, weights) == ("brute", "distance") else "",
         )
         for algorithm in ALGORITHMS
         for weights in ("uniform", "distance")
@@ -142,7 +149,7 @@ CASES = [
     *(
         Case(
             f"KNeighborsRegressor {algorithm}, {weights}",
-            lambda a=algorithm, w=weights: _regressor(KNR(5, algorithm=a, weights=w)),
+            lambda a=algorithm, w=weights: _regressor(KNR(5, algorithm=a, weights=w), own=_own(a, w)),
             float32=algorithm != "brute",
         )
         for algorithm in ALGORITHMS
@@ -163,7 +170,7 @@ CASES = [
     *(
         Case(
             f"RadiusNeighborsClassifier {algorithm}, {weights}",
-            lambda a=algorithm, w=weights: _classifier(RNC(1.2, algorithm=a, weights=w, outlier_label=1)),
+            lambda a=algorithm, w=weights: _classifier(RNC(1.2, algorithm=a, weights=w, outlier_label=1), own=_own(a, w)),
             float32=algorithm != "brute",
         )
         for algorithm in ALGORITHMS
@@ -181,7 +188,7 @@ CASES = [
     *(
         Case(
             f"RadiusNeighborsRegressor {algorithm}, {weights}",
-            lambda a=algorithm, w=weights: _regressor(RNR(1.2, algorithm=a, weights=w)),
+            lambda a=algorithm, w=weights: _regressor(RNR(1.2, algorithm=a, weights=w), own=_own(a, w)),
             float32=algorithm != "brute",
         )
         for algorithm in ALGORITHMS
