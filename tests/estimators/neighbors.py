@@ -95,7 +95,7 @@ TO_ITSELF = "by x² - 2xy + y² the source's distance of a point to itself is 1e
 
 
 def _own(algorithm, weights):
-    """How many of the fitted points to ask for: none where such a point's distance to itself, see TO_ITSELF, is the weight of its target."""
+    """How many of the fitted points to ask for: none where a point's distance to itself is its weight (see TO_ITSELF)."""
     return 0 if (algorithm, weights) == ("brute", "distance") else 20
 
 

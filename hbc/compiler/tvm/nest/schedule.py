@@ -117,7 +117,7 @@ class GpuRows(Schedule):
     numbers_before_loops = False
     flattens = False
     own_code_for_full_vectors = False
-    tree_kernels = ("walk",)
+    tree_kernels: tuple[str, ...] = ("walk",)
     usual_strategy = ("walk", "each thread of a GPU walks one row from node to node")
 
     def rows_of_block(self, plan: Plan) -> int:
