@@ -6,7 +6,7 @@ import io
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.kept import find, keep, shelf_of
+from hbc.lazy import record
 from hbc.runtime import artifact
 from hbc.runtime.contents import Contents
 from hbc.runtime.model import CompiledModel
@@ -42,7 +43,7 @@ def known_strategies(backend: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *load_compiler(backend).strategies)))
 
 
-@dataclass(frozen=True)
+@record
 class Builder:
     """Optimizer and compiler, with the options of one model. It is pickled with the model, by its fields."""
 

@@ -6,8 +6,9 @@ All are subclasses of HbcError, and of the built-in exception that fits, so that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from hbc.lazy import record
 
 
 def _rebuild(cls: type[HbcError], facts: dict[str, Any]) -> HbcError:
@@ -26,7 +27,7 @@ class HbcError(Exception):
         return _rebuild, (type(self), self.facts)
 
 
-@dataclass(frozen=True)
+@record
 class Culprit:
     """One estimator or operator that cannot be converted."""
 

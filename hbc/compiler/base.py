@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from hbc.cache.shelf import Shelf
@@ -15,9 +14,10 @@ from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.types import Array, TensorType
+from hbc.lazy import record
 
 
-@dataclass(frozen=True)
+@record
 class CompileOptions:
     """The choices of the caller of `hbc.convert`. `target` is a TVM target as a dict. `batch_size`, the rows of a call, is only a hint.
     `block` is the number of rows that are computed together; only `hbc tune` chooses it."""
@@ -200,7 +200,7 @@ def completed(found: Any, kind: type[Part]) -> Part:
     return whole
 
 
-@dataclass(frozen=True)
+@record
 class Backend:
     """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them, and the files that
     it exports (as in `Compiler`), which can be looked up here without importing the packages."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
 from hbc.ops.tree_strategies import PERFECT_DEPTH
@@ -31,7 +31,7 @@ SHOWN = (1, 1_000, 100_000)
 FILE = Path(__file__).with_name("costs.json")
 
 
-@dataclass(frozen=True)
+@record
 class Shape:
     """The numbers of a tree ensemble on which its time depends."""
 
@@ -96,7 +96,7 @@ Work = Callable[[Shape, int], Mapping[str, float]]
 """(shape of an ensemble, rows of a call) → how often each kind of work is done, by its name."""
 
 
-@dataclass(frozen=True)
+@record
 class Lowered:
     """The work of the paper's three strategies in a backend that runs their tensor operators one after the other, for blocks of rows."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hbc.compiler.base import CompileOptions, Compiler, Executable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.process import SOURCE, show
 
 
-@dataclass(frozen=True)
+@record
 class NumpyExecutable(Executable):
     """Evaluates a graph in numpy."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class CodedStrings:
     """A matrix x[N, F] of strings (str, None or NaN): x[n, f] = values[f][codes[f][n]]. The codes of a column are integers [N],
     its values objects [K]. Some values may come in no row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -16,7 +16,7 @@ from hbc.ir.ranges import Range
 from hbc.ir.rows import Rows
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import Array, Dim, DType, TensorType, type_of
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 
 OPERATORS: dict[str, type[Operator]] = {}
 
@@ -256,7 +256,7 @@ class Operator:
 def operator(cls: OpType) -> OpType:
     """Class decorator: makes a frozen dataclass and registers it by its name, so that printed graphs can be read back. Raises
     ValueError if two classes have one name."""
-    dataclass(frozen=True, eq=False, repr=False)(cls)  # changes the class in place
+    record(eq=False, repr=False)(cls)  # changes the class in place
     if OPERATORS.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"two operators are named {cls.__name__}")
     return cls
@@ -411,7 +411,7 @@ class Constant(Operator):
         return span_of(self.value) if self.value.dtype.kind in "iu" else super().span(node, spans)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Graph:
     """Inputs in the order of the call, and for every method of the model the values it returns."""
 

@@ -5,15 +5,15 @@ proof by ranges proves too little, never too much."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 
-@dataclass(frozen=True)
+@record
 class Range:
     """For each element: the numbers from `low` to `high` (no number if low > high), and perhaps NaN if `missing`."""
 

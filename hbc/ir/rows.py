@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Rows:
     """A matrix x[N, width]. Row i has data[k] in column indices[k] for indptr[i] <= k < indptr[i + 1], and 0 elsewhere.
 

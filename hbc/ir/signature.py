@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from operator import or_
 from typing import Any, Literal, TypeVar
@@ -15,6 +15,7 @@ from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, DType
+from hbc.lazy import record
 
 
 def either(a: bool, b: bool) -> bool:
@@ -66,7 +67,7 @@ class Joined:
         return type(self)(**values)
 
 
-@dataclass(frozen=True)
+@record
 class Column(Joined):
     """Facts about one column of the input: how the source library treats it. A column without notes has the neutral values."""
 
@@ -104,7 +105,7 @@ class Column(Joined):
         return super().__or__(other)
 
 
-@dataclass(frozen=True)
+@record
 class Arrays(Joined):
     """Facts about arrays and lists: how the source library treats them.
     `narrow_as_f32` and `native_order` are also about the numbers of frames."""
@@ -121,7 +122,7 @@ class Arrays(Joined):
     """Tuples of rows are taken, as lists are."""
 
 
-@dataclass(frozen=True)
+@record
 class Frames(Joined):
     """How the source library reads a frame: how it finds columns, and which libraries and dtypes it takes."""
 
@@ -166,7 +167,7 @@ class Frames(Joined):
         return self.by_column and not self.in_order
 
 
-@dataclass(frozen=True)
+@record
 class Sparse(Joined):
     """Facts about sparse matrices: how the source library treats them."""
 
@@ -186,7 +187,7 @@ class Sparse(Joined):
     """The methods that reject sparse matrices. The other methods take them."""
 
 
-@dataclass(frozen=True)
+@record
 class InputSpec(Joined):
     """The input of a model: its columns in the order of fitting, and how the source library treats arrays, frames and sparse matrices."""
 
@@ -220,7 +221,7 @@ FRAME_LIBRARIES = ("pandas", "polars")
 """The libraries of the frames in which results may come."""
 
 
-@dataclass(frozen=True)
+@record
 class FrameOutput:
     """A result that is a frame (scikit-learn's `set_output`)."""
 
@@ -239,7 +240,7 @@ class FrameOutput:
     """Arrays are accepted. If not: the source would check the values of the columns that come out unchanged, which hbc does not."""
 
 
-@dataclass(frozen=True)
+@record
 class ModelInfo:
     """The estimator that a compiled model stands for."""
 
@@ -267,7 +268,7 @@ Kinds = tuple[Kind, ...]
 """The dtype of every column of one variant of a model; `unread` columns are not part of its graph's inputs."""
 
 
-@dataclass(frozen=True)
+@record
 class Sample:
     """The names and dtypes of the columns of a sample of the input."""
 
@@ -281,7 +282,7 @@ NA = "\0pandas.NA"
 """Stands for pandas.NA among strings. To scikit-learn's encoders it is neither None nor NaN nor any category."""
 
 
-@dataclass(frozen=True)
+@record
 class InputLimits:
     """The values that the columns of one graph input may hold. Every array has an element for each column."""
 
@@ -322,7 +323,7 @@ GUARDED_ROWS = 4096
 """The rows that a guard computes at a time. Its value can be much wider than the input (distances to all training points)."""
 
 
-@dataclass(frozen=True)
+@record
 class Guard:
     """A requirement on a value inside the graph."""
 
@@ -372,7 +373,7 @@ def _passes(require: Callable[[Array], None], x: Array) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@record
 class Limits:
     """The requirements of a graph on its inputs."""
 

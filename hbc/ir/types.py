@@ -4,11 +4,12 @@ N is the number of rows, which is known only when the graph runs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from hbc.lazy import record
 
 Array = npt.NDArray[Any]
 DType = Literal["bool", "i8", "u8", "i16", "u16", "i32", "i64", "f32", "f64", "str"]
@@ -55,7 +56,7 @@ def dtype_name(dtype: npt.DTypeLike) -> DType:
         raise DTypeError(f"{dtype} has no tensor type; known are {', '.join(NUMPY_DTYPES)}") from None
 
 
-@dataclass(frozen=True)
+@record
 class TensorType:
     """The dtype and shape of a value. Only the first axis can be the rows, `N`."""
 

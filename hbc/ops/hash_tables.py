@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 MOST_BITS = 14
 """The most bits of a slot: the table of a column should stay in the L1 cache."""
@@ -14,7 +13,7 @@ TRIES = 16
 """The factors that are tried for each size of a table."""
 
 
-@dataclass(frozen=True)
+@record
 class Known:
     """A hash table for each column, table[F, 2^bits]. The slot of a number is the top bits of factor · (its bits). Each known
     number is in its slot. Empty slots hold some known number of another slot, so that a look-up there never matches.
@@ -73,7 +72,7 @@ BUCKET = 3
 MOST_FACTOR = (1 << 16) - 1
 
 
-@dataclass(frozen=True)
+@record
 class PerfectHash:
     """Several sets of different keys u64, each with a table in which each key has a slot of its own ("hash and displace": Pagh
     1999).

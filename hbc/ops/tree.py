@@ -4,7 +4,7 @@ parser reduces all of these to the one rule of `TreeEnsemble`. `CategoryPlanes` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from hbc.ir.graph import Node, Operator, at_least_one, beside, operator
 from hbc.ir.magnitudes import magnitudes
 from hbc.ir.spans import Span, span_of
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, type_of
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 
@@ -206,7 +206,7 @@ def _require_sound(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-@dataclass(frozen=True)
+@record
 class Tree:
     """One tree in its own numbering of nodes, where node 0 is the root. A parser reads it from a library, then calls `join`.
 

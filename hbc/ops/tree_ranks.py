@@ -11,18 +11,17 @@ ranked once, but has two planes: one has NaN above all ranks, the other one, a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 MOST_IN_PLANE = 255
 """Thresholds that a byte tells apart."""
 
 
-@dataclass(frozen=True)
+@record
 class RankedTrees:
     """An ensemble in ranks. It has C columns of ranks, P + D planes of bytes, J splits and L leaves in T trees. All index arrays are i32.
 

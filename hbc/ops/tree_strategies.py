@@ -8,12 +8,13 @@ ordered sum. So an exact tie between classes is decided as in the source library
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, N, type_of
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.tree import TreeEnsemble
 
@@ -28,7 +29,7 @@ PERFECT_DEPTH = 16
 # --- the sum ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _OrderedTrees:
     """An ensemble with its trees in the order of the sum."""
 
@@ -185,7 +186,7 @@ def _perfect(op: TreeEnsemble, x: Node) -> Node:
 # --- gemm ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Blocks:
     """The tensors of the paper's gemm strategy, with a block for each of T trees. Blocks are padded to I inner nodes and L leaves."""
 

@@ -3,17 +3,18 @@ branches, since their last bit decides, and values that no device can hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
 from hbc.ir.rewrite import Noted, substitute
+from hbc.lazy import record
 from hbc.ops.curves import NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.hashed_categories import HashedValues
 
 
-@dataclass(frozen=True)
+@record
 class PlaceFunctions:
     """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, so that decisions are the source's.
 

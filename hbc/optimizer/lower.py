@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hbc.compiler.base import Compiler
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
+from hbc.lazy import record
 from hbc.ops.nearest import Ascending, PresentEntries
 from hbc.optimizer.host import on_host
 
 
-@dataclass(frozen=True)
+@record
 class Lower:
     """`Standardize(x)` → `Div(Sub(x, offset), scale)`, unless the compiler supports Standardize. Operators that the host computes
     stay (strings).

@@ -4,19 +4,19 @@ iterations stay on the host."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import record
 from hbc.ops.tensor import Take
 from hbc.optimizer.host import ancestors, on_host
 
 BEFORE = "inputs"
 
 
-@dataclass(frozen=True)
+@record
 class Partition:
     """The three parts of a graph.
 

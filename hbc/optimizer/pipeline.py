@@ -6,12 +6,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
 from hbc.ir.rewrite import Noted, without_facts
+from hbc.lazy import record
 from hbc.optimizer.columns.select import PushSelection
 from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.host import PlaceFunctions
@@ -27,7 +27,7 @@ from hbc.process import CHOICES, GRAPHS, PASSES, debug_level
 Pass = Callable[[Graph], Graph | Noted]
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """The settings that passes read: the compiler, the caller's options, the strategy, and the note on the choice of `hbc tune`."""
 
@@ -98,7 +98,7 @@ ORDER: tuple[Position, ...] = (
 NEEDED = tuple(position.name for position in ORDER if position.needed)
 
 
-@dataclass(frozen=True)
+@record
 class PassRecord:
     """One pass that ran: its name, whether the graph changed, its time in seconds, and its notes."""
 
@@ -108,7 +108,7 @@ class PassRecord:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Optimized:
     graph: Graph
     records: tuple[PassRecord, ...]

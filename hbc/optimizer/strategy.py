@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import Noted, rewrite_noting
+from hbc.lazy import record
 from hbc.ops.tensor import Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 
-@dataclass(frozen=True)
+@record
 class ChooseStrategy:
     """`TreeEnsemble(strategy="auto")` → the caller's strategy, or the one that the compiler recommends. The note says which and
     why. tuned: the sentence about the choice of `hbc tune`, if the strategy comes from it."""

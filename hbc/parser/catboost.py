@@ -10,7 +10,7 @@ import json
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
@@ -52,7 +52,7 @@ def read_document(model: Any) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
 
 
-@dataclass(frozen=True)
+@record
 class CatBoostOutputs:
     """Builds the outputs of a model: the matrix that its trees read, the trees, and their raw sums. `given` is the model's input."""
 

@@ -11,14 +11,13 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.parser.frame import Refusal, select_columns
@@ -31,7 +30,7 @@ Element = tuple[str, int, float]
 """One part of a combination: its kind, the column that it reads, and the category or border that this column is compared with."""
 
 
-@dataclass(frozen=True)
+@record
 class ValueTable:
     """values[i] (f32[K + 1]) for the combination of `elements` with the hash hashes[i] (i64[K]); the last value is for all others."""
 
@@ -45,7 +44,7 @@ class ValueTable:
         return self.elements, self.hashes.tobytes()
 
 
-@dataclass(frozen=True)
+@record
 class CategoryColumns:
     """Builds the columns that the trees of a model read in place of its categories (`columns`), and numbers them (`test`, `statistic`)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from hbc.ir.graph import Input, Node
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, DType, N, dtype_name
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
@@ -34,7 +34,7 @@ class StringsNeeded(Exception):
         self.columns = tuple(columns)
 
 
-@dataclass(frozen=True)
+@record
 class FrameColumn:
     """One column of a Frame: column `index` of the matrix `node`."""
 
@@ -44,7 +44,7 @@ class FrameColumn:
     """The number of this column in the model's input, if no operator has changed it."""
 
 
-@dataclass(frozen=True)
+@record
 class Frame:
     """Columns in order, and their names if they are known."""
 

@@ -8,7 +8,7 @@ would clip infinite thresholds, and is ten times slower. Decisions of nodes foll
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array, N
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
@@ -58,7 +59,7 @@ def read_file(path: Path) -> Any:
     return lightgbm.Booster(model_file=path)
 
 
-@dataclass(frozen=True)
+@record
 class Model:
     """The text of a model file, by field."""
 
@@ -140,7 +141,7 @@ def read_text(text: str) -> Model:
     return Model(header, trees)
 
 
-@dataclass(frozen=True)
+@record
 class Layout:
     """Numbers the nodes of all trees from 0 on, tree after tree. Within a tree the inner nodes come first, then the leaves."""
 
@@ -324,7 +325,7 @@ def link(objective: str, raw: Node) -> Node:
     raise Refusal(f"hbc does not know how its objective {name!r} turns the sums of leaves into predictions.")
 
 
-@dataclass(frozen=True)
+@record
 class Scores:
     """The three outputs of a booster."""
 

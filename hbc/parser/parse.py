@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import or_
 from typing import Any
 
@@ -15,6 +15,7 @@ from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Column, InputSpec, Kinds, ModelInfo, Sample, Sparse, input_layout
 from hbc.ir.types import DType
+from hbc.lazy import record
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
@@ -33,7 +34,7 @@ UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
 """The dtypes of the variants that every model gets; other integers and bool are given as i64."""
 
 
-@dataclass(frozen=True)
+@record
 class Parsed:
     """The result of `parse`."""
 

@@ -16,10 +16,10 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hbc.ir.graph import Node
+from hbc.lazy import record
 from hbc.parser.frame import Frame
 
 Outputs = dict[str, tuple[Node, ...]]
@@ -27,7 +27,7 @@ Result = Node | Frame | Mapping[str, Node | tuple[Node, ...]]
 Converter = Callable[[Any, Any], Result]
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """A registered converter."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput
+from hbc.lazy import record
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.registry import public_name
 from hbc.parser.sparsity import gives_sparse
@@ -23,7 +24,7 @@ from hbc.parser.sparsity import gives_sparse
 ADVICE = 'Call set_output(transform="default") before convert, and name the columns by get_feature_names_out().'
 
 
-@dataclass(frozen=True)
+@record
 class Value:
     """The container in which a value flows from one estimator to the next: an array, or a frame of some library."""
 

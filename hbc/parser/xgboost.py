@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.signature import Arrays, Frames, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, Array, N
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Logistic, Softmax
@@ -78,7 +78,7 @@ def _require_vector_leaves(data: bytes, installed: tuple[int, ...]) -> None:
         raise ValueError("it has trees with vector leaves from before XGBoost 3.1, which the installed version cannot read")
 
 
-@dataclass(frozen=True)
+@record
 class Learner:
     """Gives access to the parts of a model's document (the `learner` in XGBoost's UBJSON)."""
 
@@ -147,7 +147,7 @@ def read_model(m: Any) -> Learner:
     return Learner(ubjson.loads(m.save_raw("ubj"))["learner"])
 
 
-@dataclass(frozen=True)
+@record
 class BoosterOutputs:
     """Builds the outputs of a booster from a float32 x: margins f32[N, K] and, if it has trees, leaves f32[N, T]."""
 
@@ -343,7 +343,7 @@ def as_read(x: Node) -> Node:
     return t.cast(x, "f32")
 
 
-@dataclass(frozen=True)
+@record
 class Estimator:
     """Builds the outputs of one of XGBoost's scikit-learn classes from x. Unlike a Booster, these classes have a value for missing ones
     (`missing`), and use only the rounds up to the best iteration after early stopping."""

@@ -4,7 +4,6 @@ once, when the model is made (`call_of`)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from hbc.ir.coded_strings import dense
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import NUMPY_DTYPES, Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.runtime import sparse
 from hbc.runtime.frame_output import make_frame
 from hbc.runtime.host import Labels
@@ -29,7 +28,7 @@ from hbc.runtime.variant import Ready, Variant
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record
 class Shared:
     """The parts of a model that all its methods share: the facts about the source, the reader of its input, and the variants."""
 

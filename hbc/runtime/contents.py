@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, ModelInfo, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
+from hbc.lazy import record
 from hbc.runtime.origin import Origin
 from hbc.runtime.stored_spec import tuples
 
@@ -22,7 +22,7 @@ Build = Callable[[Callable[[], Graph]], Graph]
 """Calls the function that reads a graph, perhaps after it has loaded operators, and returns the graph, perhaps after a test."""
 
 
-@dataclass(frozen=True)
+@record
 class Contents:
     """A model without its compiled code. `main` is the variant that is compiled first; `settings` are the options of convert."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 ROWS_AT_ONCE = 4096
 """If the host makes Rows from text: the number of rows with their terms in memory at a time."""
@@ -21,7 +22,7 @@ DENSE_BYTES = 1 << 25
 """The size of the widest array that is made of Rows for the device: 32 MiB."""
 
 
-@dataclass(frozen=True)
+@record
 class Labels:
     """A Direct that returns class labels. The device computes the index of each label in `table`, and this looks it up."""
 
@@ -37,7 +38,7 @@ class Labels:
         return replace(self, table=self.table.astype(dtype))
 
 
-@dataclass(frozen=True)
+@record
 class HostedExecutable(Executable):
     """Runs the graph `before` on the host, then `device`, then the graph of the method in `after` on the host (optimizer/partition.py makes
     the parts). A method that computes with strings alone, such as an encoder's, has no part on the device. A value that `before` holds as

@@ -7,14 +7,15 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hbc.errors import ArtifactError
+from hbc.lazy import record
 from hbc.version import VERSION
 
 
-@dataclass(frozen=True)
+@record
 class Origin:
     """What is known of a model besides what it computes. It stays with the model through saving, loading and pickling."""
 
@@ -31,7 +32,7 @@ class Origin:
     same, bit by bit. None for a model that was not loaded."""
 
 
-@dataclass(frozen=True)
+@record
 class Info(Origin):
     """What `CompiledModel.info` tells: where the model comes from, and what it is. Printed, it is a list of these facts."""
 

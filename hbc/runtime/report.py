@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from hbc.ir.graph import Graph
 from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, ModelInfo, input_layout
+from hbc.lazy import record
 from hbc.runtime.drawing import svg
 from hbc.runtime.variant import Launches, Plan, Variant
 
 NAMES_SHOWN = 12
 
 
-@dataclass(frozen=True)
+@record
 class Facts:
     """The contents of a report: a model's source, its input, its variants, the variant that the report shows (`main`), and its options."""
 
@@ -70,14 +70,14 @@ def explain(model: Facts) -> str:
 
 def strategies(plan: Plan) -> list[str]:
     """One line for every tree ensemble: its strategy and the reason."""
-    return [note for record in plan.records if record.name == "ChooseStrategy" for note in record.notes]
+    return [note for done in plan.records if done.name == "ChooseStrategy" for note in done.notes]
 
 
 def _passes(plan: Plan) -> list[str]:
     lines = []
-    for record in plan.records:
-        lines.append(f"  {record.name:<20} {'fired' if record.changed else '-':<6} {record.seconds * 1e3:9.2f} ms")
-        lines += [f"      {note}" for note in record.notes]
+    for done in plan.records:
+        lines.append(f"  {done.name:<20} {'fired' if done.changed else '-':<6} {done.seconds * 1e3:9.2f} ms")
+        lines += [f"      {note}" for note in done.notes]
     return lines
 
 

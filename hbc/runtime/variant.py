@@ -12,6 +12,7 @@ from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, Limits
 from hbc.ir.types import TensorType
+from hbc.lazy import record
 from hbc.process import building
 from hbc.runtime.input.gate import Gate
 
@@ -36,7 +37,7 @@ class Launches(NamedTuple):
     host: int
 
 
-@dataclass(frozen=True)
+@record
 class Facts:
     """What calls must know of a variant besides its compiled code: the limits on its input, and the types of its results."""
 
@@ -50,7 +51,7 @@ class Facts:
     """The methods whose one result is made as Rows."""
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """A variant after the optimizer: the graph to compile, the passes that made it, and what calls must know of it."""
 

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -26,13 +26,14 @@ from hbc.compiler.base import CompileOptions, known_backends
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import cpus
 
 VERSION = 2  # it changes with the format of these files, and with the meaning of a strategy's name
 
 
-@dataclass(frozen=True)
+@record
 class Choice:
     """How a model is run. threads, block: None leaves it to the caller or the backend. batch: the rows of a call for which "auto"
     estimates times, or None for 1 to 100,000. It replaces the caller's batch size, because it is what was measured."""
@@ -53,7 +54,7 @@ class Choice:
         return replace(options, threads=threads, block=block, batch_size=self.batch)
 
 
-@dataclass(frozen=True)
+@record
 class Tuned:
     """The result of `hbc tune` for a model. rows: the numbers of rows in a call that were measured. overall: the choice for all of them
     together. each: the choice for each of them. note: the words for `explain()`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Generic
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Graph
+from hbc.lazy import record
 from hbc.runtime.model import CompiledModel
 from hbc.tuning.race import C, Clock, agreeing, batches_of, length, overall, race, take
 
@@ -18,7 +19,7 @@ METHODS = ("predict_proba", "decision_function", "predict", "score_samples", "tr
 """The first of these methods that a model has is measured."""
 
 
-@dataclass(frozen=True)
+@record
 class Tuning:
     """The result of `hbc.tune`. Printed, it is a table of the measured times."""
 
@@ -45,7 +46,7 @@ class Tuning:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@record
 class Found(Generic[C]):
     """The result of a search. usual: the candidate that is the standard. overall: the choice for all numbers of rows together. each:
     the choice for each of them. seconds and left_out are those of Tuning."""

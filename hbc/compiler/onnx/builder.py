@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key
 from hbc.ir.types import Array, DType, TensorType, type_of
+from hbc.lazy import record
 
 PROTO_DTYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
@@ -36,7 +37,7 @@ Emitter = Callable[["Builder", Any, Node], str]
 there."""
 
 
-@dataclass(frozen=True)
+@record
 class Dialect:
     """The ONNX that a model is written in."""
 

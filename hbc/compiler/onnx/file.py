@@ -6,7 +6,6 @@ import json
 import operator
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from hbc.compiler.onnx.builder import NAN_MARKER, NEWEST, NONE_MARKER, OLDEST, V
 from hbc.ir.graph import Graph
 from hbc.ir.signature import input_layout
 from hbc.ir.store import write_atomically
+from hbc.lazy import record
 
 USUAL = 21
 """The opset of a file if none is asked for: the oldest in which TreeEnsemble has float64. ONNX Runtime 1.20 reads it."""
@@ -28,7 +28,7 @@ STRINGS_NOTE = (
 )
 
 
-@dataclass(frozen=True)
+@record
 class FileOptions:
     """The options of a .onnx file."""
 

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import record
 from hbc.ops.tensor import BlockMatMul, MatMul
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, building, cpus, renew_after_fork, show
@@ -81,7 +81,7 @@ def _session_options() -> ort.SessionOptions:
     return options
 
 
-@dataclass(frozen=True)
+@record
 class _Session:
     """The session of one method."""
 

@@ -13,7 +13,6 @@ The ONNX operator calls its output columns targets. An ONNX leaf is a leaf in it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from hbc.compiler.onnx.builder import Builder, emits
 from hbc.compiler.onnx.tensor import add_in_order
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
+from hbc.lazy import record
 from hbc.ops.columns import Rank
 from hbc.ops.tree import TreeEnsemble
 
@@ -192,7 +192,7 @@ def _sum_of_trees(b: Builder, op: TreeEnsemble, x: str, values: Array, at: Numbe
     return add_in_order(b, trees, axis=1, length=width, rank=2, keepdims=True)
 
 
-@dataclass(frozen=True)
+@record
 class Numbering:
     """The nodes of an ensemble as ONNX numbers them: inner nodes and leaves apart. A tree that is a single leaf gets an inner node whose
     two children are this leaf. All arrays are i64."""

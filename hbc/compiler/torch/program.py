@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
 from hbc.ops.encoding import OneHot
@@ -25,7 +25,7 @@ from hbc.ops.linear import Linear
 from hbc.ops.missing import Impute
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """One operator of a method: values[result] = function(*values[arguments]). Later steps do not need the values `dead`."""
 
@@ -35,7 +35,7 @@ class Step:
     dead: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Method:
     """The steps of one method. Its values are numbered: first the graph's inputs, then the buffers that it reads, then the results of
     operators."""

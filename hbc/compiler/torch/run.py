@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.ir.graph import Graph
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 BLOCK_BYTES = 1 << 20
 """The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
@@ -81,7 +82,7 @@ def one_thread() -> Iterator[None]:
             set_mkl(mkl_before)
 
 
-@dataclass(frozen=True)
+@record
 class TorchExecutable(Executable):
     """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: the bytes of the widest value of each method, for
     one row."""

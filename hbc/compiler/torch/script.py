@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,10 +17,11 @@ from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
+from hbc.lazy import record
 from hbc.process import SOURCE, show
 
 
-@dataclass(frozen=True)
+@record
 class TorchScriptExecutable(TorchExecutable):
     """Runs a traced Program."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,11 @@ from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_vector, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 
-@dataclass(frozen=True)
+@record
 class Kernel(Interface):
     """A TIR function with its interface, and the tables that calls pass."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, compress, repeat
 from numbers import Number
 from typing import Any
@@ -16,10 +16,11 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows, sorted_rows, summed_rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, require
+from hbc.lazy import record
 from hbc.ops.vectorizers.strings import Maker, derived, pack, rejected, require_objects, row_of_each, unpack
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class _NamedColumns(Maker):
     """An operator whose columns have names: term i of `terms` (packed, see `pack`) has the column columns[i] of `width`; -1 is no
     column."""

@@ -10,6 +10,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Graph, Node, Operator, gives_rows
 from hbc.ir.narrow import SideBySide
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast
@@ -19,7 +20,7 @@ WORTH_IT = 4
 compute. To gather a column costs about as much as to scale it, but most often several operators follow."""
 
 
-@dataclass(frozen=True)
+@record
 class PushSelection:
     """Columns that trees do not read, selections leave out or models weigh with 0 are not computed:
 

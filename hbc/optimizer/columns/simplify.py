@@ -3,19 +3,18 @@ their work."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.rewrite import rewrite
+from hbc.lazy import record
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.linear import Linear
 from hbc.ops.tensor import Concat
 
 
-@dataclass(frozen=True)
+@record
 class RemoveChecks:
     """`Check(x)` → `x`: the runtime has already tested the input (optimizer/limits/checks.py)."""
 
@@ -23,7 +22,7 @@ class RemoveChecks:
         return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, Check) else None)
 
 
-@dataclass(frozen=True)
+@record
 class FoldConstants:
     """`Exp(Constant)` → `Constant`: a value that depends on no row is computed once, by the operators' own `evaluate`."""
 
@@ -38,7 +37,7 @@ class FoldConstants:
             return Constant(node.op.evaluate(*(source.op.evaluate() for source in node.inputs)))()
 
 
-@dataclass(frozen=True)
+@record
 class MergeColumns:
     """Selections of columns that follow one another, or stand side by side, become one:
 

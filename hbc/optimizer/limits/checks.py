@@ -3,7 +3,7 @@ is an error exactly where it would reach a `Check` that forbids it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from hbc.compiler.base import Compiler
 from hbc.ir.graph import Constant, Graph, Input, Node, never_negative, topological
 from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import NUMPY_DTYPES
+from hbc.lazy import record
 from hbc.ops.checks import Check, CheckAgreed, CheckLeast, CheckValues, CheckWhole
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.tensor import Cast, Concat
@@ -20,7 +21,7 @@ from hbc.optimizer.lower import Lower
 Origin = frozenset[tuple[Node, int]]
 
 
-@dataclass(frozen=True)
+@record
 class _Trace:
     """Where the columns of a value come from.
 

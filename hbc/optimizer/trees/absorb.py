@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -14,6 +14,7 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node, gives_rows
 from hbc.ir.rewrite import Noted, rewrite_noting, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.lazy import record
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
@@ -26,7 +27,7 @@ MOST_TESTS = 1 << 19
 """The most different tests of an ensemble: 120,000 cuts in float32 take 0.23 s of one core, in float64 about twice as long."""
 
 
-@dataclass(frozen=True)
+@record
 class NumbersIntoTrees:
     """`TreeEnsemble(Concat(Standardize(Impute(x)), OneHot(c)))` → `TreeEnsemble'(Concat(x, OneHot(c)))`; `TreeEnsemble(Cast("f64",
     x))` → `TreeEnsemble'(x)`, with thresholds in x's dtype.
@@ -75,7 +76,7 @@ class NumbersIntoTrees:
         return not self.compiler.supports(replace(after, strategy=strategy))
 
 
-@dataclass(frozen=True)
+@record
 class _Absorbed:
     op: TreeEnsemble
     x: Node
@@ -131,7 +132,7 @@ def _is_worth_it(op: TreeEnsemble, chains: Iterable[Sequence[Column]]) -> bool:
 # --- the tests ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Tests:
     """The different tests of an ensemble, `x[feature] <= threshold` with NaN to the left where missing_left. of_split: the number
     of the test that each split makes (nodes of feature ≥ 0, in order)."""

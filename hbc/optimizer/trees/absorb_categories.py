@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from hbc.compiler.base import Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import NUMPY_DTYPES
+from hbc.lazy import record
 from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
@@ -19,7 +20,7 @@ LARGEST_CODE = 1 << 20
 """The largest code: it is exact in float32, and a table of all codes up to it is small enough for look-ups."""
 
 
-@dataclass(frozen=True)
+@record
 class CategoriesIntoTrees:
     """`TreeEnsemble(Concat(x, OneHot(codes)))` → `TreeEnsemble(Concat(y, CategoryPlanes(y)))` with y = `Concat(x, Cast(codes))`,
     or with y = the value from which both come. Only where the compiler tests sets itself. With 10 columns of 1,000 categories,

@@ -12,6 +12,7 @@ import numpy as np
 
 from hbc.ir.graph import Constant, Node, gives_rows, topological
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.optimizer.columns.column import Column, earliest
 from hbc.optimizer.trees.column_functions import ColumnFunctions
@@ -21,7 +22,7 @@ MOST_OPERATORS = 64
 """The most operators of one curve. A PowerTransformer's curve has 12."""
 
 
-@dataclass(frozen=True)
+@record
 class Curve:
     """Several operators, or one that is not monotone, between a column and its argument, the column that they are computed from. `start`:
     the operators give NaN for smaller numbers of the argument. `operators`: how many they are."""

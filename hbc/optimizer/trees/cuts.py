@@ -4,12 +4,12 @@ looks only at the results of the function, never at its algebra."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from hbc.ir.ranges import Range
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 Decide = Callable[[Array], Array]
 """A function of one number for each of P tests. It says for each whether the number goes left: bool[P]."""
@@ -26,7 +26,7 @@ AT_ONCE = 1 << 16
 """Floats of windows that are tried in one call of the function."""
 
 
-@dataclass(frozen=True)
+@record
 class Cuts:
     """P tests as tests of the number itself: `number <= cut` goes left, or right where `swapped`. NaN goes with the numbers at or
     below the cut where `missing`. found: whether the test has this form at all."""
@@ -57,7 +57,7 @@ def find_cuts(decide: Decide, tests: int, dtype: np.dtype[np.floating]) -> Cuts:
     return Cuts(cut + dtype.type(0), ~lowest, missing == lowest, (changes <= 1) & ~between_zeros)
 
 
-@dataclass(frozen=True)
+@record
 class Curves:
     """P functions of one number. `compute(functions, numbers)` gives their values, with the bits of the source;
     `enclose(functions, low, high)` gives ranges that hold the values of all numbers from low to high. `functions` are indices, which may

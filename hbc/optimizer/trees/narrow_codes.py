@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.ir.graph import Constant, Graph, Node, gives_rows
 from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.tensor import Cast, Reshape, Take, reshape, take
 from hbc.ops.tree import TreeEnsemble
 from hbc.optimizer.columns.column import Column, earliest, side_by_side
 
 
-@dataclass(frozen=True)
+@record
 class NarrowCodes:
     """`TreeEnsemble(Concat(Cast("f64", x), Lookup(c)))` → `TreeEnsemble'(Concat(x, Lookup'(c)))` in float32, if x and all other
     columns that the trees read fit into float32. Each code (ordinal codes, mean targets) becomes its rank among the ascending

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.ir.graph import Graph
 from hbc.ir.rewrite import Noted, rewrite
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 MOST_STEPS = 5_000_000
@@ -16,7 +17,7 @@ MOST_STEPS = 5_000_000
 850,000 splits, would take 1.2 s. Trees that deep come from training, which never splits the same range twice."""
 
 
-@dataclass(frozen=True)
+@record
 class PruneTrees:
     """Trees become smaller, and each row still adds the same numbers in the same order:
 

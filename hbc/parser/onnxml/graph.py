@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckWhole
 from hbc.parser.frame import Frame, Refusal
@@ -30,7 +29,7 @@ FREE = "Export it with a free number of rows ([None, F])."
 LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
 
 
-@dataclass(frozen=True)
+@record
 class InputTensor:
     """An input of the ONNX graph."""
 
@@ -44,7 +43,7 @@ class InputTensor:
     """The number of rows that it is declared with; None if it takes any."""
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """Reads the protobuf message of a model: its constants, inputs and class labels. `run` converts its graph."""
 

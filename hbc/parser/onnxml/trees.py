@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
@@ -22,7 +23,7 @@ CATEGORY_LIMIT = 2.0**24
 """Sets of whole numbers below this limit are tested by CategoryPlanes."""
 
 
-@dataclass(frozen=True)
+@record
 class Nodes:
     """All M nodes of all T trees in one numbering. The file calls the two children of a node true and false, after its test."""
 
@@ -169,7 +170,7 @@ def copied_apart(nodes: Nodes) -> tuple[Array, Array, Array, Array]:
     return number[order], down[:, 0], down[:, 1], member[order]
 
 
-@dataclass(frozen=True)
+@record
 class SetTest:
     """The test whether x[feature] is one of several values."""
 

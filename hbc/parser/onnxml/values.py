@@ -9,20 +9,20 @@ Rows are the first axis of every value that depends on them. Operators, attribut
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, Dim, DType, dtype_name
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
 
 ML = "ai.onnx.ml"
 
 
-@dataclass(frozen=True)
+@record
 class Dims:
     """A shape that the operator Shape returns, in which one number is the number of rows. `scalar`: a single number of it."""
 
@@ -30,7 +30,7 @@ class Dims:
     scalar: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Row:
     """A value of shape [1, N], held as the vector [N]. ArrayFeatureExtractor makes one when it looks up labels."""
 
@@ -40,7 +40,7 @@ class Row:
 Value = Node | Array | Dims | Row
 
 
-@dataclass(frozen=True)
+@record
 class Call:
     """One node of the ONNX graph, as an implementation of its operator sees it."""
 
@@ -113,7 +113,7 @@ class Call:
 Result = Value | tuple[Value, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Implementation:
     """The function that converts an operator, and the attributes that it reads. Nodes with other attributes are refused."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
@@ -36,7 +37,7 @@ from hbc.parser.registry import (
 from hbc.parser.sklearn.shared.common import checked
 
 
-@dataclass(frozen=True)
+@record
 class Categories:
     """The categories of one column. A position is an index into the source's `categories_`."""
 
@@ -82,7 +83,7 @@ def read_categories(categories: Array, name: str) -> Categories:
     return Categories(values[order], positions[order], nan, -1, len(items))
 
 
-@dataclass(frozen=True)
+@record
 class Group:
     """Columns that are encoded together."""
 

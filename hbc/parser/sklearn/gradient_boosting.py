@@ -6,7 +6,6 @@ Raw predictions are the sums of leaves, before the inverse of the loss's link tu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Frames
 from hbc.ir.types import Array, N
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
@@ -117,7 +117,7 @@ def _init(m: Any, x: Node, classifier: bool) -> Node:
     return link(t.minimum(t.maximum(proba, eps), 1 - eps))
 
 
-@dataclass(frozen=True)
+@record
 class _Raw:
     """The outputs of a GradientBoosting model over S stages, before its loss's link."""
 

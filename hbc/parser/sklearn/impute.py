@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Arrays, Column
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.missing import Impute, ImputeText, MissingText
@@ -21,7 +21,7 @@ from hbc.parser.sklearn.shared.common import as_float, checked, own_float, rejec
 from hbc.parser.walk import child, transform_child
 
 
-@dataclass(frozen=True)
+@record
 class Missing:
     """An imputer's `missing_values`: NaN, None, pandas.NA (which stands for both of these), a number or a string."""
 

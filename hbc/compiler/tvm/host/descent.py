@@ -12,7 +12,7 @@ Python repeats the sweep until `total` is small enough.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from hbc.compiler.tvm.tir.vectors import as_vector, broadcast, shuffled, vector
 from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.types import Array, dtype_name
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops.nmf import CoordinateDescent, Descent
 
 BLOCK = 256
@@ -52,7 +52,7 @@ def compiled_descent(machine: Machine) -> Rule:
     return rule
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class CompiledDescent(CoordinateDescent):
     """`CoordinateDescent` whose sweeps run the compiled function."""
 

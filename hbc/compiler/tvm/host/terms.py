@@ -13,7 +13,7 @@ without a sort.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows, narrow
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops.vectorizers.analyze import Analyze
 from hbc.ops.vectorizers.counting import CountTerms
 from hbc.ops.vectorizers.hashing import HashItems, HashTerms
@@ -76,7 +76,7 @@ def classes(count: int) -> Array:
     return WORD * word + BLANK * blank
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class CompiledTerms(Maker):
     """count(analyze(x)) in one compiled function.
 
@@ -172,7 +172,7 @@ class ColumnMemory:
             return tuple(as_tensor(np.zeros(size, dtype)) for size, dtype in self.sizes)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class CompiledItems(HashItems):
     """`HashItems` whose names are hashed and whose values are added by the compiled function.
 

@@ -12,7 +12,7 @@ models share it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from hbc.ir.graph import Node
 from hbc.ir.rewrite import Rule
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops.topics import EULER, Topics, digamma
 
 DOUBLES = 8
@@ -57,7 +57,7 @@ def compiled_topics(machine: Machine) -> Rule:
     return rule
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class CompiledTopics(Topics):
     """`Topics` by the compiled function.
 

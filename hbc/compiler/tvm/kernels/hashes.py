@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 from tvm import tirx
@@ -24,6 +23,7 @@ from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.hash_tables import MIXER, SPREADER, mixed
 from hbc.ops.hashed_categories import MULTIPLIER, HashedValues
 
@@ -34,7 +34,7 @@ FACTOR = int(MULTIPLIER) ** 2 * int(MIXER) % (1 << 64)
 """hash · MIXER is this times Σ x_i MULTIPLIER^(L - 1 - i) over the L elements. Horner's rule takes one product an element."""
 
 
-@dataclass(frozen=True)
+@record
 class PackedTables:
     """The tables of P combinations. All arrays are i64.
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from hbc.compiler.tvm.library.interface import RESULTS, Interface, Method
 from hbc.compiler.tvm.library.plain import Plain
 from hbc.compiler.tvm.nest.model_data import ALIGNED
 from hbc.ir.types import Array
+from hbc.lazy import record
 
 NAN = "0x7FF8000000000000"
 ATTRIBUTES = "#1000"
 """Of the functions here: compiled for the oldest processor of their kind, since they say whether the library can run at all."""
 
 
-@dataclass(frozen=True)
+@record
 class Call:
     """A call of a plain function: its name, its arguments as IR writes them, and the sizes of its buffers, which follow."""
 
@@ -33,7 +33,7 @@ class Call:
     """Whether the function writes into `passed`."""
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """What an exported method does: the tests of its inputs number by number, and the call that computes.
 

@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.signature import Limits, input_layout
 from hbc.ir.store import write_atomically
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.linker.archive import archive
 from hbc.linker.shared_library import shared_library
 from hbc.ops.tensor import Take
@@ -37,7 +37,7 @@ LINKED = ("x86_64", "aarch64")
 """The beginnings of the triples that hbc.linker links for."""
 
 
-@dataclass(frozen=True)
+@record
 class Library:
     """A library before it has a format: its object file, and what is in it."""
 
@@ -45,7 +45,7 @@ class Library:
     interface: Interface
 
 
-@dataclass(frozen=True)
+@record
 class FileOptions:
     """The options of `CompiledModel.export` for a library.
 

@@ -13,7 +13,6 @@ first. Numbers of more than Limits.safe are rejected, although some of them the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,10 @@ from hbc.compiler.tvm.tir.dialect import DTYPES
 from hbc.ir.graph import Graph
 from hbc.ir.signature import Guard, Limits
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.lazy import record
 
 
-@dataclass(frozen=True)
+@record
 class InputTest:
     """The test of a method's inputs.
 

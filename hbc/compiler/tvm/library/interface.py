@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hbc.ir.types import NUMPY_DTYPES, DType
+from hbc.lazy import record
 
 C_TYPES: dict[DType, str] = {
     "bool": "uint8_t",
@@ -32,7 +32,7 @@ RESULTS = {
 """What a function returns, by the name that follows HBC_ in the header: the number, and its meaning."""
 
 
-@dataclass(frozen=True)
+@record
 class Matrix:
     """An input: numbers of one dtype, row after row. `columns`: which of the model's columns these are."""
 
@@ -41,7 +41,7 @@ class Matrix:
     columns: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Result:
     """A result of a method: for each row an array of `shape`. `is_class`: it is the place of a label among `Interface.classes`."""
 
@@ -51,13 +51,13 @@ class Result:
     is_class: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Method:
     name: str
     results: tuple[Result, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Interface:
     """All functions of a library. Their names begin with `prefix`."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -21,13 +20,14 @@ from tvm.tirx.build import codegen_build
 
 from hbc.compiler.tvm.nest.model_data import ALIGNED
 from hbc.compiler.tvm.run.targets import Machine
+from hbc.lazy import record
 from hbc.process import shielded
 
 ON_STACK = 1024
 """The bytes from which on an array does not stay on the stack, as TVM itself decides it."""
 
 
-@dataclass(frozen=True)
+@record
 class Plain:
     """Functions as LLVM's IR. `sizes`: by function, the (parameter, axis) that each size stands for, in the order of the arguments; the
     parameter of the TIR function is given by its number. `workspace`: by function, the bytes that it needs, beginning at a multiple of

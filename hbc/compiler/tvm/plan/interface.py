@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hbc.ir.types import TensorType
+from hbc.lazy import record
 
 
-@dataclass(frozen=True)
+@record
 class Interface:
     """A function `name(inputs…, tables…, outputs…, first row, end row)`. Inputs and outputs without elements are not passed.
 

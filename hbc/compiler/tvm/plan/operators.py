@@ -7,16 +7,17 @@ Planning reads these facts and never runs the code, so it needs no TVM. A new op
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.ir.graph import Node, Operator
+from hbc.lazy import record
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@record
 class Emission:
     """How an operator is computed, and the facts about it that the plan of a function needs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 
@@ -56,7 +56,7 @@ def without_reading(node: Node) -> Node | None:
     return Never(node.type.shape)() if isinstance(node.op, tensor.Less) and node.inputs[0] is node.inputs[1] else None
 
 
-@dataclass(frozen=True)
+@record
 class Slot:
     """The place of a value in memory: `elements` consecutive columns, from `offset` on, of a pool. There are two pools for each storage
     dtype: one for the whole block of rows (`shared`) and one for a vector of rows."""
@@ -71,7 +71,7 @@ class Slot:
         return self.dtype, self.shared
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """The values that a method computes, their order and their memory.
 

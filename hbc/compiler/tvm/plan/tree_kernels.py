@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 Code = TypeVar("Code", bound=Callable[..., None])
 
 
-@dataclass(frozen=True)
+@record
 class TreeKernel:
     """One way to run tree ensembles.
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
@@ -26,7 +25,7 @@ from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.kept import find_method, keep_method
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES, Array
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 from hbc.process import PASSES, building, cpus, run_free, show
 
 WORTH_THE_LOCK = 4_000.0
@@ -57,7 +56,7 @@ class Methods(Protocol):
     def export(self, path: str) -> None: ...
 
 
-@dataclass(frozen=True)
+@record
 class Method:
     """A method ready to be called.
 

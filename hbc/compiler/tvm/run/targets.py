@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tvm.tirx import compilation_pipeline
 from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
-from hbc.lazy import cached_property
+from hbc.lazy import cached_property, record
 
 PIPELINE = "hbc"
 CUDA_ARCH = "sm_90"
@@ -58,7 +57,7 @@ def _pipeline() -> Any:
 compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """A processor to compile for. options: the items of TVM's target dict. cuda: whether it is a GPU."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from hbc.lazy import record
 
 Expr = Any  # a TIR expression; TVM has no type annotations
 
@@ -21,7 +22,7 @@ DTYPES = {
 FLOATS = ("f32", "f64")
 
 
-@dataclass(frozen=True)
+@record
 class Dialect:
     """The differences between targets that generated code depends on.
 

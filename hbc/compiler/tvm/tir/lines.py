@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tvm import tirx
 
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many
+from hbc.lazy import record
 
 
-@dataclass(frozen=True)
+@record
 class Format:
     """A binary format of IEEE 754, and the constants of the functions that depend on it.
 

@@ -9,8 +9,6 @@ Processors that cannot permute bytes look the byte up for one row after the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -23,6 +21,7 @@ from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.graph import Constant, Graph, Node, operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType
+from hbc.lazy import record
 from hbc.ops import tensor
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
@@ -114,7 +113,7 @@ def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:
     return columns, [np.unique(sets.categories[of_category == c]) for c in range(len(columns))]
 
 
-@dataclass(frozen=True)
+@record
 class PackedSets:
     """The category sets of an ensemble as bit strings, and for each column a table from categories to bits.
 

@@ -14,7 +14,6 @@ A register permutation looks up one digit for 64 rows at once. Processors withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
@@ -35,7 +35,7 @@ GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bit
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
-@dataclass(frozen=True)
+@record
 class FixedPoint:
     """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ (integers[:, c] + a number for each tree) / 2^exponent.
 
@@ -190,7 +190,7 @@ def _tree_of_leaf(op: TreeEnsemble) -> Array:
     return tree
 
 
-@dataclass(frozen=True)
+@record
 class PackedLeaves:
     """The integers of groups of trees, a tree's leaves from left to right.
 

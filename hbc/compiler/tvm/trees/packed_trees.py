@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,13 +11,14 @@ from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, FixedPoint, PackedLeaves, pack_leaves
 from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
 TREES_IN_GROUP = 4  # trees in a group; their leaves are added together
 
 
-@dataclass(frozen=True)
+@record
 class PackedSteps:
     """The splits of groups of TREES_IN_GROUP trees in lockstep: a step has one split of each tree. Shorter trees are padded with
     splits that change nothing.
@@ -34,7 +35,7 @@ class PackedSteps:
     mid: Array
 
 
-@dataclass(frozen=True)
+@record
 class Cut:
     """How a processor scans trees in pieces.
 
@@ -57,7 +58,7 @@ def cut(dialect: Dialect) -> Cut:
     return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
 
 
-@dataclass(frozen=True)
+@record
 class PackedPieces:
     """`Pieces` of one size, tree by tree.
 
@@ -73,7 +74,7 @@ class PackedPieces:
     records: Array
 
 
-@dataclass(frozen=True)
+@record
 class PackedTrees:
     """An ensemble as the scan reads it. Trees are in groups of TREES_IN_GROUP, as `Lockstep` says.
 

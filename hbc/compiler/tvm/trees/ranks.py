@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hbc.compiler.tvm.trees.categories import n_features
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, rank_encode
 
@@ -18,7 +18,7 @@ def ranked_trees(op: TreeEnsemble) -> RankedTrees:
     return rank_encode(op, n_features(op))
 
 
-@dataclass(frozen=True)
+@record
 class Lockstep:
     """Trees in groups of `width` that are scanned together: each step of a group has one split of each tree.
 
@@ -76,7 +76,7 @@ def lockstep(ranked: RankedTrees, outputs: Array, width: int) -> Lockstep:
     return Lockstep(width, place, group_starts, (step, place[tree] % width), np.repeat(different, groups))
 
 
-@dataclass(frozen=True)
+@record
 class Pieces:
     """Pieces: connected splits of a tree that are tested together. They come tree by tree, parents before children.
 

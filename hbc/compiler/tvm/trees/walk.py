@@ -18,7 +18,6 @@ all rows. So a walk that has ended waits there for the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -33,6 +32,7 @@ from hbc.compiler.tvm.tir.expressions import is_nan, let
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight fill the time in which a step waits for its two loads (12 and 20 measure the same, 24 is slower)
@@ -41,7 +41,7 @@ TREES_IN_TILE = 4  # trees that 16 rows walk before the next 16 do: the rows' ke
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
-@dataclass(frozen=True)
+@record
 class PackedNodes:
     """An ensemble as a walk reads it.
 

@@ -12,7 +12,7 @@ and is cheaper: the squared Euclidean distance, for example (DistanceMetric.rdis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Sparse
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
+from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.ops.scaling import Normalize
@@ -103,7 +104,7 @@ def nan_euclidean_distances(x: Node, points: Array, missing: Node | None = None,
     return t.sqrt(t.mul(t.div(distances, t.maximum(shared, 1.0)), float(x.type.columns)))
 
 
-@dataclass(frozen=True)
+@record
 class Metric:
     """A metric under its one name here, with its parameters: `p` and `weights` of minkowski, the variances of seuclidean (as `weights`).
     `alias` is the name that the estimator has for it."""
@@ -171,7 +172,7 @@ def metric_of(name: Any, params: dict[str, Any] | None) -> Metric:
     return Metric(canonical, p, None if weights is None else np.asarray(weights, np.float64), name)
 
 
-@dataclass(frozen=True)
+@record
 class Search:
     """The search of a fitted neighbours estimator over its training points, for one input x[N, F].
 
