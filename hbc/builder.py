@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hbc.cache.folder import cache_folder
-from hbc.cache.shelf import Shelf
+from hbc.cache.levels import LEVELS, own_levels
+from hbc.cache.memory import MemoryStore
+from hbc.cache.shelf import AnyStore, Shelf
 from hbc.compiler.base import (
     EXPORTS,
     LOWERED_STRATEGIES,
@@ -20,17 +22,19 @@ from hbc.compiler.base import (
     Compiler,
     Executable,
     backend_name,
+    is_available,
     load_compiler,
     recalls,
 )
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
-from hbc.kept import find, keep, shelf_of
+from hbc.kept import file_shelf, find, keep, made_by, shelf_of
 from hbc.lazy import record
 from hbc.runtime import artifact
 from hbc.runtime.contents import Contents
 from hbc.runtime.model import CompiledModel
+from hbc.runtime.stored_code import StoredCode
 from hbc.runtime.variant import Plan, Recalled
 
 if TYPE_CHECKING:
@@ -53,6 +57,13 @@ class Builder:
     choice: choices.Choice | None = None
     """The choice of `hbc tune`. It takes the place of the strategy "auto" and of options that the caller left open."""
     note: str = ""
+    code: AnyStore | None = None
+    """The compiled code of a saved model, for this processor, which the caller trusts; or where the code for a file goes."""
+    code_note: str = ""
+    """What became of the compiled code in the saved model, in words; "" where there is none."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "code": None, "code_note": ""}  # what one process trusts, another does not
 
     @property
     def device(self) -> str:
@@ -103,12 +114,15 @@ class Builder:
 
     def chosen(self, found: choices.Tuned) -> Builder:
         """The builder with the choice of `hbc tune` for calls of `batch_size` rows."""
-        return replace(self, choice=found.choice(self.options.batch_size), note=found.note)
+        builder = replace(self, choice=found.choice(self.options.batch_size), note=found.note)
+        if self.code is None or builder._settings_of_code() == self._settings_of_code():
+            return builder
+        return replace(builder, code=None, code_note=f"not used: hbc tune chose {builder.choice} on this computer")
 
     def as_tuned(self, graph: LazyGraph) -> Builder:
         """The builder with the choice of `hbc tune`, if the strategy is "auto"
-        and such a model was tuned on this machine. Otherwise itself."""
-        if self.strategy != "auto" or self.choice is not None:
+        and such a model was tuned on this machine. Otherwise itself, also where there is compiled code and no compiler to make other."""
+        if self.strategy != "auto" or self.choice is not None or (self.code is not None and not is_available(self.backend)):
             return self
         folder = cache_folder()
         if folder is None or not folder.joinpath("tuned").is_dir():
@@ -167,17 +181,90 @@ class Builder:
         return _assembly().module(self.recipe, graph, about)
 
     def recall(self, graph: LazyGraph) -> Recalled | None:
-        shelf = self._shelf(graph)
-        return shelf and find(shelf, self.backend, self.effective, lambda: self.compile(self.plan(graph.graph)))
+        for shelf in self._shelves(graph):
+            found = find(shelf, self.backend, self.effective, lambda: self.compile(self.plan(graph.graph)))
+            if found is not None:
+                return found
+        return None
 
     def keep(self, graph: LazyGraph, plan: Plan, executable: Executable) -> None:
-        shelf = self._shelf(graph)
-        if shelf:
-            keep(shelf, plan.graph, plan.facts, executable)
+        shelves = list(self._shelves(graph))
+        if shelves:
+            keep(shelves[-1], plan.graph, plan.facts, executable)
 
-    def _shelf(self, graph: LazyGraph) -> Shelf | None:
-        """The shelf of a variant in the cache on disk, if there is one and the backend's code can be kept."""
-        return shelf_of(graph, self.settings()) if recalls(self.backend) else None
+    def _shelves(self, graph: LazyGraph) -> Iterator[Shelf]:
+        """Where the code of a variant may be: in the saved model, if it is trusted, then in the cache on disk, if there is one. New code
+        goes to the last. Nowhere if the backend's code cannot be kept."""
+        if not recalls(self.backend):
+            return
+        if self.code is not None:
+            yield file_shelf(self.code, graph, self._settings_of_code())
+        if not self.options.elsewhere and (kept := shelf_of(graph, self.settings())):
+            yield kept
+
+    # --- compiled code in saved models ---------------------------------------------------------------------------------
+
+    def _elsewhere(self) -> Builder:
+        """The builder as other computers have it: with the strategy that `hbc tune` chose, without its threads and blocks of rows."""
+        return self if self.choice is None else replace(self, choice=replace(self.choice, threads=None, block=None))
+
+    def _settings_of_code(self) -> dict[str, Any]:
+        """The settings that the compiled code in a saved model belongs to, as JSON."""
+        options, choice = self._elsewhere().effective, self.choice
+        return {
+            "backend": self.backend,
+            "device": options.device,
+            "strategy": self.strategy if choice is None else choice.strategy,
+            "threads": options.threads,
+            "batch_size": options.batch_size,
+        }
+
+    def for_level(self, level: str) -> tuple[Builder, MemoryStore]:
+        """(the builder of code for a level of processors, where this code goes). Raises ValueError for an unknown level, and for a
+        backend, device or target whose code cannot be saved."""
+        if level not in LEVELS:
+            raise ValueError(f"code: found {level!r}, expected some of {', '.join(LEVELS)}")
+        if not recalls(self.backend) or self.device != "cpu":
+            raise ValueError(
+                f"code: the model is for {self.backend!r} on {self.device!r}. Only code of 'tvm' on 'cpu' can be saved; "
+                "convert or load the model for them."
+            )
+        if self.options.target is not None:
+            raise ValueError(
+                f"code: the model is for the target {self.options.target}. Convert it without a target, which {level} is too."
+            )
+        whole = self._elsewhere()
+        _, options = self.compiler.for_file({"target": level}, whole.options)
+        store = MemoryStore(made_by(self.backend))
+        return replace(whole, options=replace(options, elsewhere=True), code=store), store
+
+    def with_code(self, stored: StoredCode | None, trusted: bool) -> Builder:
+        """The builder that uses the compiled code of a saved model, if the caller trusts it, this processor has a level of it, and the same
+        versions made it. Otherwise one that compiles, and says why in `code_note`. Raises ArtifactError for damaged code."""
+        if stored is None or not stored.levels:
+            return self
+        levels = ", ".join(stored.levels)
+        if not trusted:
+            return replace(self, code_note=f"for {levels}; not read, since hbc.load was not told to trust it")
+        code, note = self._usable(stored)
+        return replace(self, code=code, code_note=f"for {levels}; {note}")
+
+    def _usable(self, stored: StoredCode) -> tuple[AnyStore | None, str]:
+        """(the code for the best level that this processor has, or None; which one it is, or why there is none)."""
+        if not recalls(self.backend) or self.device != "cpu":
+            return None, f"not used by {self.backend} on {self.device}"
+        own = own_levels()
+        level = next((level for level in own if level in stored.levels), None)
+        if level is None:
+            return None, f"not used: this processor has {', '.join(own) or 'no level that is known'}"
+        found, here = stored.of(level), made_by(self.backend)
+        other = [name for name in {**here, **found.made_by} if here.get(name) != found.made_by.get(name)]
+        if other:
+            theirs, ours = (
+                ", ".join(f"{name} {versions.get(name, 'missing'):.20}" for name in other) for versions in (found.made_by, here)
+            )
+            return None, f"not used: it was made by {theirs}, and here is {ours}"
+        return found, f"that for {level} is used"
 
     def restore(self, data: bytes) -> CompiledModel:
         return model_of(read(io.BytesIO(data), "pickled model"), self)

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,6 +66,13 @@ Name = Annotated[
     typer.Option(help="All functions of a .so, .o or .a begin with hbc_NAME_, so that a program can have several models."),
 ]
 Header = Annotated[Path | None, typer.Option(help="The C header to write beside a .so, .o or .a.")]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        help="Levels of processors to put compiled code for into a .hbc file, with commas between them: x86-64-v2, x86-64-v3, x86-64-v4, "
+        "aarch64. hbc.load uses it with trust_code=True."
+    ),
+]
 
 
 @app.command()
@@ -101,6 +108,7 @@ def convert(
     target: Target = None,
     name: Name = None,
     header: Header = None,
+    code: Code = None,
 ) -> None:
     """Compile a fitted model and write it to a file.
 
@@ -122,11 +130,13 @@ def convert(
     )
     if chosen and suffix not in EXPORTS:
         raise ValueError(f"{output}: found {_flags(chosen)}, which only exported files take ({', '.join(EXPORTS)})")
+    if code is not None and suffix in EXPORTS:
+        raise ValueError(f"{output}: found --code, which only .hbc files take. For a library see --target.")
     compiled = hbc.convert(read_model(model, trust), backend, device=device, strategy=strategy)
     if suffix in EXPORTS:
         compiled.export(output, **chosen)
     else:
-        compiled.save(output)
+        compiled.save(output, code=() if code is None else _listed(code))
     typer.echo(f"{output}: {compiled!r}, {output.stat().st_size / 1e3:,.1f} kB")
 
 
@@ -170,9 +180,12 @@ def export(
 
 def _chosen(methods: str | None, target: str | None, **others: Any) -> dict[str, Any]:
     """The options of `CompiledModel.export` that were given."""
-    listed = None if methods is None else [name.strip() for name in methods.split(",")]
-    chosen = {"methods": listed, "target": _parsed(target), **others}
+    chosen = {"methods": None if methods is None else _listed(methods), "target": _parsed(target), **others}
     return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
 
 
 def _parsed(target: str | None) -> Any:
@@ -233,6 +246,9 @@ def info(
         "hbc": found.get("hbc"),
         "created": found.get("created"),
         "inputs": "; ".join(kinds),
+        "compiled code": ", ".join(
+            f"{level} ({_bytes_of(found, members):,} bytes)" for level, members in found.get("code", {}).items()
+        ),
         "settings": ", ".join(f"{name} {value}" for name, value in found["settings"].items() if value is not None),
         "size": f"{model.stat().st_size:,} bytes, {sum(sizes):,} unpacked, {len(sizes)} members",
         "digest": found["digest"],
@@ -241,6 +257,12 @@ def info(
     for name, value in facts.items():
         if value:
             typer.echo(f"{name}: {value}")
+
+
+def _bytes_of(manifest: Mapping[str, Any], members: Iterable[str]) -> int:
+    """The bytes that some members of a saved model take when they are unpacked. One that is missing takes none."""
+    sizes: Mapping[str, tuple[int, int]] = manifest["members"]
+    return sum(sizes[name][0] for name in members if name in sizes)
 
 
 @app.command()

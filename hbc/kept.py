@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hbc.cache.identity import environment
-from hbc.cache.shelf import Shelf
-from hbc.cache.store import Store, store
-from hbc.compiler.base import CompileOptions, Executable, Signature, load_compiler, recalled
+from hbc.cache.identity import environment, programs
+from hbc.cache.shelf import AnyStore, Shelf
+from hbc.cache.store import store
+from hbc.compiler.base import CompileOptions, Executable, Signature, code_versions, is_available, load_compiler, recalled
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.printer import print_graph, read_graph
@@ -21,6 +21,7 @@ from hbc.ir.signature import Guard, InputLimits, Limits
 from hbc.ir.types import Array, TensorType
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.variant import Facts, Recalled
+from hbc.version import VERSION
 
 VARIANT = "variant"
 """The name of a variant's own document on its shelf. Those of its methods are there too."""
@@ -33,6 +34,18 @@ def shelf_of(graph: LazyGraph, settings: Mapping[str, Any]) -> Shelf | None:
         return None
     # $HBC_WITHOUT switches off passes of the optimizer.
     return Shelf.of(found, environment(), os.environ.get("HBC_WITHOUT", ""), settings, graph.identity)
+
+
+def file_shelf(store: AnyStore, graph: LazyGraph, settings: Mapping[str, Any]) -> Shelf:
+    """The shelf of a variant in a saved model, whose store has the code for one level of processors: of its graph and the options of the
+    model (JSON). What else the code depends on, `made_by` tells once for the whole store."""
+    return Shelf.of(store, os.environ.get("HBC_WITHOUT", ""), settings, graph.identity)
+
+
+def made_by(backend: str) -> dict[str, str]:
+    """What compiles and runs the code of a saved model here: hbc, a digest of its programs, and the backend's libraries with their
+    versions. Raises BackendUnavailableError."""
+    return {"hbc": VERSION, "programs": programs(), **code_versions(backend)}
 
 
 # --- keeping -------------------------------------------------------------------------------------------------------------
@@ -58,7 +71,7 @@ def keep(shelf: Shelf, graph: Graph, facts: Facts, executable: Executable) -> No
     executable.keep_in(shelf)
 
 
-def _facts_document(facts: Facts, to: Store) -> dict[str, Any]:
+def _facts_document(facts: Facts, to: AnyStore) -> dict[str, Any]:
     return {
         "limits": _limits_document(facts.limits, to),
         "looser": {method: _limits_document(limits, to) for method, limits in facts.looser.items()},
@@ -67,7 +80,7 @@ def _facts_document(facts: Facts, to: Store) -> dict[str, Any]:
     }
 
 
-def _limits_document(limits: Limits, to: Store) -> dict[str, Any]:
+def _limits_document(limits: Limits, to: AnyStore) -> dict[str, Any]:
     inputs = [
         [_runs(np.atleast_1d(array).tolist()) for array in (entry.allow_nan, entry.allow_inf, entry.limit, entry.allow_na)]
         + [_runs(entry.owners), entry.allow_na.ndim]
@@ -76,19 +89,19 @@ def _limits_document(limits: Limits, to: Store) -> dict[str, Any]:
     return {"inputs": inputs, "min_rows": limits.min_rows, "guards": [_guard_document(guard, to) for guard in limits.guards]}
 
 
-def _guard_document(guard: Guard, to: Store) -> dict[str, Any]:
+def _guard_document(guard: Guard, to: AnyStore) -> dict[str, Any]:
     check = guard.require.__self__  # type: ignore[attr-defined]
     checked = Graph(guard.graph.inputs, {"value": (check(*guard.graph.outputs["value"]),)})
     accepted = None if guard.accepted is None else _graph_document(guard.accepted, to)
     return {"checked": _graph_document(checked, to), "safe": guard.safe, "accepted": accepted}
 
 
-def _graph_document(graph: Graph, to: Store) -> dict[str, Any]:
+def _graph_document(graph: Graph, to: AnyStore) -> dict[str, Any]:
     text, arrays = print_graph(graph)
     return {"text": to.put(text.encode()), "arrays": {key: _array_document(array, to) for key, array in arrays.items()}}
 
 
-def _array_document(array: Array, to: Store) -> dict[str, Any]:
+def _array_document(array: Array, to: AnyStore) -> dict[str, Any]:
     """Raises TypeError for objects that JSON cannot hold."""
     if array.dtype.kind in "OT":
         values = [value.item() if isinstance(value, np.generic) else value for value in array.ravel().tolist()]
@@ -135,7 +148,7 @@ def find(shelf: Shelf, backend: str, options: CompileOptions, compiled: Callable
     except _Missing:
         return None
     executable.keep_in(shelf)
-    return Recalled(facts, executable)
+    return Recalled(facts, executable, shelf.store.place)
 
 
 def _hosted(
@@ -150,7 +163,7 @@ def _hosted(
     from hbc.optimizer.partition import makes_rows_of_much, partition
 
     parts = partition(graph)
-    if host_code:
+    if host_code and is_available(backend):  # without the compiler Python computes the same
         parts = parts.with_host(lambda part: load_compiler(backend).on_host(part, options))
     device = recalled(backend, signature, options, lambda: _methods_of(compiled()))
     methods, in_blocks = frozenset(parts.device.outputs), makes_rows_of_much(graph)
@@ -163,7 +176,7 @@ def _methods_of(executable: Any) -> Any:
     return device.methods
 
 
-def _facts(document: Mapping[str, Any], of: Store) -> Facts:
+def _facts(document: Mapping[str, Any], of: AnyStore) -> Facts:
     return Facts(
         limits=_limits(document["limits"], of),
         looser={method: _limits(limits, of) for method, limits in document["looser"].items()},
@@ -172,7 +185,7 @@ def _facts(document: Mapping[str, Any], of: Store) -> Facts:
     )
 
 
-def _limits(document: Mapping[str, Any], of: Store) -> Limits:
+def _limits(document: Mapping[str, Any], of: AnyStore) -> Limits:
     inputs = []
     for nan, inf, limit, na, owners, dimensions in document["inputs"]:
         allow_na = np.array(_repeated(na), bool)
@@ -187,7 +200,7 @@ def _limits(document: Mapping[str, Any], of: Store) -> Limits:
     return Limits(tuple(inputs), document["min_rows"], tuple(_guard(guard, of) for guard in document["guards"]))
 
 
-def _guard(document: Mapping[str, Any], of: Store) -> Guard:
+def _guard(document: Mapping[str, Any], of: AnyStore) -> Guard:
     checked = _graph(document["checked"], of)
     (node,) = checked.outputs["value"]
     check: Any = node.op
@@ -195,7 +208,7 @@ def _guard(document: Mapping[str, Any], of: Store) -> Guard:
     return Guard(Graph(checked.inputs, {"value": node.inputs}), check.require, document["safe"], check.whole, accepted)
 
 
-def _graph(document: Mapping[str, Any], of: Store) -> Graph:
+def _graph(document: Mapping[str, Any], of: AnyStore) -> Graph:
     from hbc.ops import import_all
 
     import_all()  # graphs are read back by the names of operators
@@ -203,7 +216,7 @@ def _graph(document: Mapping[str, Any], of: Store) -> Graph:
     return read_graph(text, {key: _array(array, of) for key, array in document["arrays"].items()})
 
 
-def _array(document: Mapping[str, Any], of: Store) -> Array:
+def _array(document: Mapping[str, Any], of: AnyStore) -> Array:
     data, shape = _object(document["data"], of), tuple(document["shape"])
     if document["dtype"] != "object":
         return np.frombuffer(data, document["dtype"]).reshape(shape)
@@ -213,7 +226,7 @@ def _array(document: Mapping[str, Any], of: Store) -> Array:
     return found.reshape(shape)
 
 
-def _object(digest: str, of: Store) -> bytes:
+def _object(digest: str, of: AnyStore) -> bytes:
     data = of.get(digest)
     if data is None:
         raise _Missing

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from hbc.builder import Builder, model_of, read
 from hbc.compiler.base import backend_name
 from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.process import PASSES, show
 from hbc.runtime.model import CompiledModel
 
 
@@ -18,37 +22,63 @@ def load(
     backend: str | None = None,
     *,
     warm_up: bool | str | Sequence[str] = False,
+    trust_code: bool = False,
+    checksum: str | None = None,
 ) -> CompiledModel:
     """Read a model that `CompiledModel.save` wrote, and compile it. Returns the CompiledModel.
 
     path: the file. device, backend: as in `hbc.convert`; by default the ones that the model was saved with.
     warm_up: True to compile all methods now, or the names of some, as in `hbc.convert`.
+    trust_code: True to run compiled code that the file holds (`CompiledModel.save(path, code=…)`) if this processor can. Whoever wrote
+    such a file can run any code here. By default the code is not even read, and the model is compiled.
+    checksum: the SHA-256 of the file, in hexadecimal, from where you trust it. The file is compared with it, and its code is used too.
 
     Compiled code that this computer has in its cache on disk is found there: the model answers after 0.3 s of processor time, and
     neither the compiler nor torch is imported.
 
-    This needs neither scikit-learn nor the library that trained the model, and runs no code from the file.
+    This needs neither scikit-learn nor the library that trained the model, and runs no code from the file unless you say so.
 
     Raises:
-        ArtifactError: the file is no saved model, is damaged, or was saved by a newer hbc.
+        ArtifactError: the file is no saved model, is damaged, has another checksum, or was saved by a newer hbc.
         FileNotFoundError: there is no such file.
         UnsupportedOperatorError: the backend cannot run an operator of the model.
         BackendUnavailableError: a library of the backend, or the device, is missing.
-        ValueError: the backend or the device is unknown.
+        ValueError: the backend or the device is unknown, trust_code is no bool, or the checksum is no SHA-256.
     """
     if backend is not None:
         backend_name(backend)
+    if not isinstance(trust_code, bool):
+        raise ValueError(f"trust_code: found {trust_code!r}, expected True or False")
     name = os.fspath(path)
     if not isinstance(name, str):
         name = os.fsdecode(name)
-    contents = read(Path(name), name)
+    contents = read(Path(name) if checksum is None else _checked(name, checksum), name)
     try:
         saved = Builder.from_settings(contents.settings)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
     builder = saved.moved(backend, device)
     try:
-        return model_of(contents, builder.as_tuned(contents.graphs[contents.main]))._prepare(compile=True)._warmed(warm_up)
+        builder = builder.with_code(contents.code, trust_code or checksum is not None)
+        if builder.code_note:
+            show(PASSES, lambda: f"hbc: compiled code in {name}: {builder.code_note}")
+        builder = builder.as_tuned(contents.graphs[contents.main])
+        return model_of(contents, builder)._prepare(compile=True)._warmed(warm_up)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
+        if builder.code_note:
+            advice += f" Compiled code in the file: {builder.code_note}."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+
+
+def _checked(path: str, checksum: str) -> io.BytesIO:
+    """The bytes of a file. They are read once, so that nothing can change between the test and their use. Raises ArtifactError if their
+    SHA-256 is another, ValueError for what is no SHA-256."""
+    if not (isinstance(checksum, str) and re.fullmatch("[0-9a-fA-F]{64}", checksum)):
+        raise ValueError(f"checksum: found {checksum!r}, expected the SHA-256 of the file: 64 hexadecimal digits")
+    data = Path(path).read_bytes()
+    found = hashlib.sha256(data).hexdigest()
+    if found != checksum.lower():
+        advice = "Do not use it: it is damaged, or someone has changed it."
+        raise ArtifactError(path=path, found=f"a file with the SHA-256 {found}", expected=checksum.lower(), advice=advice)
+    return io.BytesIO(data)

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "compiler": {"errors", "lazy", "process", "cache", "linker", "ir", "ops"},
     "runtime": {"errors", "lazy", "process", "version", "cache", "ir", "compiler.base"},
     "tuning": {"errors", "lazy", "process", "cache", "ir", "ops", "compiler.base", "runtime"},
-    "kept": {"cache", "ir", "ops", "optimizer.partition", "compiler.base", "runtime"},
+    "kept": {"version", "cache", "ir", "ops", "optimizer.partition", "compiler.base", "runtime"},
     "assembly": {"errors", "ir", "ops", "optimizer", "compiler.base", "runtime"},
     "builder": {
         "errors",
@@ -52,7 +52,7 @@ MAY_IMPORT = {
         "kept",
         "assembly",
     },
-    "loading": {"errors", "ir", "compiler.base", "runtime", "builder"},
+    "loading": {"errors", "process", "ir", "compiler.base", "runtime", "builder"},
     "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime", "tuning", "builder"},
     "cli": {"errors", "api", "cache.store", "compiler.base", "parser.files"},
     "__init__": {"errors", "version", "api", "loading", "parser.registry", "runtime.model"},

@@ -56,6 +56,19 @@ def environment() -> str:
     return found.hexdigest()
 
 
+@cache
+def programs() -> str:
+    """A digest of hbc's own programs: the contents of its source files (2.1 MB, 12 ms). Unlike `environment` it is the same on every
+    computer with the same hbc."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for path, size, _ in _sources():
+        found.update(f"\n{path} {size}\n".encode())
+        with open(root / path, "rb") as file:
+            found.update(file.read())
+    return found.hexdigest()
+
+
 def _distributions() -> list[str]:
     """The folders `apache_tvm-0.27.0.dist-info` and alike of the libraries that make or run code. `importlib.metadata` would take 20 ms to
     import."""

@@ -44,6 +44,8 @@ class Usage(NamedTuple):
 class Store:
     """The store in one folder."""
 
+    place = "the cache"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "code"
         self._root = self.folder / VERSION

@@ -20,13 +20,15 @@ from hbc.lazy import record
 @record
 class CompileOptions:
     """The choices of the caller of `hbc.convert`. `target` is a TVM target as a dict. `batch_size`, the rows of a call, is only a hint.
-    `block` is the number of rows that are computed together; only `hbc tune` chooses it."""
+    `block` is the number of rows that are computed together; only `hbc tune` chooses it. elsewhere: the code is for other computers: it is
+    kept, and not loaded here."""
 
     device: str = "cpu"
     threads: int | None = None
     target: Mapping[str, Any] | None = None
     batch_size: int | None = None
     block: int | None = None
+    elsewhere: bool = False
 
 
 class About(NamedTuple):
@@ -210,8 +212,8 @@ class Backend:
     extra: str | None = None
     exports: Collection[str] = ()
     calls: str = ""
-    """The module whose function `recalled` makes an executable of compiled methods in the cache, without importing the packages. Empty
-    where no code is kept."""
+    """The module whose function `recalled` makes an executable of compiled methods in the cache, without importing the packages, and whose
+    function `code_versions` tells the versions of the libraries that run them. Empty where no code is kept."""
 
 
 BACKENDS: dict[str, Backend] = {
@@ -271,10 +273,24 @@ def recalls(name: str) -> bool:
 def recalled(name: str, signature: Signature, options: CompileOptions, methods: Callable[[], Any]) -> Executable:
     """An executable of a backend (given its canonical name) whose methods are found in the cache. methods: returns what compiles those
     that are not there. Raises BackendUnavailableError."""
-    backend = _backend(name)
-    _require_packages(name, backend)
-    executable: Executable = importlib.import_module(backend.calls).recalled(signature, options, methods)
+    executable: Executable = _calls(name).recalled(signature, options, methods)
     return executable
+
+
+def code_versions(name: str) -> dict[str, str]:
+    """Library → version, of the libraries that run compiled code of a backend, given its canonical name. Raises
+    BackendUnavailableError."""
+    versions: dict[str, str] = _calls(name).code_versions()
+    return versions
+
+
+def _calls(name: str) -> Any:
+    """The module that calls compiled code. It needs less than the compiler does."""
+    backend = _backend(name)
+    try:
+        return importlib.import_module(backend.calls)
+    except (ImportError, OSError) as error:
+        raise BackendUnavailableError(backend=name, reason=str(error), extra=backend.extra) from error
 
 
 def _require_packages(name: str, backend: Backend) -> None:

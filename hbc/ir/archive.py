@@ -92,6 +92,10 @@ class Writer:
         packed = self._compress or array.dtype.kind not in "fiub"
         self._write(name, buffer.getbuffer(), zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED)
 
+    def data(self, name: str, content: bytes) -> None:
+        """Add bytes of any kind."""
+        self._write(name, content, zipfile.ZIP_DEFLATED if self._compress else zipfile.ZIP_STORED)
+
     def _write(self, name: str, content: bytes | memoryview, method: int) -> None:
         member = zipfile.ZipInfo(name, _EPOCH)
         if method == zipfile.ZIP_STORED:
@@ -126,14 +130,19 @@ class Archive:
         """By name of every member: its bytes, unpacked and packed."""
         return {name: (member.file_size, member.compress_size) for name, (member, _) in self._members.items()}
 
+    def data(self, name: str) -> bytes:
+        """The bytes of any member. The caller compares their digest. Raises one of UNREADABLE if it is damaged or missing."""
+        member, _ = self._members[name]
+        packed = self._source.read(*self._place(name))
+        found = _inflated(packed, member.file_size) if member.compress_type == zipfile.ZIP_DEFLATED else packed
+        return found.tobytes()
+
     def text(self, name: str) -> str:
         """A text member. Raises one of UNREADABLE if it is damaged, missing, or unpacks to much more than its size."""
         member, _ = self._members[name]
         if member.file_size > max(SMALL_TEXT, TEXT_EXPANSION * member.compress_size):
             raise ValueError(f"{member.compress_size} bytes of {name} that unpack to {member.file_size}")
-        packed = self._source.read(*self._place(name))
-        found = _inflated(packed, member.file_size) if member.compress_type == zipfile.ZIP_DEFLATED else packed
-        content = found.tobytes()
+        content = self.data(name)
         if zlib.crc32(content) != member.CRC:
             raise ValueError(f"{name} is damaged")
         return content.decode()

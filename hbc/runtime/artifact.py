@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
 
+from hbc.cache.memory import MemoryStore
 from hbc.errors import ArtifactError
 from hbc.ir.archive import UNREADABLE, Archive, Writer, unreadable
 from hbc.ir.graph import Graph, array_digest, array_key
@@ -25,6 +27,7 @@ from hbc.ir.types import Array
 from hbc.runtime.contents import Build, Contents, checked_graph, decoded, info_of, require_fitting, require_public
 from hbc.runtime.format_1 import read_1
 from hbc.runtime.origin import origin_document, read_origin
+from hbc.runtime.stored_code import StoredCode, code_members
 from hbc.runtime.stored_spec import read_spec, spec_document
 
 FORMAT = "hbc-model"
@@ -40,10 +43,13 @@ MOST_COLUMNS = 1 << 24
 # --- writing -----------------------------------------------------------------------------------------------------------
 
 
-def write(file: IO[bytes], contents: Contents, compress: bool = False) -> None:
-    """Write a saved model. `compress`: the file is smaller and takes longer to load. Raises ArtifactError for an attribute that is neither
-    number, text nor array."""
+def write(
+    file: IO[bytes], contents: Contents, compress: bool = False, code: Mapping[str, MemoryStore] = MappingProxyType({})
+) -> None:
+    """Write a saved model. `compress`: the file is smaller and takes longer to load. code: level of processors → its compiled code. Raises
+    ArtifactError for an attribute that is neither number, text nor array."""
     writer, arrays = Writer(file, compress), _ArrayWriter()
+    listed, compiled = code_members(code)
     variants = [_variant_document(kinds, lazy.graph, arrays) for kinds, lazy in contents.graphs.items()]
     attributes = {name: _encoded(value, arrays, name) for name, value in contents.info.attributes.items()}
     info = contents.info
@@ -57,7 +63,7 @@ def write(file: IO[bytes], contents: Contents, compress: bool = False) -> None:
         "variants": [document for document, _ in variants],
         "main": list(contents.graphs).index(contents.main),
         "arrays": {key: arrays.digests[key] for key in sorted(arrays.digests)},
-        "code": {},
+        "code": listed,
         "attributes": attributes,
         "output_dtypes": info.output_dtypes,
         "without_rows": info.without_rows,
@@ -75,6 +81,8 @@ def write(file: IO[bytes], contents: Contents, compress: bool = False) -> None:
             writer.text(f"arrays/{key}.json", json.dumps(arrays.texts[key], allow_nan=False).encode())
         else:
             writer.array(f"arrays/{key}.npy", arrays.numbers[key])
+    for member in sorted(compiled):
+        writer.data(member, compiled[member])
     writer.close()
 
 
@@ -236,8 +244,8 @@ def _contents(archive: Archive, document: Mapping[str, Any], digest: str, build:
     variants = document["variants"]
     arrays = _Arrays(archive, document["arrays"])
     texts = [f"graphs/{place}.txt" for place in range(len(variants))]
-    code = [name for members in document["code"].values() for name in members]
-    if unlisted := {*archive.sizes} - {MANIFEST, *texts, *arrays.members.values(), *code}:
+    listed = [name for members in document["code"].values() for name in members]
+    if unlisted := {*archive.sizes} - {MANIFEST, *texts, *arrays.members.values(), *listed}:
         raise ValueError(f"the members {', '.join(sorted(unlisted))}, which the manifest does not list")
     all_kinds = [_kinds(variant["kinds"]) for variant in variants]
     main = all_kinds[int(document["main"])]
@@ -277,7 +285,8 @@ def _contents(archive: Archive, document: Mapping[str, Any], digest: str, build:
     graphs = {kinds: lazy(kinds, name, variant) for kinds, name, variant in zip(all_kinds, texts, variants, strict=True)}
     if len(graphs) != len(variants):
         raise ValueError("two variants for the same dtypes")
-    return Contents(info, spec, graphs, main, dict(document["settings"]), read_origin(document, digest))
+    code = StoredCode(archive, document["code"])
+    return Contents(info, spec, graphs, main, dict(document["settings"]), read_origin(document, digest), code)
 
 
 def _kinds(runs: Sequence[tuple[int, Any]]) -> Kinds:

@@ -13,6 +13,7 @@ from hbc.ir.signature import FRAME_LIBRARIES, FrameOutput, InputSpec, Kinds, Mod
 from hbc.ir.types import NUMPY_DTYPES, Array, N, TensorType
 from hbc.lazy import record
 from hbc.runtime.origin import Origin
+from hbc.runtime.stored_code import StoredCode
 from hbc.runtime.stored_spec import tuples
 
 SPARSE_CLASSES = ("csr_matrix", "csr_array", "csc_matrix", "csc_array")
@@ -24,7 +25,8 @@ Build = Callable[[Callable[[], Graph]], Graph]
 
 @record
 class Contents:
-    """A model without its compiled code. `main` is the variant that is compiled first; `settings` are the options of convert."""
+    """A model. `main` is the variant that is compiled first; `settings` are the options of convert. code: the compiled code that a file
+    has besides."""
 
     info: ModelInfo
     spec: InputSpec
@@ -32,6 +34,7 @@ class Contents:
     main: Kinds
     settings: dict[str, Any]
     origin: Origin
+    code: StoredCode | None = None
 
 
 def info_of(document: Mapping[str, Any], arrays: Mapping[str, Array]) -> ModelInfo:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph
@@ -161,16 +162,26 @@ class CompiledModel:
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None, compress: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        compress: bool = False,
+        code: str | Sequence[str] = (),
+    ) -> None:
         """Write the model to one file, for `hbc.load`. Reading it needs neither scikit-learn nor the library that trained the
         model. It holds no pickle. The file appears whole or not at all.
 
         metadata: notes of your own, a dict of strings, numbers, lists and dicts, which `info` shows. None: those that the model has.
         compress: the file is smaller (a third for trees) and takes longer to load. docs/artefacts.md describes the format.
+        code: levels of processors to put compiled code for into the file: "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", one or several.
+        It has all methods for all dtypes. `hbc.load` uses it only if it is told to trust the file.
 
-        Raises ArtifactError for notes that are not JSON, or if the file cannot be written."""
+        Raises ArtifactError for notes that are not JSON, or if the file cannot be written; ValueError for an unknown level, and for a model
+        whose compiled code cannot be saved (of another backend than tvm, or for GPUs)."""
         notes = None if metadata is None else noted(metadata)
-        data = self._bytes(notes, compress)
+        data = self._bytes(notes, compress, self._code([code] if isinstance(code, str) else code))
         write_atomically(path, lambda file: file.write(data))
 
     def export(
@@ -231,12 +242,28 @@ class CompiledModel:
         known = dict.fromkeys(str(NUMPY_DTYPES[kind]) for found in numbers.values() if len(found) == 1 for kind in found)  # type: ignore[index]
         raise ValueError(f"dtype {dtype}: the model is compiled for {', '.join(known) or 'columns of several dtypes'}")
 
-    def _bytes(self, metadata: dict[str, Any] | None = None, compress: bool = False) -> bytes:
+    def _code(self, levels: Sequence[str]) -> dict[str, MemoryStore]:
+        """Level → the compiled code of all variants and methods for such processors. Raises ValueError."""
+        builders = {level: self._builder.for_level(level) for level in levels}
+        graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
+        for builder, _ in builders.values():
+            model = CompiledModel(self._estimator, self.spec, graphs, builder, self._main, self._origin)._prepare(compile=True)
+            for variant in model.variants.values():
+                for call in model._calls.values():
+                    call.warm_up(variant)
+        return {level: store for level, (_, store) in builders.items()}
+
+    def _bytes(
+        self,
+        metadata: dict[str, Any] | None = None,
+        compress: bool = False,
+        code: Mapping[str, MemoryStore] = types.MappingProxyType({}),
+    ) -> bytes:
         buffer = io.BytesIO()
         graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
         origin = self._origin if metadata is None else replace(self._origin, metadata=metadata)
         contents = Contents(self._estimator, self.spec, graphs, self._main, self._builder.settings(), origin)
-        artifact.write(buffer, contents, compress)
+        artifact.write(buffer, contents, compress, code)
         return buffer.getvalue()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -280,7 +307,14 @@ class CompiledModel:
 
         variants, settings = tuple(self.variants.values()), self._builder.settings()
         return report.Facts(
-            self._estimator, self.spec, variants, self.variants[self._main], self.backend, self.device, settings
+            self._estimator,
+            self.spec,
+            variants,
+            self.variants[self._main],
+            self.backend,
+            self.device,
+            settings,
+            self._builder.code_note,
         )
 
 

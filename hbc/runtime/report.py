@@ -26,6 +26,8 @@ class Facts:
     backend: str
     device: str
     settings: Mapping[str, Any]
+    code: str
+    """What became of the compiled code in the saved model; "" where there is none."""
 
     @property
     def methods(self) -> str:
@@ -42,6 +44,7 @@ def explain(model: Facts) -> str:
         f"{model.info.source}, compiled for {model.backend} on {model.device}" + (f" ({options})" if options else ""),
         f"methods: {model.methods}"
         + "".join(f"; {method} gives a frame of {output.library}" for method, output in model.info.frames.items()),
+        *([f"compiled code in the file: {model.code}"] if model.code else []),
         f"input: {_input(model.spec)}",
         *_rejected(plan.facts.limits, variant.kinds, model.spec),
         "",
@@ -125,10 +128,10 @@ def _kinds(kinds: Kinds) -> str:
 def _state(variant: Variant) -> str:
     """What happened to a variant so far, with the times."""
     times = variant.times
-    steps = {"looked for in the cache": times.recalling, "optimized": times.optimizing, "made ready": times.compiling}
+    steps = {"looked for compiled code": times.recalling, "optimized": times.optimizing, "made ready": times.compiling}
     text = ", ".join(f"{step} in {seconds * 1e3:.1f} ms" for step, seconds in steps.items() if seconds is not None)
     if variant.recalled is not None:
-        text = f"found in the cache, {text}"
+        text = f"found in {variant.recalled.place}, {text}"
     return "; ".join([text, *variant.ready.executable.steps]) if variant.is_built else "not ready yet"
 
 
@@ -145,6 +148,7 @@ def html(model: Facts) -> str:
         "source": model.info.source,
         "backend": f"{model.backend} on {model.device}",
         "methods": model.methods,
+        "compiled code in the file": model.code,
         "input": _input(model.spec),
         "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants),
         "launches in a call": "; ".join(f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()),

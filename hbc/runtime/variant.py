@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
+from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About, Direct, Executable
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
@@ -62,10 +63,11 @@ class Plan:
 
 
 class Recalled(NamedTuple):
-    """A variant of the cache on disk."""
+    """A variant that was compiled before. place: where it was found, such as "the cache"."""
 
     facts: Facts
     executable: Executable
+    place: str
 
 
 class Builder(Protocol):
@@ -76,6 +78,11 @@ class Builder(Protocol):
     @property
     def device(self) -> str: ...
 
+    @property
+    def code_note(self) -> str:
+        """What became of the compiled code in the saved model, in words; "" where there is none."""
+        ...
+
     def settings(self) -> dict[str, Any]:
         """The options as JSON."""
         ...
@@ -85,11 +92,15 @@ class Builder(Protocol):
     def compile(self, plan: Plan) -> Executable: ...
 
     def recall(self, graph: LazyGraph) -> Recalled | None:
-        """The variant of this graph as the cache on disk has it, or None."""
+        """The variant of this graph as the saved model or the cache on disk has it, or None."""
         ...
 
     def keep(self, graph: LazyGraph, plan: Plan, executable: Executable) -> None:
         """Put a variant into the cache on disk, if there is one and if its code can be kept."""
+        ...
+
+    def for_level(self, level: str) -> tuple[Builder, MemoryStore]:
+        """(the builder of code for a level of processors, where this code goes). Raises ValueError."""
         ...
 
     def export(self, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]) -> None:

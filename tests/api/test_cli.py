@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -97,6 +98,11 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x"], "found no suffix"),
         (["explain", "{model}"], "saved by hbc"),
+        (
+            ["convert", "{model}", "--trust", "-o", "{out}/x.so", "--code", "aarch64"],
+            "found --code, which only .hbc files take",
+        ),
+        (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--code", "avx2"], "found 'avx2', expected some of x86-64-v4"),
         (["info", "{model}"], "saved by hbc"),
         (["info", "{out}/nothing.hbc"], "nothing.hbc: No such file"),
         (["explain", "{out}/nothing.hbc"], "nothing.hbc: No such file"),
@@ -124,6 +130,16 @@ def test_info_says_what_a_file_is(pickled: Path, tmp_path: Path) -> None:
     assert found["members"]["model.json"][0] > 1000
     old = Path(__file__).parents[1] / "runtime" / "artifacts" / "columns.format1.hbc"
     assert "format: 1\nsource: sklearn.pipeline.Pipeline" in run("info", old)
+
+
+def test_code_for_levels_of_processors(pickled: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    output = tmp_path / "m.hbc"
+    run("convert", pickled, "--trust", "-o", output, "--code", "x86-64-v3, aarch64")
+    found = re.search(r"compiled code: x86-64-v3 \(([\d,]+) bytes\), aarch64 \(([\d,]+) bytes\)\n", run("info", output))
+    assert found
+    assert all(int(size.replace(",", "")) > 10_000 for size in found.groups())
+    assert list(json.loads(run("info", output, "--json"))["code"]) == ["x86-64-v3", "aarch64"]
 
 
 def test_doctor_says_what_works() -> None:

@@ -117,7 +117,7 @@ class TvmCompiler(Compiler):
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         where = machine(options.device, options.target)
-        where = host_machine() if where.cuda else where
+        where = host_machine() if where.cuda or options.elsewhere else where
         for compiled in () if where.missing else (compiled_descent, compiled_terms, compiled_topics):
             graph = rewrite(graph, compiled(where))
         return graph

@@ -14,7 +14,7 @@ import tvm_ffi
 
 from hbc.cache.identity import environment
 from hbc.cache.store import store
-from hbc.compiler.tvm.run.code import NAME, Code, load_library
+from hbc.compiler.tvm.run.code import NAME, Code, Unloaded, load_library
 from hbc.compiler.tvm.run.targets import Machine, compile_module
 from hbc.linker.elf import LinkError, read_object
 from hbc.linker.shared_library import shared_library
@@ -60,21 +60,46 @@ def _linked(function: Any, machine: Machine) -> Code:
     The key is TVM's structural hash: 64 bits, the same in every process, with different values for 0.0 and -0.0. Two of a million functions
     share one with a chance of 3 in 100 million.
     """
-    kept = store()
-    facts = (environment(), machine.options, tvm_ffi.structural_hash(function))
-    key = hashlib.sha256(repr(facts).encode()).hexdigest()
-    found = kept and kept.find("function", key)
-    library = kept.get(found["code"]) if kept and found else None
-    if found and library is not None:
+    key = _key(function, machine)
+    library = _found(key)
+    if library is not None:
         return load_library(library, found=True)
     module = _compiled(function, machine)
     try:
         library = _library(module)
     except LinkError:
         return _in_memory(module)
-    if kept:
-        kept.refer("function", key, {"code": kept.put(library)})
+    _keep(key, library)
     return load_library(library)
+
+
+@building
+def compiled_for_elsewhere(function: Any, machine: Machine) -> Code:
+    """The code of a TIR function for another computer: found in the cache on disk, or compiled, but not loaded. Raises LinkError."""
+    function = function.with_attr("global_symbol", NAME)
+    key = _key(function, machine)
+    library = _found(key)
+    if library is None:
+        library = _library(_compiled(function, machine))
+        _keep(key, library)
+    return Unloaded(library)
+
+
+def _key(function: Any, machine: Machine) -> str:
+    """The key of a function in the cache on disk."""
+    facts = (environment(), machine.options, tvm_ffi.structural_hash(function))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _found(key: str) -> bytes | None:
+    kept = store()
+    found = kept and kept.find("function", key)
+    return kept.get(found["code"]) if kept and found else None
+
+
+def _keep(key: str, library: bytes) -> None:
+    if kept := store():
+        kept.refer("function", key, {"code": kept.put(library)})
 
 
 def _compiled(function: Any, machine: Machine) -> Any:

@@ -11,10 +11,11 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 
+from hbc.errors import BackendUnavailableError
 from hbc.process import close, run_free
 
 NAME = "run"  # the name of every function here, so that methods of different names share code
@@ -40,6 +41,16 @@ class Code:
 
     def __call__(self, *arguments: Any) -> Any:
         return run_free(self.free, self.held, arguments)
+
+
+class Unloaded(Code):
+    """The code of a function for other computers: only its library."""
+
+    def __init__(self, library: bytes) -> None:
+        self.module = self.held = self.free = None
+        self.bytes = len(library)
+        self.library = library
+        self.found = False
 
 
 def load_library(library: bytes, found: bool = False) -> Code:
@@ -73,13 +84,39 @@ def _unique_path(file: int) -> str:
 
 @cache
 def _load_runtime() -> None:
-    """Load TVM's runtime library, which gives code its workspace, unless TVM itself has."""
-    if "tvm" in sys.modules:
-        return
+    """Load TVM's runtime library, which gives code its workspace, unless TVM itself has. Raises BackendUnavailableError."""
+    if "tvm" not in sys.modules:
+        ctypes.CDLL(str(runtime_library().path), ctypes.RTLD_GLOBAL)
+
+
+class RuntimeLibrary(NamedTuple):
+    """TVM's runtime library: its file, and the version of TVM that it is of."""
+
+    path: Path
+    version: str
+
+
+@cache
+def runtime_library() -> RuntimeLibrary:
+    """TVM's runtime library of 3 MB, of the installed TVM, or as `hbc runtime` has put it beside this file. Raises
+    BackendUnavailableError."""
+    for own in Path(__file__).parent.glob("libtvm_runtime-*.so"):
+        return RuntimeLibrary(own, own.stem.removeprefix("libtvm_runtime-"))
     spec = find_spec("tvm")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    ctypes.CDLL(str(Path(spec.submodule_search_locations[0], "lib", "libtvm_runtime.so")), ctypes.RTLD_GLOBAL)
+    if spec is None or not spec.submodule_search_locations:
+        raise BackendUnavailableError(backend="tvm", reason="TVM's runtime library is not installed", extra="tvm")
+    folder = Path(spec.submodule_search_locations[0])
+    # `importlib.metadata` would take 20 ms to import.
+    versions = [
+        path.name.removeprefix("apache_tvm-").removesuffix(".dist-info")
+        for path in folder.parent.glob("apache_tvm-*.dist-info")
+    ]
+    return RuntimeLibrary(folder / "lib" / "libtvm_runtime.so", ".".join(versions) or "unknown")
+
+
+def code_versions() -> dict[str, str]:
+    """See hbc.compiler.base.Backend."""
+    return {"tvm": runtime_library().version, "tvm_ffi": tvm_ffi.__version__}
 
 
 atexit.register(close)  # runs before the hook that tvm_ffi registered at its import: hooks run last in, first out

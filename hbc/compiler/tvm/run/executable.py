@@ -22,7 +22,9 @@ from hbc.compiler.memory import writable
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.code import Code
-from hbc.compiler.tvm.run.kept import find_method, keep_method
+from hbc.compiler.tvm.run.code import code_versions as code_versions
+from hbc.compiler.tvm.run.kept import UNTESTED, find_method, keep_method
+from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import cached_property, record
@@ -218,14 +220,26 @@ class TvmExecutable(Executable):
         if method not in self._ready:
             start, test = time.perf_counter(), (bounded, missing, len(accepted))
             found = self._shelf and find_method(self._shelf, method, test)
-            compiled = Compiled(*found) if found else self.methods.compiled(method, bounded, missing, accepted)
+            compiled = Compiled(*found) if found else self._compiler(method).compiled(method, bounded, missing, accepted)
             if self._shelf and not found:
                 keep_method(self._shelf, method, test, *compiled)
-            how = "found in the cache" if found else "code found in the cache" if compiled.code.found else "compiled"
+                if self.options.elsewhere:  # there it may be asked for without the test first, and must be found
+                    keep_method(self._shelf, method, UNTESTED, *compiled)
+            kept = "code found in the cache" if compiled.code.found else "compiled"
+            how = f"found in {self._shelf.store.place}" if self._shelf and found else kept
             self.steps.append(f"{method} {how} in {(time.perf_counter() - start) * 1e3:.0f} ms")
             show(PASSES, lambda: f"hbc: {self.steps[-1]}")
             self._ready[method] = self._bind(compiled)
         return self._ready[method]
+
+    def _compiler(self, method: str) -> Methods:
+        """The compiler of methods, for one that was not found. Raises BackendUnavailableError, also where TVM is not installed."""
+        try:
+            methods: Methods = self.methods
+        except BackendUnavailableError as error:
+            advice = f"No compiled code of {method} for this input was found, in the saved model or in the cache."
+            raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error
+        return methods
 
     def _bind(self, compiled: Compiled) -> Method:
         """The method of a compiled function, with its tables on the device."""

@@ -13,6 +13,7 @@ from hbc.ir.types import Array, TensorType
 
 Test = tuple[bool, bool, int]
 """What the function tests of its input: the sum of squares, without NaN, and a number of conditions."""
+UNTESTED: Test = (False, False, 0)
 Found = tuple[Interface, Code, tuple[Array, ...]]
 
 

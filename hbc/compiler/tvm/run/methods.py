@@ -11,7 +11,7 @@ from typing import IO, Any
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.build import Kernel, build
 from hbc.compiler.tvm.plan.plan import make_plan
-from hbc.compiler.tvm.run.cache import compiled
+from hbc.compiler.tvm.run.cache import compiled, compiled_for_elsewhere
 from hbc.compiler.tvm.run.executable import Compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
 from hbc.errors import BackendUnavailableError
@@ -59,14 +59,15 @@ class GraphMethods:
     @building
     def compiled(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Compiled:
         """See `executable.Methods`."""
-        if self.machine.missing is not None:
+        if self.machine.missing is not None and not self.options.elsewhere:
             raise BackendUnavailableError(
                 backend="tvm",
                 reason=self.machine.missing,
                 advice="Use export() to write the compiled code for another computer.",
             )
         kernel = self.kernel(method, bounded, missing, accepted)
-        code = compiled(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
+        make = compiled_for_elsewhere if self.options.elsewhere else compiled
+        code = make(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
         show(SOURCE, kernel.function.script)
         if self.machine.cuda:
             show(SOURCE, lambda: cuda_source(code.module))
