@@ -24,7 +24,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.encoding import Lookup, OneHot
-from hbc.ops.functions import Function, Polynomial
+from hbc.ops.functions import CPower, Function, Polynomial
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
@@ -393,6 +393,8 @@ CASES["Normalize"] = [(Normalize(norm), [summable(dtype, 4)]) for dtype in FLOAT
 TOLERANCES["Normalize"] = Tolerance(1e-6, 0, "the order of the terms is the compiler's")
 CASES["Binarize"] = [(Binarize(0.1, compared), [rows(dtype, 3)]) for dtype in FLOATS for compared in ("f32", "f64")]
 CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
+CASES["CPower"] = [(CPower(exponent), [rows("f64", 3)]) for exponent in (3.0, 1 / 3, 1.5, -0.5)]
+TOLERANCES["CPower"] = FUNCTIONS  # torch and ONNX Runtime have other powers. test_neighbors.py compares tvm's bits.
 CASES["Function"] = [(Function(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1", "tanh")]
 CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos", "log2", "log10")]
 CASES["Function"] += [(Function("power", exponent=exponent), [rows("f64", 3)]) for exponent in (3.0, -1.5)]

@@ -14,6 +14,7 @@ from hbc.ir.spans import Span
 from hbc.ir.types import Array, TensorType, type_of
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
+from hbc.ops.functions import CPower, by_c_library
 
 
 @operator
@@ -184,7 +185,7 @@ class Distances(Operator):
                 case "absolute":
                     total += difference
                 case "power":
-                    power = difference**self.p
+                    power = by_c_library("pow", difference, self.p)
                     total += power if weight is None else weight * power
                 case "canberra":
                     size = (np.abs(a) + np.abs(b)).astype(np.float64)
@@ -225,7 +226,7 @@ class Distances(Operator):
             return t.where(t.equal(x, points), t.constant(0.0), t.constant(1.0))
         magnitude = t.absolute(difference)
         if self.metric == "power":
-            power = t.power(magnitude, self.p)
+            power = CPower(self.p)(magnitude)
             return power if weights is None else t.mul(power, weights)
         if self.metric == "canberra":
             size = t.cast(t.add(t.absolute(x), np.abs(points)), "f64")

@@ -25,20 +25,35 @@ import hbc
 RNG = np.random.default_rng(5)
 
 
-def _whole_numbers(rows: int, features: int) -> np.ndarray:
-    return RNG.integers(0, 4, (rows, features)).astype(np.float64)
+def _whole_numbers(rows: int, features: int, rng: np.random.Generator = RNG) -> np.ndarray:
+    return rng.integers(0, 4, (rows, features)).astype(np.float64)
 
 
 @pytest.mark.parametrize("backend", installed("numpy", "torch", "onnx", "tvm"))
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm: str, backend: str) -> None:
     """Coordinates are 0 … 3, so that for most rows more points are at the k-th distance than can be among the k nearest."""
-    for features, p, k, leaf_size in ((3, 2, 5, 4), (2, 1, 1, 30), (4, np.inf, 12, 7), (3, 3, 3, 1)):
-        X, y = _whole_numbers(150, features), RNG.integers(0, 5, 150)
-        model = KNeighborsClassifier(k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X, y)
-        queries = _whole_numbers(100, features)
-        found = hbc.convert(model, backend).predict_proba(queries)
-        np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
+    for features, p, k, leaf_size in ((3, 2, 5, 4), (2, 1, 1, 30), (4, np.inf, 12, 7)):
+        _assert_same_neighbours(backend, np.random.default_rng(5), algorithm, features, p, k, leaf_size)
+
+
+@pytest.mark.parametrize("backend", installed("numpy", "tvm"))
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+def test_powers_of_distances_are_those_of_the_c_library(algorithm: str, backend: str) -> None:
+    """The last bit of a power decides which of two leaves is searched first. With the powers of TVM's vectors, the trees of seeds 9, 22
+    and 65 chose other points than the source, and on torch and ONNX Runtime they do so still (README, "What is not the same")."""
+    for seed in (9, 22, 65):
+        _assert_same_neighbours(backend, np.random.default_rng(seed), algorithm, 3, 3, 3, 1)
+
+
+def _assert_same_neighbours(
+    backend: str, rng: np.random.Generator, algorithm: str, features: int, p: float, k: int, leaf_size: int
+) -> None:
+    X, y = _whole_numbers(150, features, rng), rng.integers(0, 5, 150)
+    model = KNeighborsClassifier(k, algorithm=algorithm, p=p, leaf_size=leaf_size).fit(X, y)
+    queries = _whole_numbers(100, features, rng)
+    found = hbc.convert(model, backend).predict_proba(queries)
+    np.testing.assert_allclose(found, model.predict_proba(queries), rtol=1e-12)
 
 
 @pytest.mark.parametrize("backend", installed("numpy", "torch", "onnx", "tvm"))

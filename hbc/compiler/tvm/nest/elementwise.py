@@ -12,7 +12,7 @@ from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, library, n
 from hbc.compiler.tvm.tir.mathematics import FUNCTIONS, function
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
-from hbc.ops.functions import Function
+from hbc.ops.functions import CPower, Function
 
 NAMES: dict[type[Operator], str] = {
     tensor.Exp: "exp",
@@ -61,6 +61,13 @@ def _function(node: Node, dialect: Dialect, x: Expr) -> Expr:
 @element_of(tensor.Sin, tensor.Cos, tensor.Pow, costly=True, nanoseconds=per_element(8.0))
 def _library(node: Node, dialect: Dialect, *operands: Expr) -> Expr:
     return library(function_name(node.op), _dtype(node), *operands)
+
+
+@element_of(CPower, costly=True, nanoseconds=per_element(20.0))
+def _c_power(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    op = node.op
+    assert isinstance(op, CPower)
+    return library("pow", "f64", x, number(op.exponent, "f64"))
 
 
 @element_of(tensor.Mod, costly=True, nanoseconds=per_element(8.0))

@@ -22,6 +22,7 @@ from hbc.ir.signature import Sparse
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.lazy import record
 from hbc.ops import tensor as t
+from hbc.ops.functions import CPower
 from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
@@ -124,7 +125,7 @@ class Metric:
             case "euclidean" | "seuclidean" if by_sum:
                 return t.sqrt(reduced)
             case "minkowski":
-                return t.power(reduced, 1.0 / self.p)
+                return CPower(1.0 / self.p)(reduced)
             case "hamming":
                 return t.div(reduced, float(count))
         return reduced
@@ -345,7 +346,7 @@ def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) 
             # At most one of `one` and `other` is above 0, so at most one product is not 0.
             outside = t.add(t.mul(t.sub(below, wide), one), t.mul(t.sub(wide, above), other))
         elif metric.name == "minkowski":
-            outside = t.power(t.add(one, other), metric.p)
+            outside = CPower(metric.p)(t.add(one, other))
         else:
             outside = t.add(one, other)
         least = t.max_(outside, 2) if metric.name == "chebyshev" else t.sum_(outside, 2, ordered=True)
@@ -355,7 +356,7 @@ def _leaf_order(x: Node, kd: bool, metric: Metric, nodes: Array, bounds: Array) 
         if metric.name in ("euclidean", "seuclidean"):
             least = t.mul(least, least)
         elif metric.name == "minkowski":
-            least = t.power(least, metric.p)
+            least = CPower(metric.p)(least)
     pairs = len(nodes) // 2
     left, right = (t.take(least, np.arange(side, 2 * pairs, 2), axis=1) for side in (0, 1))
     right_first = t.cast(t.less(right, left), "i64")  # for every inner node, whether the right child is nearer
