@@ -77,7 +77,7 @@ HOMES = {
 """Third-party library → the only files (by prefix, under hbc/) that may import it. numpy may be imported anywhere."""
 
 FLOORS = (
-    "without_torch",
+    "lean_imports",
     "__init__",
     "plan",
     "tir",
@@ -95,7 +95,7 @@ FLOORS = (
 
 ALONE = {
     "compiler/tvm/plan": ("hbc.lazy", "hbc.ir", "hbc.ops", "hbc.compiler.tvm.plan"),
-    "compiler/tvm/tir": ("hbc.lazy", "hbc.ir.types", "hbc.compiler.tvm.tir", "hbc.compiler.tvm.without_torch"),
+    "compiler/tvm/tir": ("hbc.lazy", "hbc.ir.types", "hbc.compiler.tvm.tir", "hbc.compiler.tvm.lean_imports"),
 }
 """Folder under hbc/ → the only modules of hbc (by prefix) that it imports. The plan of a function knows no TVM, and the code of
 expressions no graph."""

@@ -1,6 +1,6 @@
 """The TVM backend: `compiler` has the compiler, `run` calls compiled code. Importing this imports tvm_ffi, TVM's calls of functions."""
 
-from hbc.compiler.tvm.without_torch import without_torch
+from hbc.compiler.tvm.lean_imports import lean_imports
 
-with without_torch():
+with lean_imports():
     import tvm_ffi as tvm_ffi

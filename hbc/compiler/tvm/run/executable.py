@@ -7,11 +7,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tvm_ffi
@@ -29,6 +27,9 @@ from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import cached_property, record
 from hbc.process import PASSES, building, cpus, run_free, show
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 WORTH_THE_LOCK = 4_000.0
 """Nanoseconds of work from which on Python's lock is freed for other threads (by the estimate; few rows take up to five times as long).
@@ -172,6 +173,8 @@ class TvmExecutable(Executable):
         """
         if n < ready.many:
             return ready.code(*arguments, 0, n, *last)
+        from queue import SimpleQueue
+
         rows = ready.interface.rows
         blocks = -(-n // rows)
         work = n * ready.interface.cost
@@ -211,6 +214,8 @@ class TvmExecutable(Executable):
         """This process's threads: those of the parent do not survive a fork."""
         pool = self._pool
         if pool is None or pool[0] != os.getpid():
+            from concurrent.futures import ThreadPoolExecutor  # 5 ms, which few rows do not need
+
             self._pool = pool = os.getpid(), ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hbc")
         return pool[1]
 

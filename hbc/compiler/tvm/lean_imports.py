@@ -1,0 +1,84 @@
+"""Imports of tvm_ffi and TVM without the parts that hbc does not use: torch where it is installed, TVM's graph language, and others."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+LEFT_OUT = "torch"
+"""It would take 2 s of processor time."""
+LATER = ("tvm.relax", "tvm_ffi.cpp", "importlib.metadata._adapters")
+"""TVM's language of graphs with its operators and schedules (0.4 s of processor time), tvm_ffi's C++ compiler (8 ms), and the reader of
+e-mail that `importlib.metadata` keeps for the text of a package's metadata (12 ms)."""
+OF_TORCH = "tvm_ffi._optional_torch_c_dlpack"
+"""It looks for torch and does nothing without it (7 ms), so that it too can wait if torch was not imported before."""
+
+
+class _Later(ModuleType):
+    """A module that is imported when something in it is used first."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        _forget(self.__name__)
+        return getattr(import_module(self.__name__), name)
+
+
+class _Finder:
+    """A finder of modules that leaves out torch, and puts off the modules of LATER. It concerns only the thread that made it: others may
+    import what they like meanwhile."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.later = {*LATER} if "torch" in sys.modules else {*LATER, OF_TORCH}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if threading.get_ident() != self.thread:
+            return None
+        if name == LEFT_OUT:
+            raise ModuleNotFoundError("hbc does not need it here", name=LEFT_OUT)
+        if name not in self.later:
+            return None
+        self.later.remove(name)  # from now on it can be imported
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """The import system makes the module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__class__ = _Later
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """Inside, this thread's imports of torch fail, as if it were not installed, unless it was imported before; and what hbc does not use
+    of TVM is put off until something in it is used. Nothing is left behind: a later `import torch` works, and its tensors and TVM's share
+    memory as always; a later `import tvm.relax` and `tvm.relax.op` work too (tests/cache/test_lean_imports.py).
+
+    tvm_ffi imports torch from Python and from Cython, which a patched `builtins.__import__` does not see; its switch
+    TVM_FFI_DISABLE_TORCH_C_DLPACK leaves the import in. On Windows torch is imported first as tvm_ffi wants it: torch 2.9.0 did not load
+    its libraries after TVM's there.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        for name in (*LATER, OF_TORCH):
+            _forget(name)
+
+
+def _forget(name: str) -> None:
+    """Let the next import of a module that was put off find the true one."""
+    if isinstance(sys.modules.get(name), _Later):
+        del sys.modules[name]

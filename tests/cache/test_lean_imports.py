@@ -1,0 +1,79 @@
+"""What tvm_ffi and TVM import and hbc does not use is not imported, and works all the same for others in the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import hbc
+
+pytest.importorskip("tvm")
+
+COMPILER = "import numpy, hbc.compiler.tvm.compiler"
+CALLS = "import numpy, hbc.compiler.tvm.run.executable"
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        env={"PYTHONPATH": str(Path(hbc.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("imports", "absent"),
+    [
+        (COMPILER, ["torch", "tvm.relax", "tvm.topi"]),
+        (CALLS, ["torch", "tvm", "tvm_ffi.cpp", "email.message", "logging", "subprocess"]),
+    ],
+)
+def test_it_is_not_imported(imports: str, absent: list[str]) -> None:
+    assert run(f"import sys; {imports}; print(*[name for name in {absent} if name in sys.modules])") == ""
+
+
+USES = {
+    "attribute": "import tvm; assert tvm.relax.op.add is not None",
+    "import": "import tvm.relax; assert tvm.relax.op.add is not None",
+    "from tvm": "from tvm import relax; assert relax.Var is not None; import tvm.relax as again; assert again.Var is relax.Var",
+    "part": "import tvm.relax.transform; assert tvm.relax.transform.LegalizeOps is not None",
+    "script": """
+        from tvm.script import ir as I, relax as R, tirx as T
+        import tvm
+        x = tvm.relax.Var("x", tvm.relax.TensorType([4], "float32"))
+        """,
+    "cpp": "import tvm_ffi; assert callable(tvm_ffi.cpp.load_inline); import tvm_ffi.cpp as cpp; assert cpp.build is tvm_ffi.cpp.build",
+    "metadata": """
+        from importlib.metadata import distribution, metadata, version
+        assert version("numpy") == numpy.__version__
+        assert metadata("numpy")["Name"] == "numpy"
+        """,
+    "backend": "import tvm; assert tvm.backend is not None",
+    "torch": "import torch; assert torch.arange(3).sum() == 3",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_others_can_use_it(use: str) -> None:
+    if use == "torch":
+        pytest.importorskip("torch")
+    run(f"import warnings\n{COMPILER}\nwarnings.simplefilter('ignore')\n{textwrap.dedent(USES[use])}")
+
+
+def test_nothing_is_missing_for_those_that_wait_in_several_threads() -> None:
+    """The first use of a module that was put off may come from several threads at once."""
+    run(f"""
+        {CALLS}
+        from concurrent.futures import ThreadPoolExecutor
+        from importlib.metadata import metadata
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda _: metadata("numpy")["Name"], range(64))) == ["numpy"] * 64
+        """)
