@@ -1,4 +1,4 @@
-"""Encodes tree ensembles for the kernels that scan: thresholds become ranks, and leaves are numbered from left to right.
+"""Encodes tree ensembles for the kernels that scan: thresholds become ranks, and leaves are numbered by the splits above them.
 
 Every split `x <= t` becomes `rank(x) <= rank(t)`, where rank(x) is the number of thresholds of x's feature that are < x. This is exact,
 since the rank is monotone and changes exactly at the thresholds (docs/tree-kernels.md §1). A NaN gets the rank that sends it to its side:
@@ -25,9 +25,11 @@ MOST_IN_PLANE = 255
 class RankedTrees:
     """An ensemble in ranks. It has C columns of ranks, P + D planes of bytes, J splits and L leaves in T trees. All index arrays are i32.
 
-    The splits come tree by tree, and in a tree level by level, so that parents come before
-    their children. The leaves come tree by tree, and in a tree from left to right. A split that
+    The splits come tree by tree, and in a tree level by level, so that parents come before their children. A split that
     tests category set s has the plane P + D + s; a row goes right if its byte there is not 0.
+
+    The leaves come tree by tree, and in a tree by their numbers. The leftmost leaf has the number 0. The leftmost leaf
+    below the right child of a tree's split j has the number j + 1, which kernels that scan step by step need not read.
     """
 
     column_feature: Array
@@ -47,9 +49,9 @@ class RankedTrees:
     split_rank: Array
     """[J] a row goes right if its byte is greater than this."""
     split_lo: Array
-    """[J] the first leaf below a split, counted from the first leaf of its tree."""
+    """[J] the number of the leftmost leaf below a split."""
     split_mid: Array
-    """[J] the first leaf below its right child, counted in the same way."""
+    """[J] the number of the leftmost leaf below its right child."""
     split_left: Array
     """[J] the split that is its left child; -1 if the child is a leaf."""
     split_right: Array
@@ -84,21 +86,22 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
     """The ensemble as RankedTrees. Features from `width` on are category sets; None: there are
     none. All trees are encoded together, level by level: 500 trees of 255 leaves take 0.1 s."""
     levels = _levels(op)
-    leaf_count = _leaf_counts(op, levels)
-    first_leaf = np.zeros(len(op.feature), np.int64)
     tree_of = np.empty(len(op.feature), np.int64)
     tree_of[op.roots] = np.arange(op.n_trees)
     splits = []
     for nodes in levels:
         inner = nodes[op.feature[nodes] >= 0]
-        left, right = op.left[inner], op.right[inner]
-        tree_of[left] = tree_of[right] = tree_of[inner]
-        first_leaf[left] = first_leaf[inner]
-        first_leaf[right] = first_leaf[inner] + leaf_count[left]
+        tree_of[op.left[inner]] = tree_of[op.right[inner]] = tree_of[inner]
         splits.append(inner)
     split = np.concatenate(splits)
     order = np.argsort(tree_of[split], kind="stable")  # tree by tree; within a tree still level by level
     split, depth = split[order], np.repeat(np.arange(len(splits)), [len(level) for level in splits])[order]
+    split_counts = np.bincount(tree_of[split], minlength=op.n_trees)
+    starts = np.concatenate([[0], np.cumsum(split_counts)])
+    leaf_number = np.zeros(len(op.feature), np.int64)  # for each node: the number of the leftmost leaf below it
+    leaf_number[op.right[split]] = np.arange(len(split)) - np.repeat(starts[:-1], split_counts) + 1
+    for inner in splits:
+        leaf_number[op.left[inner]] = leaf_number[inner]
     number = np.full(len(op.feature), -1, np.int32)
     number[split] = np.arange(len(split))
     compares = np.full(len(split), True) if width is None else op.feature[split] < width
@@ -116,8 +119,7 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
     split_rank[compares] = rank % MOST_IN_PLANE
     reached = np.concatenate(levels)
     leaf_nodes = reached[op.feature[reached] < 0]
-    leaf_nodes = leaf_nodes[np.lexsort((first_leaf[leaf_nodes], tree_of[leaf_nodes]))]
-    counts = leaf_count[op.roots]
+    leaf_nodes = leaf_nodes[np.lexsort((leaf_number[leaf_nodes], tree_of[leaf_nodes]))]
     return RankedTrees(
         column_feature=column_feature,
         missing_rank=missing_rank,
@@ -127,15 +129,15 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
         below=first_plane[both_ways].astype(np.int32),
         split_plane=split_plane.astype(np.int32),
         split_rank=split_rank,
-        split_lo=first_leaf[split].astype(np.int32),
-        split_mid=first_leaf[op.right[split]].astype(np.int32),
+        split_lo=leaf_number[split].astype(np.int32),
+        split_mid=leaf_number[op.right[split]].astype(np.int32),
         split_left=number[op.left[split]],
         split_right=number[op.right[split]],
         split_depth=depth.astype(np.int32),
-        starts=np.concatenate([[0], np.cumsum(counts - 1)]).astype(np.int32),
-        leaf_counts=counts.astype(np.int32),
+        starts=starts.astype(np.int32),
+        leaf_counts=(split_counts + 1).astype(np.int32),
         leaves=op.left[leaf_nodes],
-        leaf_starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        leaf_starts=(starts + np.arange(op.n_trees + 1)).astype(np.int32),
     )
 
 
@@ -147,17 +149,6 @@ def _levels(op: TreeEnsemble) -> list[Array]:
         inner = nodes[op.feature[nodes] >= 0]
         nodes = np.stack([op.left[inner], op.right[inner]], axis=1).ravel().astype(np.int64)
     return levels
-
-
-def _leaf_counts(op: TreeEnsemble, levels: list[Array]) -> Array:
-    """The number of leaves below each node, i64[M]."""
-    count = np.zeros(len(op.feature), np.int64)
-    for nodes in reversed(levels):
-        leaf = op.feature[nodes] < 0
-        count[nodes[leaf]] = 1
-        inner = nodes[~leaf]
-        count[inner] = count[op.left[inner]] + count[op.right[inner]]
-    return count
 
 
 def thresholds_by_feature(op: TreeEnsemble) -> Array:

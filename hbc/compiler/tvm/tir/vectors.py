@@ -78,6 +78,11 @@ def shuffled(vectors: list[Expr], places: list[int]) -> Expr:
     return tirx.Shuffle(vectors, [tirx.const(place, "int32") for place in places])
 
 
+def side_by_side(values: list[Expr]) -> Expr:
+    """Single values as the lanes of a vector; of one value, the value itself."""
+    return values[0] if len(values) == 1 else shuffled(values, list(range(len(values))))
+
+
 def as_signed(bytes_: Expr, lanes: int) -> Expr:
     """The same bits as signed bytes."""
     return tirx.reinterpret(many("int8", lanes), bytes_)

@@ -9,7 +9,8 @@ The code computes, for the leaves that 64 rows have reached in four trees at a t
         pairs += total as 16 bits                                             # up to 256 times
     sums += Σ pairs[digit] · 64^digit                                         # int64
 
-A register permutation looks up one digit for 64 rows at once. Processors without it, and larger trees, gather whole integers.
+A register permutation looks up one digit for 64 rows at once. Processors without it, and larger trees, gather whole integers
+(leaf_rows.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, permute, store, vector
+from hbc.compiler.tvm.trees.leaf_rows import LeafRows, bits_of
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -32,6 +34,7 @@ DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 8
 WIDTHS = (64, 128, 256)  # leaves of a tree that a permutation of one, two or four registers tells apart
 GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bits
+ROWS_IN_GATHER = 4  # rows whose leaves are gathered at once: their f64 fill a register of AVX2
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
@@ -40,6 +43,8 @@ class FixedPoint:
     """Leaf values as integers of `digits` digits of 6 bits: values[:, c] ≈ (integers[:, c] + a number for each tree) / 2^exponent.
 
     integers i64[L, C], each ≥ 0. start i64[K]: the sums over the trees of their numbers; a row's sums begin with it. base f64[K].
+    addend: values[:, c] + addend, as f64, has integers[:, c] + the number of the tree in its lowest bits, beside those of `addend`. None if
+    that does not hold for all values.
     total: the sum of a row's integers over all V columns, if it is the same for every row, as it is for probabilities. C is V - 1 then,
     and the last sum follows from the others. None if it differs.
     error: no sum is further from the source's than this.
@@ -54,6 +59,7 @@ class FixedPoint:
     digits: int
     integers: Array
     start: Array
+    addend: float | None
     base: Array
     total: int | None
     error: float
@@ -110,7 +116,17 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
     positive = double and not exact and not base.any() and bool((values >= 0).all())
     few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
-    return FixedPoint(exponent, digits, integers - least[tree], start, base, total, worst, exact, few)
+    addend = _addend(values[:, : integers.shape[1]], integers, exponent)
+    return FixedPoint(exponent, digits, integers - least[tree], start, addend, base, total, worst, exact, few)
+
+
+def _addend(values: Array, integers: Array, exponent: int) -> float | None:
+    """`FixedPoint.addend` for f64 values and their integers, numbers of the trees included."""
+    with np.errstate(over="ignore"):
+        addend = np.ldexp(np.float64(1.5), 52 - exponent)
+        added = values + addend
+    same = np.isfinite(addend) and np.array_equal(bits_of(added) - bits_of(addend), integers)
+    return float(addend) if same else None
 
 
 def _integers(values: Array, exponent: int) -> Array:
@@ -191,10 +207,10 @@ def _tree_of_leaf(op: TreeEnsemble) -> Array:
 
 
 @record
-class PackedLeaves:
-    """The integers of groups of trees, a tree's leaves from left to right.
+class PackedDigits:
+    """The digits of the integers of groups of trees, by the numbers of a tree's leaves.
 
-    table: one block after the other, i64[C, trees, width] for a group; or, to permute bytes, its digits, u8[C, digits, trees, width].
+    table: one block after the other, u8[C, digits, trees, width] for a group.
     starts i64[G]: where a group's block begins.
     widths i64[S]: the width in the groups of each span. No tree of them has more leaves.
     """
@@ -204,37 +220,36 @@ class PackedLeaves:
     widths: Array
 
 
-def pack_leaves(
-    fixed: FixedPoint, trees: int, group: Array, place: Array, leaf: Array, number: Array, widths: Array, digits: bool
-) -> PackedLeaves:
-    """Pack the leaves of groups of `trees` trees. digits: as bytes to permute.
+def pack_digits(
+    fixed: FixedPoint, trees: int, group: Array, place: Array, leaf: Array, number: Array, widths: Array
+) -> PackedDigits:
+    """Pack the leaves of groups of `trees` trees.
 
     For each leaf: its group, the place of its tree in the group, its place in the tree, and its number in `fixed.integers`. widths i64[G].
     Vectorized over all leaves.
     """
-    sizes = widths * fixed.columns * trees * (fixed.digits if digits else 1)
+    sizes = widths * fixed.columns * trees * fixed.digits
     starts = np.cumsum(sizes) - sizes
-    table = np.zeros(int(sizes.sum()), np.uint8 if digits else np.int64)
+    table = np.zeros(int(sizes.sum()), np.uint8)
     at = starts[group] + place * widths[group] + leaf
     for column in range(fixed.columns):
-        integers = fixed.integers[number, column]
-        for digit in range(fixed.digits if digits else 1):
-            values = integers >> DIGIT * digit & (1 << DIGIT) - 1 if digits else integers
-            table[at] = values
+        for digit in range(fixed.digits):
+            table[at] = fixed.integers[number, column] >> DIGIT * digit & (1 << DIGIT) - 1
             at = at + trees * widths[group]
-    return PackedLeaves(table, starts, widths)
+    return PackedDigits(table, starts, widths)
 
 
 class Leaves:
     """Emits the sums i64[outputs, block] of the leaves' integers. For each span of groups: `begin`, `add` for its groups, `end`."""
 
-    def __init__(self, f: Block, fixed: FixedPoint) -> None:
-        self.f, self.columns, self.outputs = f, fixed.columns, len(fixed.start)
-        self.start = f.own(fixed.start, "i64")
+    def __init__(self, f: Block, fixed: FixedPoint, start: Array) -> None:
+        """start i64[K]: what the sums begin with."""
+        self.f, self.columns, self.outputs = f, fixed.columns, len(start)
+        self.start = f.own(start, "i64")
         self.sums = T.alloc_buffer((self.outputs * f.block,), "int64")
 
     def clear(self, rows: Expr) -> None:
-        """Set the sums of the first `rows` rows of the block to `FixedPoint.start`."""
+        """Let the sums of the first `rows` rows of the block begin."""
         parts = T.Bind((rows + 7) // 8)
         with self.f.repeat(self.outputs) as output:
             start = T.Bind(broadcast(self.f.constant(self.start, "i64", output), 8))
@@ -266,9 +281,9 @@ class LeafTables(Leaves):
     256 groups as pairs of bytes.
     """
 
-    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedLeaves, trees: int, chunks: int) -> None:
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, chunks: int) -> None:
         """chunks: the most chunks of 64 rows at once. trees: the trees of a group."""
-        super().__init__(f, fixed)
+        super().__init__(f, fixed, fixed.start)
         self.digits, self.trees = fixed.digits, trees
         self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
         self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= packed.widths.max(initial=WIDTHS[0])]
@@ -347,21 +362,27 @@ class LeafTables(Leaves):
 
 
 class LeafGather(Leaves):
-    """Gathers leaf values one by one: for processors without byte permutations, and for trees of more than 256 leaves."""
+    """Gathers leaves one by one: for processors without byte permutations, and for trees of more than 256 leaves."""
 
-    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedLeaves, trees: int) -> None:
-        super().__init__(f, fixed)
-        self.table, self.starts = f.own(packed.table, "i64"), f.own(packed.starts, "i64")
-        self.trees, self.width = trees, f.size(packed.widths.max(initial=1))
+    def __init__(self, f: Block, fixed: FixedPoint, leaves: LeafRows, first: Array, outputs: Array, trees: int) -> None:
+        """first: for each place of a tree, the row of its leaf 0 (`LeafRows`). outputs: the output that it adds to. trees: the trees of a
+        group."""
+        super().__init__(f, fixed, leaves.start_of(outputs))
+        self.leaves, self.trees, self.first = leaves, trees, f.own(first, "i32")
 
     def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        f = self.f
-        with T.serial(*groups) as group, f.repeat(self.columns) as column, f.repeat(chunks * ROWS_IN_VECTOR) as row:
-            start = T.Bind(f.constant(self.starts, "i64", group))
-            total: Expr = None
-            for tree in range(self.trees):
-                leaf = tirx.Cast("int64", reached[row + ((group - groups[0]) * self.trees + tree) * (chunks * ROWS_IN_VECTOR)])
-                value = f.constant(self.table, "i64", start + (column * self.trees + tree) * self.width + leaf)
-                total = value if total is None else tirx.Add(total, value)
-            place = T.Bind((output + column) * f.block + first + row)
-            T.buffer_store(self.sums, tirx.Add(self.sums[place], total), [place])
+        f, many_rows = self.f, chunks * ROWS_IN_VECTOR
+        with T.serial(*groups) as group:
+            starts = [
+                T.Bind(tirx.Cast("int64", f.constant(self.first, "i32", group * self.trees + tree)))
+                for tree in range(self.trees)
+            ]
+            with f.repeat(self.columns) as column, f.repeat(many_rows // ROWS_IN_GATHER) as part:
+                row = T.Bind(part * ROWS_IN_GATHER)
+                place = T.Bind((output + column) * f.block + first + row)
+                total = vector(self.sums, place, ROWS_IN_GATHER)
+                for tree, start in enumerate(starts):
+                    at = row + ((group - groups[0]) * self.trees + tree) * many_rows
+                    rows = [start + tirx.Cast("int64", reached[at + i]) for i in range(ROWS_IN_GATHER)]
+                    total = tirx.Add(total, self.leaves.integers(rows, column))
+                store(self.sums, total, place, ROWS_IN_GATHER)

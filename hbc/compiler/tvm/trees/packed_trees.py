@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from hbc.compiler.tvm.tir.dialect import Dialect
-from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, FixedPoint, PackedLeaves, pack_leaves
+from hbc.compiler.tvm.trees.leaf_rows import first_rows
+from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, FixedPoint, PackedDigits, pack_digits
 from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -80,8 +81,9 @@ class PackedTrees:
 
     splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
     span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, outputs[s], and their
-    leaf tables have the same width. outputs i64[S].
-    leaves: digits if the processor permutes bytes and no tree has more than 256 leaves, otherwise integers.
+    digits have the same width. outputs i64[S].
+    first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, if the processor permutes bytes and no tree has more
+    than 256 leaves.
     sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
     of the numbers and are filled anew for every group.
     """
@@ -89,7 +91,8 @@ class PackedTrees:
     splits: PackedSteps | tuple[PackedPieces, ...]
     span_starts: Array
     outputs: Array
-    leaves: PackedLeaves
+    first: Array
+    digits: PackedDigits | None
     sets: Array
     set_starts: Array
 
@@ -99,13 +102,13 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
     steps = lockstep(ranked, op.target, TREES_IN_GROUP)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
-    permute = permute and most <= WIDTHS[-1]
-    if permute:
+    digits = None
+    if permute and most <= WIDTHS[-1]:
         widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
-    tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
-    leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
-    group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
-    leaves = pack_leaves(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths, permute)
+        tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
+        leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
+        group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
+        digits = pack_digits(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths)
     plane, sets, set_starts = _set_planes(ranked, steps)
     new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
@@ -127,7 +130,8 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
         splits=splits,
         span_starts=span_starts,
         outputs=steps.outputs[span_starts[:-1]],
-        leaves=replace(leaves, widths=widths[span_starts[:-1]]),
+        first=first_rows(ranked, steps.place, steps.groups * TREES_IN_GROUP),
+        digits=None if digits is None else replace(digits, widths=widths[span_starts[:-1]]),
         sets=sets,
         set_starts=set_starts,
     )

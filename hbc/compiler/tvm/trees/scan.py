@@ -10,8 +10,8 @@ The code computes (docs/tree-kernels.md §2):
         sums[row] += integers[tree, leaf[row]]                                             # leaves.py
     y[row] = sums[row] / 2^exponent + base                                                 # sums.py
 
-A split owns the leaves [lo, …) and divides them into [lo, mid) and [mid, …). When the splits above it are done, exactly the rows that
-reach it have `leaf == lo`. So testing every split for every row is redundant, but regular. For trees of up to about 1,000 leaves it is
+`lo` is the leftmost leaf below a split, `mid` the leftmost leaf below its right child. When the splits above it are done, exactly the rows
+that reach it have `leaf == lo`. So testing every split for every row is redundant, but regular. For trees of up to about 1,000 leaves it is
 much faster than walking.
 
 Up to six connected splits share one test of the leaf. The bits of their compares are an index into a table with the next leaves. The
@@ -43,14 +43,8 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
-from hbc.compiler.tvm.trees.leaves import (
-    DIGIT,
-    FixedPoint,
-    LeafGather,
-    LeafTables,
-    Leaves,
-    fixed_point,
-)
+from hbc.compiler.tvm.trees.leaf_rows import LeafRows
+from hbc.compiler.tvm.trees.leaves import LeafGather, LeafTables, Leaves, fixed_point
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedSteps, PackedTrees, cut, pack_trees
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -108,11 +102,13 @@ def tree_scan(f: Block, node: Node) -> None:
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
         sets.fill(ranked_rows)
+    rows_of_leaves = LeafRows(f, op, ranked, fixed)
     leaves: Leaves
-    if packed.leaves.table.dtype == np.uint8:
-        leaves = LeafTables(f, fixed, packed.leaves, TREES_IN_GROUP, chunks)
+    if packed.digits is not None:
+        leaves = LeafTables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
     else:
-        leaves = LeafGather(f, fixed, packed.leaves, TREES_IN_GROUP)
+        outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
+        leaves = LeafGather(f, fixed, rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
     leaves.clear(scanned)
     kind = StepsScan if isinstance(packed.splits, PackedSteps) else BytesScan if f.dialect.byte_masks else MasksScan
     scan = kind(f, packed, ranks, leaves, sets, chunks)
@@ -121,38 +117,57 @@ def tree_scan(f: Block, node: Node) -> None:
     with T.serial(several * chunks, end) as chunk:
         scan.run(T.Bind(chunk * ROWS_IN_VECTOR), 1)
 
+    # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
     again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
     result = Result(f, node, fixed, None if fixed.exact else again)
     with T.serial(tirx.const(0, "int64"), (scanned + (WRITTEN - 1)) // WRITTEN) as part:
         row = T.Bind(part * WRITTEN)
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if in_lanes:
-        lanes = f.once(pack_lanes_of, op, ranked, fixed)
-        few = Lanes(f, lanes, ranked.planes, ranks, fixed.start, sets.codes if sets is not None else None)
+        lanes = f.once(pack_lanes_of, op, ranked)
+        few = Lanes(f, lanes, ranked.planes, ranks, fixed, rows_of_leaves, sets.codes if sets is not None else None)
         # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
         fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
         with T.serial(tirx.const(0, "int64"), fours) as four:
             few.run(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER)
             result.write(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER, few.totals(ROWS_TOGETHER))
-        with T.serial(scanned + fours * ROWS_TOGETHER, f.rows) as row:
-            few.run(row, 1)
-            result.write(row, 1, few.totals(1))
+        alone = T.Bind(scanned + fours * ROWS_TOGETHER)
+        if again is None:
+            with T.serial(alone, f.rows) as row:
+                few.run(row, 1)
+                result.write(row, 1, few.totals(1))
+        else:
+            # This code is long, so one copy of it serves both the last row and the rows that nearly tie.
+            with T.serial(alone, f.rows) as row:
+                T.buffer_store(again, tirx.const(NOT_YET, "uint8"), [row])
+            with T.serial(tirx.const(0, "int64"), f.rows) as row, once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
+                few.run(row, 1)
+                with once_if(tirx.EQ(again[row], tirx.const(NOT_YET, "uint8"))):
+                    result.write(row, 1, few.totals(1))
+                with once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
+                    few.add_in_order(node, row)
     else:
+        assert again is not None
         with T.serial(scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
-    if again is not None:
-        # This code is long, so one copy of it serves both the rows that nearly tie and, without lanes, the last few rows.
         single = RowWalk(Sums(f, node))
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             single.run_alone(row)
 
 
-def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint) -> PackedLanes:
+NOT_YET = 2
+"""In `again`: the row has no sums yet."""
+
+
+def once_if(condition: Expr) -> AbstractContextManager[Expr]:
+    """Code that runs if a condition holds: a loop of one or no round, since under an `if` TVM's lowering spoils vectors of indices."""
+    return T.serial(tirx.const(0, "int64"), tirx.Cast("int64", condition))  # type: ignore[no-any-return]
+
+
+def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees) -> PackedLanes:
     """The same trees, packed for scan_few_rows.py."""
-    # One bit more than the digits have: there integers are read with a sign.
-    size = fixed.digits * DIGIT // 8 + 1
-    return pack_lanes(ranked, fixed.integers, size, op.target, pack_sets(op) if ranked.tests_sets else None)
+    return pack_lanes(ranked, op.target, pack_sets(op) if ranked.tests_sets else None)
 
 
 class Scan:

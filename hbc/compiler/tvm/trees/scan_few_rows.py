@@ -8,11 +8,11 @@ It is the scan of scan.py with the roles of rows and trees exchanged. The code c
         for step j: plane, split, lo = the trees' next splits               # 3 · 64 consecutive bytes
             rank = permute(ranks, plane)                                    # each tree gets the rank that its split asks for
             leaf = where(leaf == lo, where(rank > split, j + 1, lo), leaf)
-        sums += integers[tree, leaf[tree]]
+        sums += integers[tree, leaf[tree]]                              # leaf_rows.py
 
 Loads are consecutive, so the model streams from the cache. The time of a row is the time to load the model's bytes: 25 a cycle from L2.
-To save one byte of four, leaves are numbered otherwise than in scan.py. The split at step j turns leaf lo into lo and, to the right,
-j + 1. That is the same number for all 64 trees, so it isn't stored.
+Leaves are numbered so that the split at step j turns leaf lo into lo and, to the right, j + 1 (hbc/ops/tree_ranks.py). That is the same
+number for all 64 trees, so it isn't stored, which saves one byte of four.
 
 AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 64 planes are fast enough: one
 row of 500 trees of 31 leaves takes 1.2 µs, where walks take 4.9 (Zen 3 at 2.4 GHz, from C).
@@ -27,14 +27,18 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import permute, permute_halves, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
+from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
+from hbc.compiler.tvm.trees.leaves import FixedPoint
 from hbc.compiler.tvm.trees.planes import held
+from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
+from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
 TREES_IN_VECTOR = 64  # trees in a vector
@@ -44,7 +48,7 @@ FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
 MOST_PLANES_IN_HALVES = 64  # with AVX2, whose look-ups are of 16 bytes: each 16 planes take one more
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
-WORD = 8  # bytes loaded to read a leaf's integer; only the last ones belong to it
+TREES_ADDED = 4  # trees whose leaves are read at once: their f64 fill a register of AVX2
 
 
 def fits_lanes(ranked: RankedTrees, sets: PackedSets | None, dialect: Dialect) -> bool:
@@ -70,8 +74,7 @@ class PackedLanes:
     ends i64[groups, together + 1]: phase i has the steps ends[i] … ends[i + 1].
     starts i64[groups, together]: where in `splits` the vectors of phase i would stand at step 0.
     splits u8[vectors and steps, 3, 64]: plane, rank, lo.
-    first i32[64 · vectors]: where in `integers` to load the first integer of a tree; lanes without a tree load zeros.
-    integers u8: leaf after leaf, `width` integers of `bytes` bytes each. A WORD is loaded that ends with the integer's last byte.
+    place i32[T]: the lane of each tree, vectors one after the other. first i32[64 · vectors]: see `first_rows`.
     outputs i64[64 · vectors]: the output that a tree adds to.
     masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
     split, in the order of `splits`: whether a row of x with that category goes right there. M is a multiple of 64.
@@ -81,10 +84,8 @@ class PackedLanes:
     ends: Array
     starts: Array
     splits: Array
-    bytes: int
-    width: int
+    place: Array
     first: Array
-    integers: Array
     outputs: Array
     masks: Array
     mask_starts: Array
@@ -95,11 +96,8 @@ class PackedLanes:
         return len(self.first) // TREES_IN_VECTOR
 
 
-def pack_lanes(ranked: RankedTrees, integers: Array, size: int, outputs: Array, sets: PackedSets | None) -> PackedLanes:
-    """Pack an ensemble. Vectorized over all splits and leaves.
-
-    integers i64[L, width]: those of the ensemble's leaves, stored with `size` bytes. outputs i64[T]: the output that each tree adds to.
-    """
+def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None) -> PackedLanes:
+    """Pack an ensemble. Vectorized over all splits. outputs i64[T]: the output that each tree adds to."""
     counts = np.diff(ranked.starts).astype(np.int64)
     vectors = -(-len(counts) // TREES_IN_VECTOR)
     order = np.argsort(-counts, kind="stable")
@@ -117,19 +115,15 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, outputs: Array, 
 
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts)
-    # A leaf has the number of the split whose right side begins with it: its step + 1. The leftmost leaf is 0.
-    number = np.zeros(len(ranked.leaves), np.int64)
-    number[ranked.leaf_starts[tree] + ranked.split_mid] = step + 1
     splits = np.zeros((int(blocks.sum()), FIELDS, TREES_IN_VECTOR), np.uint8)
     splits[:, 1] = 255  # no rank is greater
     group, member = np.divmod(place[tree] // TREES_IN_VECTOR, together)
     phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
     block = starts[group, phase] + step * active[phase] + member
-    lo = number[ranked.leaf_starts[tree] + ranked.split_lo]
     tests_set = ranked.split_plane >= ranked.planes
     plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
     lanes = place[tree] % TREES_IN_VECTOR
-    for field, values in enumerate((plane, rank, lo)):
+    for field, values in enumerate((plane, rank, ranked.split_lo)):
         splits[block, field, lanes] = values
     masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
     if sets is not None:
@@ -137,13 +131,6 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, outputs: Array, 
             sets, len(splits), ranked.split_plane[tests_set] - ranked.planes, block[tests_set], lanes[tests_set]
         )
 
-    width = integers.shape[1]
-    renumbered = np.empty(len(ranked.leaves), np.int64)
-    renumbered[np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts) + number] = ranked.leaves
-    little = np.ascontiguousarray(integers[renumbered].astype("<i8")).view(np.uint8).reshape(-1, WORD)[:, :size].reshape(-1)
-    zeros = np.zeros(WORD + (width - 1) * size, np.uint8)
-    first = np.zeros(vectors * TREES_IN_VECTOR, np.int32)
-    first[place] = len(zeros) + ranked.leaf_starts[:-1] * (width * size) + size - WORD
     outputs_of_lanes = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
     outputs_of_lanes[place] = outputs
     return PackedLanes(
@@ -151,10 +138,8 @@ def pack_lanes(ranked: RankedTrees, integers: Array, size: int, outputs: Array, 
         ends,
         starts,
         splits,
-        size,
-        width,
-        first,
-        np.concatenate([zeros, little]),
+        place.astype(np.int32),
+        first_rows(ranked, place, vectors * TREES_IN_VECTOR),
         outputs_of_lanes,
         masks,
         mask_starts,
@@ -174,12 +159,17 @@ def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array
 
 
 class Lanes:
-    """Emits the code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows]."""
+    """Emits the code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows].
 
-    def __init__(self, f: Block, packed: PackedLanes, planes: int, ranks: Any, start: Array, codes: Codes | None) -> None:
-        """start i64[K]: the number that the sum of each output begins with."""
-        self.f, self.packed, self.ranks, self.outputs, self.codes = f, packed, ranks, len(start), codes
-        self.start = f.own(start, "i64")
+    After run(row, 1), `add_in_order` adds the values of the same leaves.
+    """
+
+    def __init__(
+        self, f: Block, packed: PackedLanes, planes: int, ranks: Any, fixed: FixedPoint, leaves: LeafRows, codes: Codes | None
+    ) -> None:
+        self.f, self.packed, self.ranks, self.codes = f, packed, ranks, codes
+        self.leaves, self.outputs, self.columns = leaves, len(fixed.start), fixed.columns
+        self.start = f.own(leaves.start_of(packed.outputs), "i64")
         self.planes, self.groups, self.vectors = (
             f.size(planes),
             f.size(len(packed.ends)),
@@ -190,16 +180,17 @@ class Lanes:
         """How many vectors of 16 bytes hold the ranks of a row."""
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
-        self.first, self.integers = f.own(packed.first, "i32"), f.own(packed.integers, "u8")
+        self.place, self.first = f.own(packed.place, "i32"), f.own(packed.first, "i32")
         self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
         self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
         self.row_ranks = T.alloc_buffer((ROWS_TOGETHER * self.registers * TREES_IN_VECTOR,), "uint8")
         self.reached = T.alloc_buffer((ROWS_TOGETHER * packed.together * TREES_IN_VECTOR,), "uint8")
-        self.places = T.alloc_buffer((packed.together * TREES_IN_VECTOR,), "int32")
+        self.places = T.alloc_buffer((few_sizes(packed.vectors * TREES_IN_VECTOR),), "int32")
+        """The rows of `leaves` that a row reaches, for all lanes."""
         # Buffers of one vector each are on the stack, and LLVM makes them registers.
         self.candidates = [T.alloc_buffer((TREES_IN_VECTOR,), "uint8") for _ in range(ROWS_TOGETHER * packed.together)]
         self.right = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
-        self.total = T.alloc_buffer((1,), "int64")
+        self.total = T.alloc_buffer((TREES_ADDED,), "int64")
         if codes is not None:
             self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
             self.mask_size = f.size(packed.masks.shape[1])
@@ -306,30 +297,65 @@ class Lanes:
 
     def _add(self, group: Expr, rows: int) -> None:
         """Add the integers of the leaves that a group's trees reached to the sums."""
-        f, packed, together = self.f, self.packed, self.packed.together
+        f, together = self.f, self.packed.together
         trees = T.Bind(group * (together * TREES_IN_VECTOR))
-        size = tirx.Broadcast(tirx.const(packed.bytes * packed.width, "int32"), 16)
         # LLVM doesn't know this count. If it did, it would unroll these loops and use gathers.
-        left = T.Bind(tirx.Min(tirx.const(together * TREES_IN_VECTOR, "int64"), self.vectors - trees))
+        end = T.Bind(tirx.Min(trees + together * TREES_IN_VECTOR, self.vectors))
         for row in range(rows):
             start = row * together * TREES_IN_VECTOR
-            with T.serial(tirx.const(0, "int64"), left // 16) as part:
+            with T.serial(tirx.const(0, "int64"), (end - trees) // 16) as part:
                 leaf = tirx.Cast("int32x16", vector(self.reached, start + part * 16, 16))
-                place = tirx.Add(f.constants(self.first, "i32", trees + part * 16, 16), tirx.Mul(leaf, size))
-                store(self.places, place, part * 16, 16)
-            with f.repeat(packed.width) as column:
+                lanes = T.Bind(trees + part * 16)
+                store(self.places, tirx.Add(f.constants(self.first, "i32", lanes, 16), leaf), lanes, 16)
+            with f.repeat(self.columns) as column:
                 if self.output_of is None:
-                    T.buffer_store(self.total, self.sums[column * rows + row], [0])
-                    with T.serial(tirx.const(0, "int64"), left) as tree:
-                        T.buffer_store(self.total, tirx.Add(self.total[0], self._integer(tree, column)), [0])
-                    T.buffer_store(self.sums, self.total[0], [column * rows + row])
+                    self._add_to_one(trees, end, column, column * rows + row)
                 else:
-                    with T.serial(tirx.const(0, "int64"), left) as tree:
-                        at = T.Bind((f.constant(self.output_of, "i64", trees + tree) + column) * rows + row)
-                        T.buffer_store(self.sums, tirx.Add(self.sums[at], self._integer(tree, column)), [at])
+                    with T.serial(trees, end) as lane:
+                        at = T.Bind((f.constant(self.output_of, "i64", lane) + column) * rows + row)
+                        T.buffer_store(
+                            self.sums, tirx.Add(self.sums[at], self.leaves.integers([self._leaf(lane)], column)), [at]
+                        )
 
-    def _integer(self, tree: Expr, column: Expr) -> Expr:
-        """The integer of the leaf that a tree has reached, for a column of values."""
-        at = tirx.Cast("int64", self.places[tree]) + column * self.packed.bytes
-        word = tirx.reinterpret("int64", self.f.constants(self.integers, "u8", at, WORD))
-        return tirx.shift_right(word, tirx.const(64 - 8 * self.packed.bytes, "int64"))
+    def _add_to_one(self, first: Expr, end: Expr, column: Expr, at: Expr) -> None:
+        """Add the integers of a column for the lanes from `first` to `end` to sums[at]."""
+        f = self.f
+        with f.repeat(1) as origin:
+            store(self.total, tirx.Broadcast(tirx.const(0, "int64"), TREES_ADDED), origin, TREES_ADDED)
+            with T.serial(first // TREES_ADDED, end // TREES_ADDED) as four:
+                leaves = [self._leaf(four * TREES_ADDED + i) for i in range(TREES_ADDED)]
+                total = tirx.Add(vector(self.total, origin, TREES_ADDED), self.leaves.integers(leaves, column))
+                store(self.total, total, origin, TREES_ADDED)
+            added = tirx.call_llvm_pure_intrin(
+                "int64", f"llvm.vector.reduce.add.v{TREES_ADDED}i64", vector(self.total, origin, TREES_ADDED)
+            )
+            T.buffer_store(self.sums, tirx.Add(self.sums[at], added), [at])
+
+    def _leaf(self, lane: Expr) -> Expr:
+        """The row of `leaves` that the tree in a lane has reached."""
+        return tirx.Cast("int64", self.places[lane])
+
+    def add_in_order(self, node: Node, row: Expr) -> None:
+        """Store the sums of a row as the source computes them: the values in the order of the trees, in its number format."""
+        f, op, leaves = self.f, node.op, self.leaves
+        assert isinstance(op, TreeEnsemble)
+        trees, dtype = f.size(op.n_trees), node.type.dtype
+
+        def leaf(tree: Expr) -> Expr:
+            return T.Bind(self._leaf(tirx.Cast("int64", f.constant(self.place, "i32", tree))))
+
+        if leaves.columns == op.n_outputs:
+            with f.grid([op.n_outputs]) as (column,):
+                total = f.scratch(1, dtype)  # in a register: additions in memory would wait for each other
+                T.buffer_store(total, f.constant(op.base, dtype, column), [0])
+                with f.repeat(trees) as tree:
+                    T.buffer_store(total, tirx.Add(total[0], leaves.value(leaf(tree), column)), [0])
+                f.store(node, column, Row(row), total[0])
+            return
+        targets = f.own(op.target, "i64")
+        with f.grid([op.n_outputs]) as (column,):
+            f.store(node, column, Row(row), f.constant(op.base, dtype, column))
+        with f.repeat(trees) as tree:
+            place, target = leaf(tree), T.Bind(f.constant(targets, "i64", tree))
+            total = tirx.Add(f.load(node, target, Row(row)), leaves.value(place, tirx.const(0, "int64")))
+            f.store(node, target, Row(row), total)

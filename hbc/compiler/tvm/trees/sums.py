@@ -3,7 +3,7 @@
     y = (integer / 2^exponent) + base
     again[row] = the two largest y nearly tie, or one y is too small to be precise
 
-scan.py walks the rows of `again` once more (walk.py), which adds in the source's order and number format.
+scan.py adds the rows of `again` once more, in the source's order and number format: by scan_few_rows.py where it fits, else by walk.py.
 """
 
 from __future__ import annotations
