@@ -1,4 +1,5 @@
-"""The commands of the command line: `hbc convert`, `hbc export`, `hbc info`, `hbc explain`, `hbc tune`, `hbc cache` and `hbc doctor`."""
+"""The commands of the command line: `hbc convert`, `hbc export`, `hbc info`, `hbc explain`, `hbc tune`, `hbc cache`, `hbc runtime` and
+`hbc doctor`."""
 
 from __future__ import annotations
 
@@ -341,6 +342,26 @@ def _store() -> Any:
     from hbc.cache.store import store
 
     return store()
+
+
+@app.command()
+def runtime(
+    folder: Annotated[Path, typer.Argument(help="The folder to make. It must not exist, or be empty.")],
+) -> None:
+    """Make the smallest folder that runs saved models with compiled code: numpy, tvm_ffi, TVM's runtime library and hbc, as they are
+    installed here.
+
+    It is for servers and containers, on this kind of processor with this version of Python. With it in PYTHONPATH, Python needs neither
+    TVM's compiler nor any other package for `hbc.load("model.hbc", trust_code=True)`.
+
+    Example: `hbc runtime serving`, then `PYTHONPATH=serving python server.py`
+    """
+    from hbc.compiler.tvm.run.folder import make_folder
+
+    made = make_folder(folder)
+    for name, version in made.versions.items():
+        typer.echo(f"{name} {version}" + (" (its runtime library only)" if name == "apache-tvm" else ""))
+    typer.echo(f"{folder}: {made.bytes / 1e6:,.1f} MB with hbc {hbc.__version__}, for Python {platform.python_version()}")
 
 
 @app.command()

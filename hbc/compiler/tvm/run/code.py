@@ -98,12 +98,12 @@ class RuntimeLibrary(NamedTuple):
 
 @cache
 def runtime_library() -> RuntimeLibrary:
-    """TVM's runtime library of 3 MB, of the installed TVM, or as `hbc runtime` has put it beside this file. Raises
+    """TVM's runtime library of 3 MB, of the installed TVM, or as `hbc runtime` (run/folder.py) has put it beside this file. Raises
     BackendUnavailableError."""
-    for own in Path(__file__).parent.glob("libtvm_runtime-*.so"):
-        return RuntimeLibrary(own, own.stem.removeprefix("libtvm_runtime-"))
     spec = find_spec("tvm")
     if spec is None or not spec.submodule_search_locations:
+        for own in Path(__file__).parent.glob("libtvm_runtime-*.so"):
+            return RuntimeLibrary(own, own.stem.removeprefix("libtvm_runtime-"))
         raise BackendUnavailableError(backend="tvm", reason="TVM's runtime library is not installed", extra="tvm")
     folder = Path(spec.submodule_search_locations[0])
     # `importlib.metadata` would take 20 ms to import.
