@@ -83,7 +83,10 @@ def _init(cls: Any) -> Any:
     """`__init__` of a record, as `dataclasses` writes it."""
     known: dict[str, Any] = {"put": object.__setattr__, "missing": MISSING}
     parameters, lines = ["self"], []
-    for each in fields(cls):
+    for each in sorted(fields(cls), key=attrgetter("kw_only")):  # the others keep their order
+        assert (each.init, each.compare, each.repr) == (True, True, True), (
+            f"{cls.__qualname__}.{each.name}: no field of a record"
+        )
         parameter = value = each.name
         if each.default is not MISSING:
             known[f"default_{each.name}"] = each.default
@@ -92,6 +95,8 @@ def _init(cls: Any) -> Any:
             known[f"made_{each.name}"] = each.default_factory
             parameter = f"{each.name}=missing"
             value = f"made_{each.name}() if {each.name} is missing else {each.name}"
+        if each.kw_only and "*" not in parameters:
+            parameters.append("*")
         parameters.append(parameter)
         lines.append(f"    put(self, {each.name!r}, {value})\n")
     if hasattr(cls, "__post_init__"):

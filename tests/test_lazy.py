@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import KW_ONLY, FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -83,6 +83,28 @@ def test_wrong_arguments_are_rejected_at_the_first_object_too(place: int) -> Non
             cls()
         with pytest.raises(TypeError, match="unexpected keyword argument 'corners'"):
             cls("a", corners=3)
+
+
+@pytest.mark.parametrize("decorate", [dataclass(frozen=True), record], ids=["dataclass", "record"])
+def test_fields_by_keyword_come_after_all_others(decorate: Callable[[Any], Any]) -> None:
+    @decorate
+    class Check:
+        owner: str
+        _: KW_ONLY
+        limit: int = 3
+        rows: int
+
+    @decorate
+    class Values(Check):
+        values: list[int]
+        counts: list[int] = field(default_factory=list)
+
+    assert asdict(Values("a", [1], rows=2)) == {"owner": "a", "limit": 3, "rows": 2, "values": [1], "counts": []}
+    assert list(asdict(Values("a", [1], rows=2))) == ["owner", "limit", "rows", "values", "counts"]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'rows'"):
+        Values("a", [1])
+    with pytest.raises(TypeError, match="takes from 3 to 4 positional arguments"):
+        Values("a", [1], [2], 3)
 
 
 @record

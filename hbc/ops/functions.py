@@ -112,7 +112,8 @@ NUMPY_NAMES = {"pow": "power"}
 
 @operator
 class CPower(Operator):
-    """y = x^exponent, f64, with the bits of the C library's pow (sklearn.metrics.DistanceMetric under Minkowski's metric).
+    """y = x^exponent, f64, of numbers that are never negative, with the bits of the C library's pow (sklearn.metrics.DistanceMetric under
+    Minkowski's metric).
 
     A search tree goes to the nearer child first, and to the left one if both are equally near: one bit of a power changes which of two
     equally distant points is a neighbour. In 1 of 7 BallTrees with p=3 over points with whole coordinates, `power` chose other neighbours
@@ -122,10 +123,6 @@ class CPower(Operator):
     exponent: float
 
     columnwise = True
-
-    @property
-    def creates_missing(self) -> bool:
-        return True
 
     def infer(self, x: TensorType) -> TensorType:
         require(x.dtype == "f64", "the operand must be f64")

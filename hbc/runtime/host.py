@@ -114,13 +114,16 @@ class HostedExecutable(Executable):
 
 
 def _dense_blocks(values: Sequence[Array | Rows]) -> Iterator[list[Array]]:
-    """Yields the values as arrays: all rows at once, or in blocks of rows of at most `DENSE_BYTES` if some values are Rows."""
+    """Yields the values as C-contiguous arrays: all rows at once, or in blocks of rows of at most `DENSE_BYTES` if some values are Rows.
+
+    Compiled code takes only such arrays, and an operator of the host may return another: NMF gives the transpose of its matrix."""
     sizes = [max(value.width * value.dtype.itemsize, 1) for value in values if isinstance(value, Rows)]
     rows = len(values[0])
     step = max(rows, 1) if not sizes else max(DENSE_BYTES // max(sizes), 1)
     for start in range(0, max(rows, 1), step):
         stop = min(start + step, rows)
-        yield [value.dense(start, stop) if isinstance(value, Rows) else value[start:stop] for value in values]
+        parts = (value.dense(start, stop) if isinstance(value, Rows) else value[start:stop] for value in values)
+        yield [np.ascontiguousarray(part) for part in parts]
 
 
 def joined(blocks: Sequence[Sequence[Array | Rows]]) -> list[Array | Rows]:

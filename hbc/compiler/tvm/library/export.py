@@ -235,7 +235,8 @@ def _require_testable(limits: Mapping[str, Limits], path: str) -> None:
         if owners:
             raise ValueError(
                 f"{path}: {method} rejects input by numbers that are computed inside the model ({', '.join(owners)}), which a library that "
-                "stands alone does not test. Export it to .onnx, or save() it."
+                "stands alone does not test. If it takes another dtype, export that one (dtype=); or leave the method out (methods=), "
+                "export the model to .onnx, or save() it."
             )
 
 

@@ -42,6 +42,8 @@ MODELS: dict[str, Any] = {
     "neighbours": lambda: NearestNeighbors(n_neighbors=3).fit(X),
     "polynomial": lambda: make_pipeline(MinMaxScaler(), PolynomialFeatures(2), LinearRegression()).fit(X, X[:, 0] * X[:, 1]),
 }
+OPTIONS: dict[str, dict[str, Any]] = {"KMeans": {"dtype": "float64"}}
+"""Options of `export`. KMeans.predict takes the dtype of the centres only."""
 ROWS = (1, 5, 64, 333)
 
 pytestmark = pytest.mark.skipif(not is_x86_64() or os.uname().sysname != "Linux", reason="made for Linux on x86-64")
@@ -51,7 +53,7 @@ pytestmark = pytest.mark.skipif(not is_x86_64() or os.uname().sysname != "Linux"
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[CompiledModel, Exported]:
     model = hbc.convert(MODELS[request.param](), target=HOST_TARGET, threads=1)
     path = tmp_path_factory.mktemp("library") / "model.so"
-    model.export(path)
+    model.export(path, **OPTIONS.get(request.param, {}))
     return model, Exported(path)
 
 
