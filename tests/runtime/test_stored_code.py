@@ -249,6 +249,24 @@ def test_levels_of_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels.own_levels() == ("aarch64",)
 
 
+LINUX_NAMES = {"sahf": "lahf_lm", "bmi": "bmi1", "lzcnt": "abm", "sse3": "pni", "crc32": "sse4_2"}
+ALL_HAVE = {"64bit", "cmov", "cx8", "fxsr", "mmx", "nopl", "sse", "sse2", "x87"}  # every processor of x86-64
+
+
+@pytest.mark.parametrize("level", [level for level, (kind, _) in levels.LEVELS.items() if kind == "x86_64"])
+def test_a_level_has_all_that_its_code_may_use(level: str) -> None:
+    """Every feature that LLVM may use for the level is one that this computer must have before it takes the code."""
+    import tvm
+
+    from hbc.compiler.tvm.library.processors import target_named
+    from hbc.compiler.tvm.run.targets import _tuning, machine
+
+    used = set(map(str, tvm.target.codegen.llvm_get_cpu_features(machine("cpu", target_named(level)).target)))
+    names = {LINUX_NAMES.get(name, name.replace(".", "_")) for name in used - ALL_HAVE if not _tuning(name)}
+    assert "ssse3" in names
+    assert names <= set(levels.LEVELS[level][1].split())
+
+
 def test_what_cannot_be_saved_is_refused(folder: Path, tmp_path: Path) -> None:
     model = hbc.load(folder / "model.hbc")
     with pytest.raises(ValueError, match="found 'x86-64-v5', expected some of x86-64-v4, x86-64-v3, x86-64-v2, aarch64"):

@@ -56,6 +56,8 @@ def make_folder(folder: Path) -> Made:
                 if _is_needed(file):
                     _write(temporary / file, _checked(file))
         shutil.copytree(HBC, temporary / HBC.name, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in _about_hbc():
+            _write(temporary / file, _checked(file))
         tvm = libraries["apache-tvm"]
         for file in tvm.files or ():
             if str(file) == LIBRARY:
@@ -84,8 +86,17 @@ def _installed(name: str) -> Distribution:
     return found
 
 
+def _about_hbc() -> list[PackagePath]:
+    """The licence and the version of hbc's own distribution. None where hbc is used from its sources."""
+    try:
+        files = distribution("hbc").files or []
+    except PackageNotFoundError:
+        return []
+    return [file for file in files if file.name in ("LICENSE", "METADATA") and file.parts[0].endswith(".dist-info")]
+
+
 def _is_needed(file: PackagePath) -> bool:
-    """Whether a file of a distribution is copied: programs, libraries, licences."""
+    """Whether a file of a distribution is copied: programs, libraries, licences. The list of its files would not be true any more."""
     if ".." in file.parts or "tests" in file.parts:
         return False
     if file.parts[0].endswith(".dist-info"):
