@@ -5,11 +5,15 @@ from __future__ import annotations
 import _thread
 import functools
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 
@@ -153,6 +157,20 @@ def close() -> None:
     own = threading.get_ident()
     while any(thread != own for thread in _in_flight):
         time.sleep(0.001)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder that is deleted at the end of the context.
+
+    `tempfile.TemporaryDirectory` deletes it also when the interpreter ends, before `close` waits for the thread that compiles into it: that
+    thread then fails with FileNotFoundError.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="hbc-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- fork --------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from hbc.lazy import record
 from hbc.linker.archive import archive
 from hbc.linker.shared_library import shared_library
 from hbc.ops.tensor import Take
-from hbc.process import building, shielded
+from hbc.process import building, shielded, temporary_folder
 
 LINKED = ("x86_64", "aarch64")
 """The beginnings of the triples that hbc.linker links for."""
@@ -145,8 +144,8 @@ def _different(functions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def _object(text: str) -> bytes:
     """The object file of a module of LLVM's IR."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "library.ll"), Path(folder, "library.o")
+    with temporary_folder() as folder:
+        source, target = folder / "library.ll", folder / "library.o"
         source.write_text(text)
 
         def compile_object() -> None:

@@ -4,9 +4,7 @@ next process finds it on disk."""
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,7 +16,7 @@ from hbc.compiler.tvm.run.code import NAME, Code, Unloaded, load_library
 from hbc.compiler.tvm.run.targets import Machine, compile_module
 from hbc.linker.elf import LinkError, read_object
 from hbc.linker.shared_library import shared_library
-from hbc.process import building, shielded
+from hbc.process import building, shielded, temporary_folder
 
 CAPACITY = 64 << 20
 """The most bytes of code to keep for later models: in a search, models often differ only in data. The code used last is always kept."""
@@ -112,8 +110,8 @@ def _library(module: Any) -> bytes:
 
     TVM's JIT, which makes code in memory instead, takes as long (0.3 s for 500 trees), and nothing of it can be kept.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "code.o")
+    with temporary_folder() as folder:
+        path = folder / "code.o"
         shielded(lambda: module.write_to_file(str(path), "o"))
         code = path.read_bytes()
     defined = {symbol.name for symbol in read_object(code).symbols}

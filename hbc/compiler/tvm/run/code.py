@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import os
 import sys
-import tempfile
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import tvm_ffi
 
 from hbc.errors import BackendUnavailableError
-from hbc.process import close, run_free
+from hbc.process import close, run_free, temporary_folder
 
 NAME = "run"  # the name of every function here, so that methods of different names share code
 
@@ -66,8 +65,8 @@ def load_library(library: bytes, found: bool = False) -> Code:
             return Code(load(_unique_path(file), "so"), len(library), library, found)
         finally:
             os.close(file)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "code.so")
+    with temporary_folder() as folder:
+        path = folder / "code.so"
         path.write_bytes(library)
         return Code(load(str(path), "so"), len(library), library, found)
 

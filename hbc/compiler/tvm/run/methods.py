@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from hbc.compiler.base import CompileOptions
@@ -19,7 +17,7 @@ from hbc.ir.graph import Graph, Node, topological
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
-from hbc.process import SOURCE, building, shielded, show
+from hbc.process import SOURCE, building, shielded, show, temporary_folder
 
 
 @dataclass
@@ -97,8 +95,8 @@ class GraphMethods:
         It is what is exported for CUDA. For CPUs see hbc.compiler.tvm.library.
         """
         module = self.compile_all()
-        with tempfile.TemporaryDirectory() as folder:
-            library = Path(folder, "model.so")
+        with temporary_folder() as folder:
+            library = folder / "model.so"
             module.export_library(str(library))
             code = library.read_bytes()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -19,6 +17,7 @@ from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.lazy import cached_property, record
+from hbc.process import temporary_folder
 
 PIPELINE = "hbc"
 CUDA_ARCH = "sm_90"
@@ -222,8 +221,8 @@ def nvcc(code: str, arch: str) -> bytes:
     Raises BackendUnavailableError if there is no nvcc on the PATH, RuntimeError if nvcc fails.
     """
     number = arch.removeprefix("sm_")
-    with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels.fatbin")
+    with temporary_folder() as folder:
+        source, binary = folder / "kernels.cu", folder / "kernels.fatbin"
         source.write_text(code)
         versions = ["-gencode", f"arch=compute_{number},code=[sm_{number},compute_{number}]"]
         command = ["nvcc", "--fatbin", "-O3", "--fmad=false", *versions, "-o", str(binary), str(source)]
