@@ -38,8 +38,8 @@ def affine(x: Node, weights: Array, intercept: Any) -> Node:
     bias = np.broadcast_to(bias.astype(NUMPY_DTYPES[total]), weights.shape[1])
     x = t.cast(x, common)
     if total == common:
-        return Linear(weights.astype(dtype), bias)(x)
-    return t.add(t.cast(t.matmul(x, weights.astype(dtype)), total), bias)
+        return Linear(weights.astype(dtype, copy=False), bias)(x)
+    return t.add(t.cast(t.matmul(x, weights.astype(dtype, copy=False)), total), bias)
 
 
 def logistic(x: Node) -> Node:
