@@ -74,6 +74,7 @@ RANDOM = {  # trees, most leaves, features, dtype of thresholds and of values, o
     "planes in four registers, NaN both ways": (70, 60, 100, "f8", "f8", 1, False, True),
     "several groups of lanes": (330, 40, 9, "f4", "f4", 1, False, True),
     "several groups of lanes, classes by tree": (150, 31, 9, "f4", "f8", 3, False, False),
+    "several groups of lanes, vector leaves": (150, 31, 9, "f4", "f8", 3, True, True),
 }
 
 

@@ -46,6 +46,18 @@ def test_sums_are_those_of_the_operator(kind: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("trees", [1, 13, 14, 15, 16, 17, 28, 29, 32])
+def test_single_rows_are_walked_through_any_number_of_trees(trees: int) -> None:
+    """Trees of more than 256 leaves, which no processor scans for few rows: rounds of 14 walks, and of 16 with float64 thresholds."""
+    for dtype in ("f4", "f8"):
+        rng = np.random.default_rng(trees)
+        values = rng.normal(size=(500, 1))
+        op = join([random_tree(rng, 300, 5, dtype, values, missing=True) for _ in range(trees)], np.zeros(1), None)
+        X = rows_at_thresholds(rng, op, 5, 5)
+        (found,) = scanned(op, X, (5,))
+        np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-12, atol=1e-12)
+
+
 OTHER_TARGETS = {  # what compares of bytes give, and in how long registers
     "masks of 64 bits": {"kind": "llvm", "mcpu": "x86-64-v4", "mattr": ["+avx512vbmi"]},
     "masks of 64 bits, lookups in 16 bytes": {"kind": "llvm", "mcpu": "x86-64-v4"},

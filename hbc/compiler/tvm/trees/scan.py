@@ -89,7 +89,7 @@ def tree_scan(f: Block, node: Node) -> None:
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
     packed = f.once(pack_trees, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
-    in_lanes = fits_lanes(ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
+    in_lanes = fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
     chunks = VECTORS_IN_LOCKSTEP if isinstance(packed.splits, PackedSteps) else VECTORS_OF_PIECES
@@ -150,7 +150,7 @@ def tree_scan(f: Block, node: Node) -> None:
         assert again is not None
         with T.serial(scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
-        single = RowWalk(Sums(f, node))
+        single = RowWalk(Sums(f, node, alone=True))
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             single.run_alone(row)

@@ -36,6 +36,11 @@ from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 WALKS = 16  # walks in flight fill the time in which a step waits for its two loads (12 and 20 measure the same, 24 is slower)
+WALKS_ALONE = 14
+"""Walks in flight where a scan walks single rows, in nodes of 8 bytes. LLVM runs out of registers: with 16 walks, and keys that are not on
+the stack, it loads the address of the nodes again for each step of some models, and not of others. A step takes 8.2 to 8.3 instructions in
+all models; with 16 walks 8.6 to 11.0 (keys on the stack: 8.4 to 10.7), with 12 or 13 on the stack 8.1 to 10.5. Nodes of 16 bytes take 16
+walks (300 trees of 31 leaves: 5.7 µs a row; 14 walks, 6.7)."""
 STEPS_BETWEEN_TESTS = 4  # steps between two tests whether all walks have ended (2 measures the same)
 TREES_IN_TILE = 4  # trees that 16 rows walk before the next 16 do: the rows' keys stay in L1 (depth-8 forests 3.5 to 3.3 µs)
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
@@ -48,7 +53,7 @@ class PackedNodes:
     compared: (feature, whether NaN is below all numbers) for each column of keys that nodes compare. Entry k is column k + 1 of a row's
     keys. Column 0 is zeros, for the leaves.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
-    first, then leaves in place of the trees that the last round of WALKS lacks.
+    first, then leaves in place of the trees that the last round of walks lacks.
     values [D, V]: the different leaf values. If the output is leaf numbers, those: [L, 1].
     """
 
@@ -83,8 +88,8 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
 
 
 def whole_rounds(trees: int) -> int:
-    """The number of trees, rounded up to whole rounds of WALKS."""
-    return -(-trees // WALKS) * WALKS
+    """The number of trees, rounded up to whole rounds of WALKS and of WALKS_ALONE. It is even."""
+    return max(-(-trees // walks) * walks for walks in (WALKS, WALKS_ALONE))
 
 
 def key_columns(compared: int) -> int:
@@ -160,8 +165,10 @@ def _numbers(op: TreeEnsemble, place: Array, values: int) -> tuple[Array, int]:
 class Walk:
     """Emits walks over one packed ensemble."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, packed: PackedNodes, x: Node) -> None:
-        self.f, self.op, self.x = f, op, x
+    def __init__(self, f: Block, op: TreeEnsemble, packed: PackedNodes, x: Node, alone: bool) -> None:
+        """alone: all walks are of one row, so memory for the keys of one row is enough. It lies on the stack (up to 1 KB) and needs no
+        register for its address (see WALKS_ALONE)."""
+        self.f, self.op, self.x, self.alone = f, op, x, alone
         self.words, self.shift = packed.words, packed.shift
         self.word: DType = "i32" if packed.words.dtype == np.int32 else "i64"
         self.link = "uint32" if self.word == "i32" else "uint64"
@@ -177,15 +184,17 @@ class Walk:
                 np.array([feature - width for feature, _ in packed.compared[len(numbers) :]], np.int64), "i64"
             )
         self.columns = key_columns(len(packed.compared))
-        self.keys = T.alloc_buffer((self.columns * f.block,), f"uint{self.bits}", scope=f.schedule.scope)
+        rows = 1 if alone else f.block
+        self.keys = T.alloc_buffer((self.columns * rows,), f"uint{self.bits}", scope=f.schedule.scope)
         self.features = f.own(np.array([feature for feature, _ in packed.compared], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in packed.compared], np.int64), "i64")
-        self.places = f.scratch(WALKS, "i64")  # the rows of `values` for the leaves in which the last walks ended
+        self.walks = WALKS_ALONE if alone and self.word == "i32" else WALKS
+        self.places = f.scratch(self.walks, "i64")  # the rows of `values` for the leaves in which the last walks ended
 
     def fill(self, row: Expr) -> None:
         """Compute the keys of a row. NaN gets a key below or above all others, as its column says."""
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
-        start = T.Bind(row * self.columns)
+        start = T.Bind(self._start(row))
         T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
         with f.repeat(self.numbers) as column:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
@@ -227,6 +236,10 @@ class Walk:
         for i in range(len(walks)):
             T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
 
+    def _start(self, row: Expr) -> Expr:
+        """Where the keys of a row begin."""
+        return tirx.const(0, "int64") if self.alone else row * self.columns
+
     def _link(self, node: Expr) -> Expr:
         """The second word of a node: `left << shift | column`."""
         return tirx.Cast(self.link, self.f.constant(self.words, self.word, node * 2 + 1))
@@ -241,7 +254,7 @@ class Walk:
 
         def onward(link: Expr) -> Expr:
             left = tirx.shift_right(link, tirx.const(self.shift, self.link))
-            key = self.keys[row * self.columns + tirx.Cast("int64", self._column(link))]
+            key = self.keys[self._start(row) + tirx.Cast("int64", self._column(link))]
             return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
 
         return let(self._link(node), onward)
@@ -250,12 +263,13 @@ class Walk:
 class Sums:
     """Emits the use of the leaves in which walks end: their values are added in the order of the trees, or their numbers are stored."""
 
-    def __init__(self, f: Block, node: Node) -> None:
+    def __init__(self, f: Block, node: Node, alone: bool = False) -> None:
+        """alone: see `Walk`."""
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
         packed = f.once(pack_nodes, op)
-        self.walk = Walk(f, op, packed, node.inputs[0])
+        self.walk = Walk(f, op, packed, node.inputs[0], alone)
         self.values = packed.values
         self.trees = f.size(op.n_trees)
         self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
@@ -274,9 +288,9 @@ class Sums:
             self._add(tree, first + i, T.Bind(self.walk.places[i]))
 
     def add_trees(self, first: Expr, row: Expr) -> None:
-        """Use the leaves that one row has reached in WALKS trees from `first` on, or in as many as there are."""
+        """Use the leaves that one row has reached in a round of trees from `first` on, or in as many as there are."""
         f, node, width = self.f, self.node, self.values.shape[1]
-        count = T.Bind(tirx.Min(tirx.const(WALKS, "int64"), self.trees - first))
+        count = T.Bind(tirx.Min(tirx.const(self.walk.walks, "int64"), self.trees - first))
         if self.op.output == "leaf" or self.outputs is not None:
             with f.repeat(count) as i:
                 self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
@@ -302,17 +316,17 @@ class Sums:
 
 
 class RowWalk:
-    """Emits walks of one row at a time, with WALKS trees in flight."""
+    """Emits walks of one row at a time, with `Walk.walks` trees in flight."""
 
     def __init__(self, sums: Sums) -> None:
-        self.sums = sums
-        self.rounds = sums.f.size(-(-sums.op.n_trees // WALKS))
+        self.sums, self.walks = sums, sums.walk.walks
+        self.rounds = sums.f.size(-(-sums.op.n_trees // self.walks))
 
     def run(self, row: Expr) -> None:
         """Walk all trees for one row, after `Sums.start`."""
         with self.sums.f.repeat(self.rounds) as step:
-            first = T.Bind(step * WALKS)
-            self.sums.walk.run([(first + i, row) for i in range(WALKS)])
+            first = T.Bind(step * self.walks)
+            self.sums.walk.run([(first + i, row) for i in range(self.walks)])
             self.sums.add_trees(first, row)
 
     def run_alone(self, row: Expr) -> None:
