@@ -49,13 +49,18 @@ def first_rows(ranked: RankedTrees, place: Array, places: int) -> Array:
 class LeafRows:
     """Emits reads of the leaves' integers and of their values. Leaves are rows of a table. Row 0 has zeros, for places without a tree."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, ranked: RankedTrees, fixed: Rounded) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, ranked: RankedTrees, fixed: Rounded, by_column: bool) -> None:
+        """by_column: integers that are not made from the values lie column after column. That is faster for many rows, because a column of
+        four trees stays in L1: 256 leaves of 7 classes, 6.0 instead of 7.7 µs a row. For few rows it is slower."""
         self.f, self.columns, self.start = f, op.values.shape[1], fixed.start
         self.dtype: DType = dtype_name(op.values.dtype)
         self.values = f.own(f.once(_values_by_number, op, ranked), self.dtype)
         self.integers_by_number: Array | None = None
         if fixed.addend is None:
-            self.integers_by_number = f.own(f.once(_integers_by_number, op, ranked, fixed.integers), "i64")
+            pack = _integers_by_column if by_column else _integers_by_number
+            self.integers_by_number = f.own(f.once(pack, op, ranked, fixed.integers), "i64")
+            step = self.integers_by_number.shape[1]
+            self.steps = (1, f.size(step)) if by_column else (step, 1)  # from one leaf, and from one column, to the next
         else:
             self.bits, self.addend = int(bits_of(np.array(fixed.addend))), f.number(fixed.addend)
 
@@ -74,7 +79,9 @@ class LeafRows:
         """The integers of a column of some leaves, as a vector i64. `start_of` takes away what else is in them."""
         lanes, integers = len(rows), self.integers_by_number
         if integers is not None:
-            return side_by_side([self.f.constant(integers, "i64", row * integers.shape[1] + column) for row in rows])
+            of_row, of_column = self.steps
+            start = column * of_column
+            return side_by_side([self.f.constant(integers, "i64", row * of_row + start) for row in rows])
         values = side_by_side([self.value(row, column) for row in rows])
         total = tirx.Add(tirx.Cast(many("float64", lanes), values), broadcast(self.addend, lanes))
         return tirx.reinterpret(many("int64", lanes), total)
@@ -97,6 +104,11 @@ def _values_by_number(op: TreeEnsemble, ranked: RankedTrees) -> Array:
 def _integers_by_number(op: TreeEnsemble, ranked: RankedTrees, integers: Array) -> Array:
     """i64[1 + L, C]: zeros, then the integers of the leaves."""
     return _after_zeros(integers[ranked.leaves])
+
+
+def _integers_by_column(op: TreeEnsemble, ranked: RankedTrees, integers: Array) -> Array:
+    """The same, i64[C, 1 + L]."""
+    return np.ascontiguousarray(_integers_by_number(op, ranked, integers).T)
 
 
 def _after_zeros(rows: Array) -> Array:

@@ -102,7 +102,7 @@ def tree_scan(f: Block, node: Node) -> None:
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
         sets.fill(ranked_rows)
-    rows_of_leaves = LeafRows(f, op, ranked, fixed)
+    rows_of_leaves = LeafRows(f, op, ranked, fixed, by_column=not in_lanes)
     leaves: Leaves
     if packed.digits is not None:
         leaves = LeafTables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
