@@ -57,6 +57,8 @@ class Shape:
     """The number of input columns that splits read."""
     planes: int
     """The number of bytes that hold the ranks of a row."""
+    numbers: bool = False
+    """Whether the output is leaf numbers."""
 
     @classmethod
     def of(cls, op: TreeEnsemble) -> Shape:
@@ -74,6 +76,7 @@ class Shape:
             bytes=op.threshold.itemsize,
             columns=int((thresholds > 0).sum()),
             planes=int(-(-thresholds // MOST_IN_PLANE).sum()),
+            numbers=op.output == "leaf",
         )
 
 

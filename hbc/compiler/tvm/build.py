@@ -15,7 +15,7 @@ leave the cache, and a call allocates nothing but this workspace. On a GPU each 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 import hbc.compiler.tvm.kernels
 import hbc.compiler.tvm.trees  # noqa: F401 (both register what they compute)
 from hbc.compiler.tvm.nest.function import Block, FunctionBuilder
+from hbc.compiler.tvm.nest.model_data import Part
 from hbc.compiler.tvm.nest.rows import compute, compute_block, give_back, require
 from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.interface import Interface
@@ -43,11 +44,13 @@ from hbc.ops.tree import TreeEnsemble
 
 @record
 class Kernel(Interface):
-    """A TIR function with its interface, and the tables that calls pass."""
+    """A TIR function with its interface, and the tables that calls pass. `parts`: by the names of the tables that are data of tree
+    ensembles, the arrays in them."""
 
     function: Any
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
+    parts: Mapping[str, tuple[Part, ...]]
 
 
 def build(
@@ -73,6 +76,7 @@ def build(
         inputs=tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
         tables=tuple(tables.values()),
         table_names=tuple(tables),
+        parts={model.words.name: model.parts for model in f.models},
         outputs=tuple(arguments.type_of(node) for node in plan.outputs),
         rows=max(min(f.block, MAX_ROWS) // arguments.width, 1),
         block=max(f.block // arguments.width, 1),

@@ -43,12 +43,12 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of scan.py: chunks of 64 rows. The last few rows are scanned by scan_few_rows.py, or walked if bytes cannot number planes or
-    leaves."""
+    """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py, or
+    walked if bytes cannot number planes or leaves."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
     few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
-    chunks = (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
+    chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
     rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
     together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
     kind = "" if small else ", leaves of 16 bits"

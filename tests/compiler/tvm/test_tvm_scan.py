@@ -58,6 +58,18 @@ def test_single_rows_are_walked_through_any_number_of_trees(trees: int) -> None:
         np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "kind", ["one leaf table register", "two registers, float64 thresholds", "leaves of 16 bits", "single leaf"]
+)
+@pytest.mark.parametrize("ids", ["as counted", "of any size"])
+def test_leaf_numbers_are_those_of_the_operator(kind: str, ids: str) -> None:
+    op, X = random_ensemble(kind, 70)
+    counted = np.concatenate([np.arange(count) for count in op.leaf_counts])
+    op = replace(op, output="leaf", leaf_ids=counted if ids == "as counted" else counted * 1_000_003 - 7)
+    for rows, found in zip((70, 6, 5, 3, 1), scanned(op, X, (70, 6, 5, 3, 1)), strict=True):
+        np.testing.assert_array_equal(found, op.evaluate(X[:rows]), strict=True)
+
+
 OTHER_TARGETS = {  # what compares of bytes give, and in how long registers
     "masks of 64 bits": {"kind": "llvm", "mcpu": "x86-64-v4", "mattr": ["+avx512vbmi"]},
     "masks of 64 bits, lookups in 16 bytes": {"kind": "llvm", "mcpu": "x86-64-v4"},

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from hbc.compiler.tvm.library.interface import RESULTS, Interface, Method
 from hbc.compiler.tvm.library.plain import Plain
-from hbc.compiler.tvm.nest.model_data import ALIGNED
+from hbc.compiler.tvm.nest.model_data import ALIGNED, Part
 from hbc.ir.types import Array
 from hbc.lazy import record
 
@@ -46,23 +46,71 @@ class Entry:
     bound: float | None
 
 
+ENSEMBLES = "@hbc.ensembles"
+"""The constant with the data of all tree ensembles."""
+
+
 class Constants:
-    """Constant memory. What is equal is kept once."""
+    """Constant memory. What is equal is kept once, also single arrays of tree ensembles, which several methods read."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._lines: list[str] = []
         self._known: dict[bytes, str] = {}
+        self._ensembles = bytearray()
+        self._places: dict[bytes, int] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """The constants in LLVM's IR."""
+        return [*self._lines, *([_constant(ENSEMBLES, bytes(self._ensembles))] if self._ensembles else [])]
 
     def memory(self, data: bytes) -> str:
         """The name of a constant with these bytes, which begins at a cache line."""
-        key = blake2b(data).digest() + len(data).to_bytes(8, "little")
+        key = _key(data)
         if key not in self._known:
             name = self._known[key] = f"@hbc.constant{len(self._known)}"
-            self.lines.append(f"{name} = internal constant [{len(data)} x i8] {_bytes(data)}, align {ALIGNED}\n")
+            self._lines.append(_constant(name, data))
         return self._known[key]
 
     def array(self, values: Array) -> str:
         return self.memory(values.tobytes())
+
+    def table(self, table: Array, parts: Sequence[Part]) -> str:
+        """The address of a table. parts: its arrays, if it is the data of a tree ensemble.
+
+        Such data begin with numbers, some of which say where the arrays begin: that may be anywhere in the same constant. So each array
+        stands there once, whatever other arrays the methods read.
+        """
+        if not parts:
+            return self.array(table)
+        data, numbers = table.tobytes(), table[: parts[0].start // table.itemsize].copy()
+        key = _key(data)
+        if key not in self._places:
+            starts = [self._place(data[part.start : part.start + part.size]) for part in parts]
+            here = self._places[key] = len(self._ensembles)
+            for part, start in zip(parts, starts, strict=True):
+                numbers[part.number] = (start - here) // part.itemsize
+            self._append(numbers.tobytes())
+        return f"getelementptr (i8, ptr {ENSEMBLES}, i64 {self._places[key]})"
+
+    def _place(self, data: bytes) -> int:
+        """Where these bytes begin in the data of all ensembles."""
+        key = _key(data)
+        if key not in self._places:
+            self._places[key] = len(self._ensembles)
+            self._append(data)
+        return self._places[key]
+
+    def _append(self, data: bytes) -> None:
+        self._ensembles += data + bytes(-len(data) % ALIGNED)
+
+
+def _key(data: bytes) -> bytes:
+    return blake2b(data).digest() + len(data).to_bytes(8, "little")
+
+
+def _constant(name: str, data: bytes) -> str:
+    return f"{name} = internal constant [{len(data)} x i8] {_bytes(data)}, align {ALIGNED}\n"
 
 
 def _bytes(data: bytes) -> str:

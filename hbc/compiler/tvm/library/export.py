@@ -171,7 +171,7 @@ def _entry(
     tables = dict(zip(kernel.table_names, kernel.tables, strict=True))
     pointers = {
         **{name: f"%{matrix.name}" for name, matrix in given.items()},
-        **{name: constants.array(table) for name, table in tables.items()},
+        **{name: constants.table(table, kernel.parts.get(name, ())) for name, table in tables.items()},
         **{f"y{i}": f"%{result.name}" for i, result in enumerate(method.results)},
     }
     numbers = {"first": "i64 0", "end": "i64 %rows"}

@@ -10,6 +10,7 @@ from tvm import tirx
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import vector
 from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import record
 
 LARGE = 1 << 15
 """The bytes from which on a constant array is an argument of its own, so that all methods share it. Smaller arrays are joined, since each
@@ -79,6 +80,17 @@ class Tables:
         return tables
 
 
+@record
+class Part:
+    """An array of an ensemble's data: the number that says at which of its elements it begins, its first byte, its bytes, and those of an
+    element."""
+
+    number: int
+    start: int
+    size: int
+    itemsize: int
+
+
 class ModelData:
     """The arrays and numbers of one tree ensemble, as one argument of a call: first the numbers, then the arrays.
 
@@ -128,19 +140,25 @@ class ModelData:
 
     def joined(self) -> Array:
         """The argument of a call: one array i64 that begins at a cache line."""
-        at = _in_lines(8 * len(self.numbers))
-        starts = []
-        for array, _, _ in self.arrays:
-            starts.append(at)
-            at += _in_lines(array.nbytes)
-        table = aligned(at // 8, "i64")
+        parts = self.parts
+        size = max([_in_lines(8 * len(self.numbers)), *(part.start + _in_lines(part.size) for part in parts)])
+        table = aligned(size // 8, "i64")
         for place, (value, (_, dtype)) in enumerate(zip(self.numbers, self.variables, strict=True)):
             table[place : place + 1].view(NUMPY_DTYPES[dtype])[0] = value
         memory = table.view(np.uint8)
-        for (array, _, place), start in zip(self.arrays, starts, strict=True):
-            table[place] = start // array.itemsize
-            memory[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
+        for (array, _, place), part in zip(self.arrays, parts, strict=True):
+            table[place] = part.start // part.itemsize
+            memory[part.start : part.start + part.size].view(array.dtype)[...] = array.reshape(-1)
         return table
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The arrays in `joined`."""
+        parts, at = [], _in_lines(8 * len(self.numbers))
+        for array, _, number in self.arrays:
+            parts.append(Part(number, at, array.nbytes, array.itemsize))
+            at += _in_lines(array.nbytes)
+        return tuple(parts)
 
 
 def _in_lines(size: int) -> int:

@@ -14,7 +14,7 @@ from hbc.ops.tree import TreeEnsemble
 def trees(f: Block, node: Node) -> None:
     """Emit a tree ensemble by the kernel of its strategy. If that kernel isn't exact enough for the ensemble, the trees are walked.
 
-    Leaf numbers and `exact` sums are always walked.
+    `exact` sums are always walked.
     """
     op = node.op
     assert isinstance(op, TreeEnsemble)

@@ -64,10 +64,12 @@ class PackedPieces:
     """`Pieces` of one size, tree by tree.
 
     starts i64[G · TREES_IN_GROUP + 1]: the tree at place t has the records starts[t]:starts[t + 1].
-    records i32[V, words]: the planes of the splits; the bytes to compare with (rows of lesser ranks go left); `lo` of the first split;
-    the table of 2^size bytes. With masks the table has the next leaves, otherwise next leaf ^ lo; for one split it is one byte repeated.
-    Ranks and `lo` are bytes repeated four times, since a load brings a word into all lanes, but not a byte: that takes one of the ports
-    that compare.
+    records u8|i32[V, width]: the planes of the splits; the bytes to compare with (rows of lesser ranks go left); `lo` of the first split;
+    the table of 2^size bytes. With masks the table has the next leaves, otherwise next leaf ^ lo; for one split it is one byte.
+
+    Records are words with masks, and where there are more than 256 planes. Ranks, `lo` and a table of one byte are repeated to fill words
+    then, since a load brings a word into all lanes, but a byte takes one of the ports that compare. Otherwise records are bytes, with
+    zeros up to a multiple of four: for 500 trees of 31 leaves 80 KB instead of 189, and no slower with AVX2.
     """
 
     size: int
@@ -145,13 +147,16 @@ def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array
     lo = ranked.split_lo[split[:, 0]].astype(np.uint8)[:, None]
     table = leaf.astype(np.uint8) if masks else leaf.astype(np.uint8) ^ lo
     if found.size == 1:
-        table = np.repeat(table[:, :1], 4, axis=1)  # the entry of the right side alone, as a word
-    words = [
-        plane[split],
-        _repeated((rank[split] + 1).astype(np.uint8)),
-        _repeated(lo),
-        np.ascontiguousarray(table).view(np.int32),
-    ]
+        table = table[:, :1]  # the entry of the right side alone
+    bound = (rank[split] + 1).astype(np.uint8)
+    if not masks and plane.max(initial=0) < 256:
+        padding = np.zeros((len(split), -(2 * found.size + 1 + table.shape[1]) % 4), np.uint8)
+        return PackedPieces(
+            found.size, starts, np.concatenate([plane[split].astype(np.uint8), bound, lo, table, padding], axis=1)
+        )
+    if found.size == 1:
+        table = np.repeat(table, 4, axis=1)
+    words = [plane[split], _repeated(bound), _repeated(lo), np.ascontiguousarray(table).view(np.int32)]
     return PackedPieces(found.size, starts, np.concatenate([part.astype(np.int32) for part in words], axis=1))
 
 

@@ -41,18 +41,26 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, store, vector
+from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves import LeafGather, LeafTables, Leaves, fixed_point
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedSteps, PackedTrees, cut, pack_trees
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
-from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER, Lanes, PackedLanes, fits_lanes, pack_lanes
+from hbc.compiler.tvm.trees.scan_few_rows import (
+    MOST_LEAVES_IN_LANES,
+    ROWS_TOGETHER,
+    NumberLanes,
+    PackedLanes,
+    SumLanes,
+    fits_lanes,
+    pack_lanes,
+)
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
-from hbc.compiler.tvm.trees.walk import RowWalk, Sums
+from hbc.compiler.tvm.trees.walk import RowWalk, Sums, tree_walk
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import Array, dtype_name
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
@@ -73,12 +81,20 @@ MOST_LEAVES = 1024  # the most leaves of a tree: walking larger trees is faster
 
 
 def scannable(op: TreeEnsemble) -> bool:
-    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §7)."""
+    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §7). Leaf numbers are scanned as few
+    rows are, where leaves are numbered by bytes."""
+    if op.output == "leaf":
+        return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)
     if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
         return False
     if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
         return False
-    return int(op.once(thresholds_by_feature).max()) <= MOST_THRESHOLDS and op.once(fixed_point) is not None
+    return thresholds_fit(op) and op.once(fixed_point) is not None
+
+
+def thresholds_fit(op: TreeEnsemble) -> bool:
+    """Whether ranks have at most 16 bits."""
+    return int(op.once(thresholds_by_feature).max()) <= MOST_THRESHOLDS
 
 
 @tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
@@ -86,6 +102,9 @@ def tree_scan(f: Block, node: Node) -> None:
     """Emit the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
+    if op.output == "leaf":
+        leaf_numbers(f, node, op)
+        return
     ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
     assert fixed is not None
     packed = f.once(pack_trees, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
@@ -125,7 +144,7 @@ def tree_scan(f: Block, node: Node) -> None:
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if in_lanes:
         lanes = f.once(pack_lanes_of, op, ranked)
-        few = Lanes(f, lanes, ranked.planes, ranks, fixed, rows_of_leaves, sets.codes if sets is not None else None)
+        few = SumLanes(f, lanes, ranked.planes, ranks, sets.codes if sets is not None else None, fixed, rows_of_leaves)
         # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
         fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
         with T.serial(tirx.const(0, "int64"), fours) as four:
@@ -154,6 +173,29 @@ def tree_scan(f: Block, node: Node) -> None:
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             single.run_alone(row)
+
+
+def leaf_numbers(f: Block, node: Node, op: TreeEnsemble) -> None:
+    """Emit the leaf numbers of a block of rows: four rows at a time where the scan of few rows fits, otherwise walks."""
+    ranked = f.once(ranked_trees, op)
+    if not fits_lanes(op, ranked, f.once(pack_sets, op) if ranked.tests_sets else None, f.dialect):
+        tree_walk(f, node)
+        return
+    ranks = rank_planes(f, node.inputs[0], ranked, 0, f.rows)
+    codes = None
+    if ranked.tests_sets:
+        codes = Codes(f, op, node.inputs[0])
+        with T.serial(tirx.const(0, "int64"), f.rows) as row:
+            codes.fill(row)
+    lanes = NumberLanes(f, op, f.once(pack_lanes_of, op, ranked), ranked, ranks, codes)
+    fours = T.Bind((f.rows + 2) // ROWS_TOGETHER)
+    with T.serial(tirx.const(0, "int64"), fours) as four:
+        row = T.Bind(four * ROWS_TOGETHER)
+        lanes.run(row, ROWS_TOGETHER)
+        lanes.store_numbers(node, row, ROWS_TOGETHER)
+    with T.serial(fours * ROWS_TOGETHER, f.rows) as row:
+        lanes.run(row, 1)
+        lanes.store_numbers(node, row, 1)
 
 
 NOT_YET = 2
@@ -210,11 +252,13 @@ class Scan:
 
     def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
         """Where the ranks that a split tests begin, for the rows from `first` on."""
-        return T.Bind(tirx.Cast("int64", self.f.constant(planes, "i32", at)) * self.f.block + first)
+        return T.Bind(tirx.Cast("int64", self.f.constant(planes, dtype_name(planes.dtype), at)) * self.f.block + first)
 
-    def _everywhere(self, words: Array, at: Expr, lanes: int) -> Expr:
-        """A word in all lanes."""
-        return T.Bind(tirx.Broadcast(self.f.constant(words, "i32", at), lanes))
+    def _everywhere(self, array: Array, at: Expr, lanes: int) -> Expr:
+        """A word, or a byte four times a word, in all lanes."""
+        if array.dtype == np.uint8:
+            return T.Bind(_words(tirx.Broadcast(self.f.constant(array, "u8", at), 4 * lanes)))
+        return T.Bind(tirx.Broadcast(self.f.constant(array, "i32", at), lanes))
 
 
 class StepsScan(Scan):
@@ -270,7 +314,8 @@ class PiecesScan(Scan):
         super().__init__(f, packed, ranks, leaves, sets, chunks)
         assert not isinstance(packed.splits, PackedSteps)
         self.pieces = [
-            replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, "i32")) for kind in packed.splits
+            replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
+            for kind in packed.splits
         ]
         # One buffer for each register. With a longer buffer, LLVM joins pairs of registers and takes them apart at every split.
         self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * ROWS_IN_VECTOR // self.lanes)]
@@ -295,8 +340,12 @@ class PiecesScan(Scan):
         planes = [self._plane(records, record + i, first) for i in range(size)]
         ranks = [self._everywhere(records, record + size + i, self.lanes // 4) for i in range(size)]
         lo = self._everywhere(records, record + 2 * size, self.lanes // 4)
-        if size <= 2:
+        if size == 1 or (size == 2 and records.dtype == np.int32):
             table = self._everywhere(records, record + 2 * size + 1, self.lanes // 4)
+        elif records.dtype == np.uint8:
+            count = 1 << size
+            part = T.Bind(f.constants(records, "u8", record + 2 * size + 1, count))
+            table = T.Bind(_words(shuffled([part] * (self.lanes // count), list(range(self.lanes)))))
         else:
             words = 1 << (size - 2)
             part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))

@@ -36,7 +36,7 @@ from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
 from hbc.compiler.tvm.trees.leaves import FixedPoint
 from hbc.compiler.tvm.trees.planes import held
 from hbc.ir.graph import Node
-from hbc.ir.types import Array
+from hbc.ir.types import Array, DType
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
@@ -46,6 +46,7 @@ VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide
 ROWS_TOGETHER = 4  # rows at a time, which share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
 MOST_PLANES = 256
+MOST_LEAVES_IN_LANES = 256
 MOST_PLANES_IN_HALVES = 64  # with AVX2, whose look-ups are of 16 bytes: each 16 planes take one more
 SPLITS_FOR_A_STEP = 16
 """With AVX2, the splits scanned here in the time of a step of a walk. One row, scanned and walked: 500 trees of depth 8 and 55 leaves on
@@ -59,7 +60,7 @@ def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, d
     """Whether an ensemble can run here: planes and leaves are numbered by bytes, the processor looks up a byte for each tree among so many
     planes, and the masks of category sets stay in the cache. With AVX2, also whether this is faster than walking."""
     most = MOST_PLANES if dialect.byte_permute else MOST_PLANES_IN_HALVES if dialect.byte_lookup and sets is None else -1
-    if ranked.planes > most or int(ranked.leaf_counts.max(initial=1)) > 256:
+    if ranked.planes > most or int(ranked.leaf_counts.max(initial=1)) > MOST_LEAVES_IN_LANES:
         return False
     if not dialect.byte_permute:
         splits = np.sort(ranked.leaf_counts)[::-TREES_IN_VECTOR].sum() * TREES_IN_VECTOR
@@ -167,17 +168,10 @@ def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array
 
 
 class Lanes:
-    """Emits the code for a few rows: `run(row, rows)` leaves the sums of their leaves' integers in `sums` i64[outputs, rows].
+    """Emits the code that finds the leaves of a few rows: `run(row, rows)`."""
 
-    After run(row, 1), `add_in_order` adds the values of the same leaves.
-    """
-
-    def __init__(
-        self, f: Block, packed: PackedLanes, planes: int, ranks: Any, fixed: FixedPoint, leaves: LeafRows, codes: Codes | None
-    ) -> None:
+    def __init__(self, f: Block, packed: PackedLanes, planes: int, ranks: Any, codes: Codes | None) -> None:
         self.f, self.packed, self.ranks, self.codes = f, packed, ranks, codes
-        self.leaves, self.outputs, self.columns = leaves, len(fixed.start), fixed.columns
-        self.start = f.own(leaves.start_of(packed.outputs), "i64")
         self.planes, self.groups, self.vectors = (
             f.size(planes),
             f.size(len(packed.ends)),
@@ -189,16 +183,11 @@ class Lanes:
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
         self.place, self.first = f.own(packed.place, "i32"), f.own(packed.first, "i32")
-        self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
-        self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
         self.row_ranks = T.alloc_buffer((ROWS_TOGETHER * self.registers * TREES_IN_VECTOR,), "uint8")
         self.reached = T.alloc_buffer((ROWS_TOGETHER * packed.together * TREES_IN_VECTOR,), "uint8")
-        self.places = T.alloc_buffer((few_sizes(packed.vectors * TREES_IN_VECTOR),), "int32")
-        """The rows of `leaves` that a row reaches, for all lanes."""
         # Buffers of one vector each are on the stack, and LLVM makes them registers.
         self.candidates = [T.alloc_buffer((TREES_IN_VECTOR,), "uint8") for _ in range(ROWS_TOGETHER * packed.together)]
         self.right = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
-        self.total = T.alloc_buffer((TREES_ADDED,), "int64")
         if codes is not None:
             self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
             self.mask_size = f.size(packed.masks.shape[1])
@@ -207,17 +196,9 @@ class Lanes:
             lane = np.arange(TREES_IN_VECTOR)
             self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
 
-    def totals(self, rows: int) -> Callable[[Expr], Expr]:
-        """output → its sums for all rows, as a vector i64."""
-        return lambda output: vector(self.sums, output * rows, rows)
-
     def run(self, row: Expr, rows: int) -> None:
-        """Compute `sums` for `rows` rows from `row` on. rows: 1 or ROWS_TOGETHER."""
+        """Use the leaves of `rows` rows from `row` on. rows: 1 or ROWS_TOGETHER."""
         f, together = self.f, self.packed.together
-        with f.repeat(self.outputs) as output:
-            start = T.Bind(f.constant(self.start, "i64", output))
-            for r in range(rows):
-                T.buffer_store(self.sums, start, [output * rows + r])
         with f.repeat(self.planes) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
@@ -243,7 +224,25 @@ class Lanes:
                 store(
                     self.reached, vector(candidate, origin, TREES_IN_VECTOR), origin + slot * TREES_IN_VECTOR, TREES_IN_VECTOR
                 )
-            self._add(group, rows)
+            trees = T.Bind(group * (together * TREES_IN_VECTOR))
+            # LLVM doesn't know this count. If it did, it would unroll loops over lanes and use gathers.
+            self._use(trees, T.Bind(tirx.Min(trees + together * TREES_IN_VECTOR, self.vectors)), rows)
+
+    def _use(self, first: Expr, end: Expr, rows: int) -> None:
+        """Use the leaves that the lanes from `first` to `end` have reached."""
+        raise NotImplementedError
+
+    def _store_rows(self, first: Expr, end: Expr, row: int, places: Any, start: Expr) -> None:
+        """Store the rows of `LeafRows` for these lanes and one of the rows, places[start + lane]."""
+        with T.serial(tirx.const(0, "int64"), (end - first) // 16) as part:
+            leaf = vector(self.reached, row * self.packed.together * TREES_IN_VECTOR + part * 16, 16)
+            lanes = T.Bind(first + part * 16)
+            place = tirx.Add(self.f.constants(self.first, "i32", lanes, 16), tirx.Cast("int32x16", leaf))
+            store(places, place, start + lanes, 16)
+
+    def _lane(self, tree: Expr) -> Expr:
+        """The lane of a tree."""
+        return tirx.Cast("int64", self.f.constant(self.place, "i32", tree))
 
     def _decide(self, codes: Codes, row: Expr, rows: int) -> None:
         """Fill `row_masks`: for each row one bit a split, whether its category set sends the row right.
@@ -303,27 +302,48 @@ class Lanes:
         places = [self.f.constants(self.splits, "u8", at + i * half, half) for i in range(2)]
         return shuffled([permute_halves(parts, place) for place in places], list(range(TREES_IN_VECTOR)))
 
-    def _add(self, group: Expr, rows: int) -> None:
-        """Add the integers of the leaves that a group's trees reached to the sums."""
-        f, together = self.f, self.packed.together
-        trees = T.Bind(group * (together * TREES_IN_VECTOR))
-        # LLVM doesn't know this count. If it did, it would unroll these loops and use gathers.
-        end = T.Bind(tirx.Min(trees + together * TREES_IN_VECTOR, self.vectors))
+
+class SumLanes(Lanes):
+    """Emits the sums of leaves: `run(row, rows)` leaves those of their integers in `sums` i64[outputs, rows].
+
+    After run(row, 1), `add_in_order` adds the values of the same leaves.
+    """
+
+    def __init__(
+        self, f: Block, packed: PackedLanes, planes: int, ranks: Any, codes: Codes | None, fixed: FixedPoint, leaves: LeafRows
+    ) -> None:
+        super().__init__(f, packed, planes, ranks, codes)
+        self.leaves, self.outputs, self.columns = leaves, len(fixed.start), fixed.columns
+        self.start = f.own(leaves.start_of(packed.outputs), "i64")
+        self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
+        self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
+        self.places = T.alloc_buffer((few_sizes(packed.vectors * TREES_IN_VECTOR),), "int32")
+        self.total = T.alloc_buffer((TREES_ADDED,), "int64")
+
+    def totals(self, rows: int) -> Callable[[Expr], Expr]:
+        """output → its sums for all rows, as a vector i64."""
+        return lambda output: vector(self.sums, output * rows, rows)
+
+    def run(self, row: Expr, rows: int) -> None:
+        f = self.f
+        with f.repeat(self.outputs) as output:
+            start = T.Bind(f.constant(self.start, "i64", output))
+            for r in range(rows):
+                T.buffer_store(self.sums, start, [output * rows + r])
+        super().run(row, rows)
+
+    def _use(self, first: Expr, end: Expr, rows: int) -> None:
+        f = self.f
         for row in range(rows):
-            start = row * together * TREES_IN_VECTOR
-            with T.serial(tirx.const(0, "int64"), (end - trees) // 16) as part:
-                leaf = tirx.Cast("int32x16", vector(self.reached, start + part * 16, 16))
-                lanes = T.Bind(trees + part * 16)
-                store(self.places, tirx.Add(f.constants(self.first, "i32", lanes, 16), leaf), lanes, 16)
+            self._store_rows(first, end, row, self.places, tirx.const(0, "int64"))
             with f.repeat(self.columns) as column:
                 if self.output_of is None:
-                    self._add_to_one(trees, end, column, column * rows + row)
+                    self._add_to_one(first, end, column, column * rows + row)
                 else:
-                    with T.serial(trees, end) as lane:
+                    with T.serial(first, end) as lane:
                         at = T.Bind((f.constant(self.output_of, "i64", lane) + column) * rows + row)
-                        T.buffer_store(
-                            self.sums, tirx.Add(self.sums[at], self.leaves.integers([self._leaf(lane)], column)), [at]
-                        )
+                        total = tirx.Add(self.sums[at], self.leaves.integers([self._leaf(lane)], column))
+                        T.buffer_store(self.sums, total, [at])
 
     def _add_to_one(self, first: Expr, end: Expr, column: Expr, at: Expr) -> None:
         """Add the integers of a column for the lanes from `first` to `end` to sums[at]."""
@@ -350,7 +370,7 @@ class Lanes:
         trees, dtype = f.size(op.n_trees), node.type.dtype
 
         def leaf(tree: Expr) -> Expr:
-            return T.Bind(self._leaf(tirx.Cast("int64", f.constant(self.place, "i32", tree))))
+            return T.Bind(self._leaf(self._lane(tree)))
 
         if leaves.columns == op.n_outputs:
             with f.grid([op.n_outputs]) as (column,):
@@ -367,3 +387,35 @@ class Lanes:
             place, target = leaf(tree), T.Bind(f.constant(targets, "i64", tree))
             total = tirx.Add(f.load(node, target, Row(row)), leaves.value(place, tirx.const(0, "int64")))
             f.store(node, target, Row(row), total)
+
+
+class NumberLanes(Lanes):
+    """Emits the leaf numbers of a few rows: `run(row, rows)`, then `store_numbers`."""
+
+    def __init__(
+        self, f: Block, op: TreeEnsemble, packed: PackedLanes, ranked: RankedTrees, ranks: Any, codes: Codes | None
+    ) -> None:
+        super().__init__(f, packed, ranked.planes, ranks, codes)
+        self.trees, self.size = f.size(op.n_trees), few_sizes(packed.vectors * TREES_IN_VECTOR)
+        self.places = T.alloc_buffer((ROWS_TOGETHER * self.size,), "int32")
+        numbers = f.once(_ids_by_number, op, ranked)
+        self.dtype: DType = "u8" if numbers.min() >= 0 and numbers.max() < 256 else "i64"
+        self.numbers = f.own(numbers, self.dtype)
+
+    def _use(self, first: Expr, end: Expr, rows: int) -> None:
+        for row in range(rows):
+            self._store_rows(first, end, row, self.places, tirx.const(row * self.size, "int64"))
+
+    def store_numbers(self, node: Node, row: Expr, rows: int) -> None:
+        """Store the numbers that the source gives to the leaves of `rows` rows from `row` on."""
+        with self.f.repeat(self.trees) as tree:
+            lane = T.Bind(self._lane(tree))
+            for r in range(rows):
+                place = tirx.Cast("int64", self.places[lane + r * self.size])
+                number = tirx.Cast("int64", self.f.constant(self.numbers, self.dtype, place))
+                self.f.store(node, tree, Row(row + r), number)
+
+
+def _ids_by_number(op: TreeEnsemble, ranked: RankedTrees) -> Array:
+    """i64[1 + L]: the source's numbers of the leaves, as rows of the table of `LeafRows`."""
+    return np.concatenate([[0], op.leaf_ids[ranked.leaves]])
