@@ -214,10 +214,11 @@ def _is_fitted(model: Any) -> bool:
     counts as fitted, a class does not."""
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
         return not isinstance(model, type)
-    if hasattr(model, "__sklearn_tags__") and not model.__sklearn_tags__().requires_fit:
-        return True
     if hasattr(model, "__sklearn_is_fitted__"):
-        return bool(model.__sklearn_is_fitted__())
-    if public_name(type(model)) in registry.FITTED_BY_MEMBER and _is_fitted(model.estimator):
-        return True
-    return any(name.endswith("_") and not name.startswith("__") for name in vars(model))
+        fitted = bool(model.__sklearn_is_fitted__())
+    elif public_name(type(model)) in registry.FITTED_BY_MEMBER and _is_fitted(model.estimator):
+        fitted = True
+    else:
+        fitted = any(name.endswith("_") and not name.startswith("__") for name in vars(model))
+    # The tags come last: those of CatBoost import scikit-learn.
+    return fitted or (hasattr(model, "__sklearn_tags__") and not model.__sklearn_tags__().requires_fit)
