@@ -63,7 +63,10 @@ def load(
         if builder.code_note:
             show(PASSES, lambda: f"hbc: compiled code in {name}: {builder.code_note}")
         builder = builder.as_tuned(contents.graphs[contents.main])
-        return model_of(contents, builder)._prepare(compile=True)._warmed(warm_up)
+        model = model_of(contents, builder)
+        # The saved backend could run all variants when the model was converted, and need not prove it now.
+        model = model._prepare_main() if backend is None else model._prepare(compile=True)
+        return model._warmed(warm_up)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
         if builder.code_note:

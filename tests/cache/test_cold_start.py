@@ -106,6 +106,40 @@ def test_kept_code_answers_without_the_compiler(name: str, cache: Path, tmp_path
     assert answer(*files, *absent) == "True"
 
 
+HEAVY = (
+    *(
+        "pandas",
+        "asyncio",
+        "concurrent.futures",
+        "email.message",
+        "logging",
+        "multiprocessing",
+        "subprocess",
+        "unittest",
+        "xml",
+    ),
+    *(
+        "importlib.resources.readers",
+        "http",
+        "urllib.request",
+        "decimal",
+        "sqlite3",
+        "hbc.optimizer",
+        "hbc.assembly",
+        "hbc.ops",
+    ),
+)
+"""Modules that take 1 ms and more, or more of hbc, which an answer of kept code for numbers does without."""
+
+
+def test_kept_code_answers_without_heavy_modules(cache: Path, tmp_path: Path) -> None:
+    files = saved("numbers", tmp_path)
+    code = LOAD.replace("import pickle, sys", "import sys").replace("from pathlib import Path\n", "")
+    code = code.replace("pickle.loads(Path(sys.argv[2]).read_bytes())", "([], [], [])")
+    code = code.replace("answers = [", "import numpy as np\nmodel.predict_proba(np.zeros((1, 6)))\nanswers = [")
+    assert answer(*files, *HEAVY, code=code) == "True"
+
+
 def test_code_is_shared_with_a_new_model_of_the_same_kind(cache: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 6)).astype(np.float32)
