@@ -1,5 +1,5 @@
-# hbc: `make demo` and `make test` do everything on a fresh machine with Python >= 3.10.
-PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3.10 python3; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
+# hbc: `make demo` and `make test` do everything on a fresh machine with Python >= 3.11.
+PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do command -v $$v >/dev/null 2>&1 && $$v -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$v && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -15,7 +15,7 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.10; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[test]"
@@ -31,7 +31,7 @@ test-slow: $(INSTALLED)  ## all of the tests: every case of the tables, and the 
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow or not slow"
 
 test-bare:  ## the tests that need no optional library, in an environment without any
-	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.10; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-bare
 	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8"
 	$(VENV)-bare/bin/python -m pytest
