@@ -7,8 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pytest
 from installed import ABSENT, missing
 
@@ -58,7 +60,11 @@ def skipped_if_absent() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Iterator[None]:
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Every test draws the same numbers from the generators of its file, whichever tests ran before it. The sample changes with each
+    commit: a test that fails for some numbers only would be red on one commit and green on the next."""
+    for generator, state in FIRST_STATES[item.path]:
+        generator.bit_generator.state = state
     with skipped_if_absent():
         return (yield)
 
@@ -67,6 +73,17 @@ def pytest_runtest_setup() -> Iterator[None]:
 def pytest_runtest_call() -> Iterator[None]:
     with skipped_if_absent():
         return (yield)
+
+
+FIRST_STATES: dict[Path, list[tuple[np.random.Generator, Any]]] = {}
+"""A file of tests → its generators, and the state of each before the first test."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path not in FIRST_STATES:
+        values = vars(getattr(item, "module", item)).values()
+        generators = [value for value in values if isinstance(value, np.random.Generator)]
+        FIRST_STATES[item.path] = [(generator, generator.bit_generator.state) for generator in generators]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow

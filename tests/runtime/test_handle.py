@@ -107,6 +107,7 @@ def test_other_input_is_rejected(model: Any, bad: Any, words: str) -> None:
 def test_other_outputs_are_rejected(model: Any, shape: tuple[int, ...]) -> None:
     handle = model.bind("predict_proba", np.float64)
     right = handle.empty(2)
+    right[:] = 0.0  # what lies in the memory may be too large for float32
     bad = [np.empty(shape), right.astype(np.float32), np.asfortranarray(right), np.empty((4, 2))[::2], right.tolist()]
     right.flags.writeable = False
     for out in [*bad, right]:

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.feature_selection import SelectKBest
+from sklearn.feature_selection import SelectKBest, f_regression
 from sklearn.kernel_approximation import AdditiveChi2Sampler, SkewedChi2Sampler
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.pipeline import make_pipeline
@@ -130,7 +130,9 @@ def test_negative_numbers(sampler, dtype) -> None:
 
 def test_encoders_in_front_of_others() -> None:
     X = data(np.float32)
-    pipeline = make_pipeline(OrdinalEncoder(), StandardScaler(), SelectKBest(k=2), DecisionTreeRegressor(max_depth=6))
+    pipeline = make_pipeline(
+        OrdinalEncoder(), StandardScaler(), SelectKBest(f_regression, k=2), DecisionTreeRegressor(max_depth=6)
+    )
     pipeline.fit(X, X @ [1.0, 2.0, 3.0])
     model = hbc.convert(pipeline, "tvm", X)
     np.testing.assert_allclose(short(model, "predict", X), pipeline.predict(X), rtol=1e-6)
