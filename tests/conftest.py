@@ -1,5 +1,5 @@
-"""Sets one thread for every engine before it is imported, because the machine has two cores and xdist uses both. Marks most cases as slow,
-so that the usual run is short."""
+"""Sets one thread for the engines that tests import, because the machine has two cores and xdist uses both. (numpy is imported already, so
+its BLAS has more.) Marks most cases as slow, so that the usual run is short."""
 
 import os
 import re
@@ -88,8 +88,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks as slow all cases of a test except for a sample. All 16,000 cases take 15 minutes on two quiet cores, and hours on a machine
-    that others use. If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run."""
+    """Marks as slow all cases of a test except for a sample. All 24,000 cases take more than an hour on two cores.
+
+    If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run."""
     if config.option.keyword:
         return
     tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)

@@ -13,7 +13,6 @@ integers would be as large again, and the addition takes no time beside the load
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from tvm import tirx
@@ -21,20 +20,10 @@ from tvm import tirx
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many, side_by_side
+from hbc.compiler.tvm.trees.fixed_point import FixedPoint, bits_of
 from hbc.ir.types import Array, DType, dtype_name
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
-
-
-class Rounded(Protocol):
-    """What is read here of a `FixedPoint` (leaves.py)."""
-
-    @property
-    def integers(self) -> Array: ...
-    @property
-    def start(self) -> Array: ...
-    @property
-    def addend(self) -> float | None: ...
 
 
 def first_rows(ranked: RankedTrees, place: Array, places: int) -> Array:
@@ -49,7 +38,7 @@ def first_rows(ranked: RankedTrees, place: Array, places: int) -> Array:
 class LeafRows:
     """Emits reads of the leaves' integers and of their values. Leaves are rows of a table. Row 0 has zeros, for places without a tree."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, ranked: RankedTrees, fixed: Rounded, by_column: bool) -> None:
+    def __init__(self, f: Block, op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, by_column: bool) -> None:
         """by_column: integers that are not made from the values lie column after column. That is faster for many rows, because a column of
         four trees stays in L1: 256 leaves of 7 classes, 6.0 instead of 7.7 µs a row. For few rows it is slower."""
         self.f, self.columns, self.start = f, op.values.shape[1], fixed.start
@@ -89,11 +78,6 @@ class LeafRows:
     def value(self, row: Expr, column: Expr) -> Expr:
         """A leaf's value in a column, in the dtype of the ensemble."""
         return self.f.constant(self.values, self.dtype, row * self.columns + column)
-
-
-def bits_of(values: Array) -> Array:
-    """f64 → i64 of the same bits."""
-    return np.asarray(values, np.float64).view(np.int64)
 
 
 def _values_by_number(op: TreeEnsemble, ranked: RankedTrees) -> Array:

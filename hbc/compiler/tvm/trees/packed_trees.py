@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from hbc.compiler.tvm.tir.dialect import Dialect
+from hbc.compiler.tvm.trees.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import first_rows
-from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, FixedPoint, PackedDigits, pack_digits
+from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, PackedDigits, pack_digits
 from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces
 from hbc.ir.types import Array
 from hbc.lazy import record

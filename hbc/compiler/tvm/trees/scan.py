@@ -43,8 +43,9 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
+from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.leaves import LeafGather, LeafTables, Leaves, fixed_point
+from hbc.compiler.tvm.trees.leaves import LeafGather, LeafTables, Leaves
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedSteps, PackedTrees, cut, pack_trees
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees

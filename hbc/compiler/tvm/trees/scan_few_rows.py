@@ -32,8 +32,8 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import permute, permute_halves, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
+from hbc.compiler.tvm.trees.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
-from hbc.compiler.tvm.trees.leaves import FixedPoint
 from hbc.compiler.tvm.trees.planes import held
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType
