@@ -22,6 +22,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.memory import writable
 from hbc.compiler.tvm.run.cache import compiled
+from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.executable import as_tensor
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
@@ -37,6 +38,8 @@ from hbc.ops.nmf import CoordinateDescent, Descent
 BLOCK = 256
 """The bytes of a block of rows: four registers of AVX-512, whose sums hide each other's latency. TVM would take larger memory from a
 pool."""
+SUM = 20
+"""The nanoseconds of a sum over one coordinate of a block of rows. Its gradient takes one for each component."""
 ZERO = tirx.const(0, "int64")
 
 
@@ -62,7 +65,7 @@ class CompiledDescent(CoordinateDescent):
         return _Sweeps(self._sweep, self.gram, products)
 
     @cached_property
-    def _sweep(self) -> Any:
+    def _sweep(self) -> Code:
         return compiled(sweep(dtype_name(self.gram.dtype), self.machine.dialect), self.machine)
 
 
@@ -72,10 +75,11 @@ class _Sweeps:
     The last block is padded with rows of zeros. They stay zeros, and their gradients are 0.
     """
 
-    def __init__(self, sweep: Any, gram: Array, products: Array) -> None:
-        self.sweep, self.rows = sweep, len(products)
+    def __init__(self, sweep: Code, gram: Array, products: Array) -> None:
         count, rows = len(gram), BLOCK // gram.itemsize
+        self.rows = len(products)
         blocks = max(-(-self.rows // rows), 1)
+        self.sweep = sweep.for_work(blocks * count * (count + SUM))
         padded = np.zeros((blocks * rows, count), gram.dtype)
         padded[: self.rows] = products
         turned = padded.reshape(blocks, rows, count).transpose(0, 2, 1).copy()

@@ -19,7 +19,7 @@ from hbc.compiler.base import CompileOptions, Direct, Executable, Signature
 from hbc.compiler.memory import writable
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.plan.sizes import elements
-from hbc.compiler.tvm.run.code import Code
+from hbc.compiler.tvm.run.code import WORTH_THE_LOCK, Code
 from hbc.compiler.tvm.run.code import code_versions as code_versions
 from hbc.compiler.tvm.run.kept import UNTESTED, find_method, keep_method
 from hbc.errors import BackendUnavailableError
@@ -31,10 +31,6 @@ from hbc.process import PASSES, building, cpus, run_free, show
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-WORTH_THE_LOCK = 6_000.0
-"""Nanoseconds of work from which on Python's lock is freed for other threads (by the estimate; few rows take up to five times as long).
-Below it they gain little: two threads that take row after row are no faster than one. Freeing it takes 0.3 µs: a row of a forest of
-500 trees takes 9.0 instead of 8.5 µs."""
 WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread of Python's costs about 20,000
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
 PIECES = 4
