@@ -53,7 +53,7 @@ SPLITS_FOR_A_STEP = 16
 average, 9 splits for a step, 6.0 and 11.7 µs; 500 of 255 leaves, 12 for a step, 13 and 22; 40 forest trees of depth 8, 21 for a step, 2.8
 and 2.7; 300 of them, 25 for a step, 6.6 and 5.4 (Zen 3)."""
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
-TREES_ADDED = 4  # trees whose leaves are read at once: their f64 fill a register of AVX2
+TREES_ADDED = 8  # trees whose leaves are read at once: their f64 fill a register of AVX-512
 
 
 def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, dialect: Dialect) -> bool:
@@ -317,7 +317,8 @@ class SumLanes(Lanes):
         self.start = f.own(leaves.start_of(packed.outputs), "i64")
         self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
         self.sums = T.alloc_buffer((self.outputs * ROWS_TOGETHER,), "int64")
-        self.places = T.alloc_buffer((few_sizes(packed.vectors * TREES_IN_VECTOR),), "int32")
+        self.size = few_sizes(packed.vectors * TREES_IN_VECTOR)
+        self.places = T.alloc_buffer((ROWS_TOGETHER * self.size,), "int32")
         self.total = T.alloc_buffer((TREES_ADDED,), "int64")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
@@ -334,16 +335,20 @@ class SumLanes(Lanes):
 
     def _use(self, first: Expr, end: Expr, rows: int) -> None:
         f = self.f
-        for row in range(rows):
-            self._store_rows(first, end, row, self.places, tirx.const(0, "int64"))
-            with f.repeat(self.columns) as column:
-                if self.output_of is None:
+        if self.output_of is None:
+            for row in range(rows):
+                self._store_rows(first, end, row, self.places, tirx.const(0, "int64"))
+                with f.repeat(self.columns) as column:
                     self._add_to_one(first, end, column, column * rows + row)
-                else:
-                    with T.serial(first, end) as lane:
-                        at = T.Bind((f.constant(self.output_of, "i64", lane) + column) * rows + row)
-                        total = tirx.Add(self.sums[at], self.leaves.integers([self._leaf(lane)], column))
-                        T.buffer_store(self.sums, total, [at])
+            return
+        for row in range(rows):
+            self._store_rows(first, end, row, self.places, tirx.const(row * self.size, "int64"))
+        with f.repeat(self.columns) as column, T.serial(first // TREES_ADDED, end // TREES_ADDED) as four:
+            for i in range(TREES_ADDED):
+                lane = T.Bind(four * TREES_ADDED + i)
+                at = T.Bind((f.constant(self.output_of, "i64", lane) + column) * rows)
+                leaves = [self._leaf(lane, row) for row in range(rows)]
+                store(self.sums, tirx.Add(vector(self.sums, at, rows), self.leaves.integers(leaves, column)), at, rows)
 
     def _add_to_one(self, first: Expr, end: Expr, column: Expr, at: Expr) -> None:
         """Add the integers of a column for the lanes from `first` to `end` to sums[at]."""
@@ -359,9 +364,9 @@ class SumLanes(Lanes):
             )
             T.buffer_store(self.sums, tirx.Add(self.sums[at], added), [at])
 
-    def _leaf(self, lane: Expr) -> Expr:
-        """The row of `leaves` that the tree in a lane has reached."""
-        return tirx.Cast("int64", self.places[lane])
+    def _leaf(self, lane: Expr, row: int = 0) -> Expr:
+        """The row of `leaves` that one of the rows reached in the tree of a lane."""
+        return tirx.Cast("int64", self.places[lane + row * self.size])
 
     def add_in_order(self, node: Node, row: Expr) -> None:
         """Store the sums of a row as the source computes them: the values in the order of the trees, in its number format."""
