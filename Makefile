@@ -3,13 +3,14 @@ PYTHON ?= $(shell for v in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 
 # pip compiles nothing (--no-compile): the first process compiles what it imports, and keeps it for all others, also where the
 # environment says otherwise. Compiling anew took every process 10 of its 16 CPU seconds for `import hbc, sklearn, torch, lightgbm`.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bare golden golden-diff lint format benchmark clean
+.PHONY: help demo test test-slow test-bare golden golden-diff lint format docs docs-serve benchmark clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,8 +52,18 @@ format: $(INSTALLED)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[docs]"
+	@touch $@
+
+docs: $(DOCS)  ## build the documentation into docs/_build/html; a broken link or anchor is an error
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+docs-serve: $(DOCS)  ## show the documentation at http://127.0.0.1:8000, and build it anew at every change
+	$(BIN)/sphinx-autobuild --watch hbc --watch CONTRIBUTING.md --watch CHANGELOG.md docs docs/_build/html
+
 benchmark: $(INSTALLED)  ## engines side by side on the benchmark models; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run
 
 clean:  ## remove the environment and what was built
-	rm -rf $(VENV) $(VENV)-bare build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bare build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
