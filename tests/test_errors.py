@@ -50,7 +50,7 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
     "None": (None, "found None"),
     "a number": (3.5, "a float.*array.reshape"),
     "a string": ("abc", "found a str"),
-    "a dict": ({"a": [1.0]}, r"a dict.*pandas.DataFrame\(X\)"),
+    "a dict": ({"a": 1.0}, "a dict whose value of .a. is a single one"),
     "a set": ({1.0, 2.0}, "found a set"),
     "a generator": ((row for row in X), "found a generator"),
     "an object": (object(), "found an object"),

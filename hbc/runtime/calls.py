@@ -87,6 +87,7 @@ class ArrayCall:
 
     def __call__(self, X: Any) -> Any:
         """The result of the source's method for X. Raises InvalidInputError."""
+        X = self.shared.intake.frame_of(X)
         found = self._answer(X)
         return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
 
@@ -279,6 +280,7 @@ class FrameCall(SparseCall):
         self._output = shared.info.frames[method]
 
     def __call__(self, X: Any) -> Any:
+        X = self.shared.intake.frame_of(X)
         if sparse.is_sparse(X):
             raise InvalidInputError(
                 found=f"a sparse matrix ({type(X).__name__})",

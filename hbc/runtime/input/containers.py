@@ -41,7 +41,8 @@ def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | FrameVie
         return frame
     if frame is not None:
         if not vector:
-            advice = "Pass a frame: X.to_frame() for a single feature. " + RESHAPE
+            row = f"X.to_frame().{'T' if hasattr(X, 'T') else 'transpose()'} if it is one row"
+            advice = f"Pass a frame: {row}, X.to_frame() if it is a single feature."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="a matrix", advice=advice)
         return frame
     if hasattr(X, "__dlpack__") and hasattr(X, "__dlpack_device__"):
@@ -97,5 +98,5 @@ def _reject_kind(X: Any) -> NoReturn:
     name = type(X).__name__
     text = "None" if X is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
-    advice = "Pass pandas.DataFrame(X)." if isinstance(X, Mapping) else RESHAPE if np.isscalar(X) else ""
+    advice = RESHAPE if np.isscalar(X) else ""
     raise InvalidInputError(found=text, expected=expected, advice=advice)

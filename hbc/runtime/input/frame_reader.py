@@ -232,7 +232,7 @@ class FrameReader:
             missing = [name for name in missing if name in read]
             if missing:
                 raise InvalidInputError(
-                    found=f"a frame without the columns {listed(missing)}",
+                    found=f"a frame without the columns {listed(missing)}" + _in_other_case(missing, names or ()),
                     expected=f"the fitted columns {listed(sorted(read))}",
                     advice="Add them, or rename the columns that hold them.",
                 )
@@ -243,12 +243,21 @@ class FrameReader:
         if unexpected:
             found.append(f"feature names unseen at fit time: {listed(unexpected)}")
         if missing:
-            found.append(f"feature names seen at fit time, yet now missing: {listed(missing)}")
+            found.append(
+                f"feature names seen at fit time, yet now missing: {listed(missing)}" + _in_other_case(missing, unexpected)
+            )
         raise InvalidInputError(
             found=" and ".join(found) or "the feature names in another order than they were in fit",
             expected=f"the names {listed(fitted)}, in this order",
             advice="Select them in that order: X[list(model.feature_names_in_)].",
         )
+
+
+def _in_other_case(missing: Sequence[str], names: Sequence[str]) -> str:
+    """For an error about missing names: those of the frame that differ from them in case only; "" if there are none."""
+    by_case = {name.casefold(): name for name in names}
+    alike = [f"{by_case[name.casefold()]!r} for {name!r}" for name in missing if name.casefold() in by_case]
+    return f" (there is {listed(alike)}, which differs in case)" if alike else ""
 
 
 def _plain(column: Array) -> Array:

@@ -21,6 +21,7 @@ from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.items import read_items
 from hbc.runtime.input.sparse_reader import to_dense
+from hbc.runtime.input.tables import as_frame, without_sparse_columns
 from hbc.runtime.input.values import strings
 from hbc.runtime.sparse import is_sparse
 
@@ -38,6 +39,13 @@ class Intake:
         self.texts, self.numbers, self.uniform = columns.texts, columns.numbers, columns.uniform
         self.positions = self._frames.positions
 
+    def frame_of(self, X: Any) -> Any:
+        """The frame (or sparse matrix) that X stands for, or X itself (tables.py). A reader is read to its end, so this happens once a
+        call. Raises InvalidInputError."""
+        if type(X) is np.ndarray or self.spec.ndim == 1:
+            return X
+        return without_sparse_columns(as_frame(X), self.spec, self.positions)
+
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
         if self.spec.items:
             items = read_items(X, self.spec.items)
@@ -50,14 +58,15 @@ class Intake:
 
 def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
     """(the variant for X, the inputs of its graph). Raises InvalidInputError."""
-    return Intake(spec, variants)(X)
+    intake = Intake(spec, variants)
+    return intake(intake.frame_of(X))
 
 
 def describe(X: Any) -> Sample:
     """The names and dtypes of a sample's columns. A column that holds neither numbers nor strings counts as f64: the model may not read it.
     Raises InvalidInputError if X has no columns."""
     try:
-        value = open_input(X, mixed=True)
+        value = open_input(as_frame(X), mixed=True)
         names = value.string_names() if isinstance(value, FrameView) else None
     except InvalidInputError as error:
         raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error

@@ -118,13 +118,6 @@ class PandasFrame(FrameView):
             return held[place]  # type: ignore[no-any-return]
         held = held if held.ndim == 1 else held[place]
         kind = type(held.dtype).__name__
-        if kind == "SparseDtype":
-            raise InvalidInputError(
-                found=f"a sparse column ({held.dtype})",
-                expected="dense ones",
-                where=f"X, column {self.names[index]!r}",
-                advice="scikit-learn makes a sparse matrix of a frame of them: pass that, X.sparse.to_coo(), or X.sparse.to_dense().",
-            )
         if kind == "DatetimeTZDtype":  # scikit-learn cannot convert it to floats
             raise InvalidInputError(
                 found=f"dates with a time zone ({held.dtype})",
@@ -139,6 +132,15 @@ class PandasFrame(FrameView):
                 return np.fromiter(map(held.__getitem__, range(self.rows)), object, self.rows)
             return np.asarray(held)
         return np.asarray(held) if isinstance(held.dtype, np.dtype) else super().column(index)
+
+
+def has_sparse_columns(frame: Any) -> bool:
+    """Whether a frame of pandas has sparse columns. Asking its blocks takes 1 µs, asking for its dtypes 40."""
+    try:
+        dtypes = [block.dtype for block in frame._mgr.blocks]
+    except AttributeError:
+        dtypes = list(frame.dtypes)
+    return any(type(dtype).__name__ == "SparseDtype" for dtype in dtypes)
 
 
 def _is_text(dtype: Any) -> bool:
