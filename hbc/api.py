@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ def convert(
     methods take, [rows, n_features_in_], and return results of the same shapes and dtypes.
 
     model: a fitted scikit-learn, LightGBM, XGBoost or CatBoost model (`hbc.supported_operators()` lists the classes), or an ONNX model as
-        a ModelProto, its bytes, or the path of an .onnx file. The outputs of an ONNX model become methods. The label and the
+        a ModelProto, its bytes, or the path of an .onnx file; or the path of LightGBM's or XGBoost's own format (.txt, .json,
+        .ubj), which holds a Booster. The outputs of an ONNX model become methods. The label and the
         probabilities of a classifier are `predict` and `predict_proba` (a matrix, also for a ZipMap; `classes_` names its columns). A
         single output is `predict`, and also `transform` unless the graph says that it is a prediction. Any other output is a method of
         its own name. Values are those of ONNX Runtime for X cast to the dtypes that the graph declares.
@@ -69,7 +70,7 @@ def convert(
         NotFittedError: the model, or an estimator inside it, is not fitted.
         InvalidInputError: the sample X does not fit the model, or a sample is needed.
         BackendUnavailableError: a library of the backend, or the device, is missing.
-        ArtifactError, FileNotFoundError: the ONNX file cannot be read, or does not exist.
+        ArtifactError, FileNotFoundError: the file with the model cannot be read, or does not exist.
         ValueError: an option has a value that is not allowed.
     """
     name = backend_name(backend)
@@ -101,6 +102,7 @@ def tune(
     device: str = "cpu",
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> Tuning:
     """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows. Returns a
     Tuning, with the tuned model as `model` and the measured times in seconds.
@@ -109,6 +111,8 @@ def tune(
     rows: the numbers of rows of the calls that matter.
     X: some of the data. Without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
     backend, device, threads, target: as in `hbc.convert`. A CompiledModel keeps its own options, and these are ignored.
+
+    tell: a function that is called with what is done now, in a few words, to show progress.
 
     The results of all candidates are compared: candidates that disagree are left out. The winner is faster than "auto" by more than noise,
     and slower for none of `rows`. If there is no such candidate, "auto" stays. For a known `batch_size`, the winner is the candidate that
@@ -139,6 +143,7 @@ def tune(
         data,
         counts,
         clock_of(builder.device, builder.options.threads),
+        tell,
     )
     note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
     kept = Tuned(counts, found.overall, found.each, note)
@@ -221,11 +226,12 @@ def _strategy(strategy: Any, backend: str) -> str:
 
 
 def _opened(model: Any) -> Any:
-    """The model itself; for the bytes or the path of an ONNX model, the model read from it."""
+    """The model itself; for the bytes of an ONNX model, or the path of a file, the model read from it. Raises ArtifactError for a file
+    that holds no fitted model, or a pickle (which the caller has to load)."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return files.read_onnx(bytes(model))
-    if isinstance(model, (str, os.PathLike)) and os.fspath(model).lower().endswith(".onnx"):
-        return files.read_model(Path(model))
+    if isinstance(model, (str, os.PathLike)):
+        return files.read_model(os.fsdecode(model))
     return model
 
 
@@ -239,8 +245,6 @@ def _require_model(model: Any) -> None:
     methods = ("fit", "predict", "transform", "SerializeToString")
     if name in registry.CONVERTERS or name in registry.DESCRIPTIONS or any(hasattr(model, method) for method in methods):
         return
-    advice = "Pass the fitted estimator itself."
-    if isinstance(model, (str, os.PathLike)):
-        advice = "Load it first: hbc.load(path) for a model saved by hbc, its own library for another."
-    culprit = Culprit(name, "model", "it is not a model: it has neither predict nor transform.", advice)
+    reason = "it is not a model: it has neither predict nor transform."
+    culprit = Culprit(name, "model", reason, "Pass the fitted estimator itself.")
     raise UnsupportedOperatorError(culprits=[culprit])

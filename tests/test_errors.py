@@ -247,7 +247,7 @@ BAD_MODELS: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (None, hbc.UnsupportedOperatorError, "NoneType.*not a model"),
     "a dict": ({}, hbc.UnsupportedOperatorError, "dict.*not a model"),
     "an array": (X, hbc.UnsupportedOperatorError, "ndarray.*not a model"),
-    "a path": ("model.pkl", hbc.UnsupportedOperatorError, "not a model.*hbc.load"),
+    "a path": ("model.pkl", FileNotFoundError, "model.pkl: no such file"),
     "a function": (len, hbc.UnsupportedOperatorError, "not a model"),
     "a module": (np, hbc.UnsupportedOperatorError, "not a model"),
     "not fitted": (LogisticRegression(), hbc.NotFittedError, r"LogisticRegression at model is not fitted.*fit\(\)"),

@@ -256,8 +256,16 @@ def backend_name(name: str) -> str:
     lowered = name.lower() if isinstance(name, str) else ""
     canonical = ALIASES.get(lowered, lowered)
     if canonical not in BACKENDS and canonical not in (known := known_backends()):
-        raise ValueError(f"unknown backend {name!r}; known are {', '.join([*known, *ALIASES])}")
+        raise ValueError(f"unknown backend {name!r}{_meant(lowered, [*known, *ALIASES])}; known are {', '.join(known)}")
     return canonical
+
+
+def _meant(name: str, known: list[str]) -> str:
+    """The words " (did you mean …?)" if one of the known names is much like this one, otherwise nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def is_available(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,18 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
+    if path.is_dir():
+        raise ArtifactError(path=str(path), found="a directory", expected="a file with a fitted model")
     module = READERS.get(path.suffix.lower())
     if module is None:
-        advice = "A model saved by hbc is ready: hbc.load reads it, `hbc explain` prints it." if path.suffix == ".hbc" else ""
+        advice = "A model saved by hbc is ready: hbc.load reads it." if path.suffix == ".hbc" else ""
         expected = f"one of {', '.join(READERS)}"
-        raise ArtifactError(path=str(path), found=f"the suffix {path.suffix!r}", expected=expected, advice=advice)
-    if not path.is_file():
-        raise ArtifactError(path=str(path), found="a folder", expected="a file with a fitted model")
+        raise ArtifactError(
+            path=str(path),
+            found=f"the suffix {path.suffix!r}" if path.suffix else "no suffix",
+            expected=expected,
+            advice=advice,
+        )
     if path.suffix.lower() in PICKLES and not trust:
         raise ArtifactError(
             path=str(path),
@@ -60,6 +66,13 @@ def _read(module: str, function: str, source: Any, path: str) -> Any:
         advice = "Install the library that the model was trained with."
         raise ArtifactError(path=path, found=str(error), expected="the model's library", advice=advice) from error
     except Exception as error:  # whatever a library raises for a broken file
-        reason = (str(error) or "no reason given").splitlines()[0]  # XGBoost's stack trace follows
-        found = f"a file that its library cannot read ({type(error).__name__}: {reason})"
+        reason = _said(error)
+        found = f"a file that its library cannot read ({reason})"
         raise ArtifactError(path=path, found=found, expected="a fitted model") from error
+
+
+def _said(error: Exception) -> str:
+    """What a library says, without the time and the place in its source with which XGBoost begins, and the stack trace that follows."""
+    lines = re.sub(r"^\[\d\d:\d\d:\d\d\] \S+:\d+: ", "", str(error)).strip().splitlines()
+    said = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    return f"it is no pickle, or damaged; {said}" if type(error).__module__ == "_pickle" else said

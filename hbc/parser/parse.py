@@ -114,11 +114,15 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
     if count is None:
         with walk():
             require_convertible(model)
+            if name.startswith("sklearn."):
+                from hbc.parser.sklearn.pipeline import survey
+
+                survey(model)  # no sample helps against a step without a converter, so it is named before one is asked for
         raise InvalidInputError(
             found=f"{name}, which does not know how many columns it takes",
             expected="a model that does, or a sample of its input",
             where="model",
-            advice="Pass a sample: hbc.convert(model, backend, X).",
+            advice="Pass a sample: hbc.convert(model, backend, X), or --sample FILE on the command line.",
         )
     fitted_names = None if names is None else tuple(map(str, names))
     sample = _aligned(sample, fitted_names)

@@ -73,8 +73,9 @@ def search(
     data: Any,
     rows: tuple[int, ...],
     clock: Clock,
+    tell: Callable[[str], object] | None = None,
 ) -> Found[C]:
-    """Find the fastest candidate in four stages. `made` compiles a candidate.
+    """Find the fastest candidate in four stages. `made` compiles a candidate. `tell` is called with what is done now, in a few words.
 
     1. Compile the strategies, of which the first is the usual one, and the candidates `told`: for each number of rows, the usual one
        that is told this number. Those that compile to the same graphs are measured once.
@@ -83,22 +84,31 @@ def search(
     4. Race the winners against the usual ones again: of many candidates, one may win by luck. These times decide, and are shown.
     """
     usual = strategies[0]
+    say: Callable[[str], object] = tell or (lambda text: None)
+
+    def make(choice: C) -> CompiledModel:
+        say(f"compiling {choice}")
+        return made(choice)
+
     # 1. compile
-    models, same, left_out = _distinct(made, strategies, told)
+    models, same, left_out = _distinct(make, strategies, told)
     method = _measured_method(models[usual])
     batches = [batches_of(data, count) for count in rows]
     some = take(data, np.arange(min(length(data), 1000)))
 
     def measured(choices: Mapping[C, CompiledModel]) -> dict[C, list[float]]:
         calls = agreeing({choice: getattr(model, method) for choice, model in choices.items()}, some, usual)
-        races = [race(calls, part, clock) for part in batches]
+        races = []
+        for count, part in zip(rows, batches, strict=True):
+            say(f"measuring {', '.join(map(str, calls))} on {count:,} row{'s' * (count != 1)}")
+            races.append(race(calls, part, clock))
         return {choice: [found[choice] for found in races] for choice in calls}
 
     # 2. strategies
     times = measured(models)
     # 3. schedules of the best
     best = overall(times, usual)
-    variants = {choice: made(choice) for choice in schedules(best)}
+    variants = {choice: make(choice) for choice in schedules(best)}
     if variants:
         models |= variants
         again = measured({usual: models[usual], best: models[best], **variants})

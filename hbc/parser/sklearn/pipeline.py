@@ -115,13 +115,18 @@ def _survey(members: Iterable[tuple[str, str, Any]]) -> None:
         if is_identity(member) or isinstance(member, str):
             continue
         with note_unconvertible(member, place):
-            name = public_name(type(member))
-            if name == PIPELINE:
-                _survey(_named("steps", member.steps))
-            elif name == UNION:
-                _survey(_named("transformer_list", member.transformer_list))
-            elif name == COLUMNS:
-                _survey(_named("transformers", member.transformers_))
+            survey(member)
+
+
+def survey(m: Any) -> None:
+    """Notes every class without a converter inside a container of estimators, at every depth."""
+    name = public_name(type(m))
+    if name == PIPELINE:
+        _survey(_named("steps", m.steps))
+    elif name == UNION:
+        _survey(_named("transformer_list", m.transformer_list))
+    elif name == COLUMNS:
+        _survey(_named("transformers", m.transformers_))
 
 
 @converts(UNION, frame=True)

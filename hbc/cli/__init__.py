@@ -1,0 +1,54 @@
+"""The command line. Each file of this folder has the commands of one subject; docs/command-line.md shows them all."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import hbc
+from hbc.cli.convert import convert, export
+from hbc.cli.doctor import doctor
+from hbc.cli.look import explain, info
+from hbc.cli.machine import cache, runtime
+from hbc.cli.tune import tune
+from hbc.errors import HbcError
+
+app = typer.Typer(
+    name="hbc",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs.",
+)
+for command in (convert, export, explain, info, tune, runtime, doctor):
+    app.command()(command)
+app.add_typer(cache, name="cache")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hbc {hbc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line. An error that hbc raises becomes one message on stderr and exit status 1, without a traceback."""
+    try:
+        return app(arguments, prog_name="hbc", standalone_mode=True)
+    except OSError as error:
+        message = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+    except (HbcError, ValueError) as error:
+        message = str(error)
+    print(f"hbc: {message}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,282 @@
+"""The commands that write models: `hbc convert` and `hbc export`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import hbc
+from hbc.cli import data
+from hbc.cli.models import is_saved, require_file, require_new, source_of
+from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, Trust, print_json, progress
+from hbc.compiler.base import EXPORTS
+from hbc.errors import ArtifactError
+
+WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
+"""The suffixes of files that `hbc convert` writes, for messages."""
+
+Methods = Annotated[
+    str | None, typer.Option(help="The methods of an exported file, with commas between them. By default all that it can hold.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="The numbers that an exported file takes: float32, float64 or int64. By default float32 if nothing else is said."
+    ),
+]
+Opset = Annotated[int | None, typer.Option(help="The version of ONNX's operators in an .onnx file.")]
+Plain = Annotated[bool | None, typer.Option("--plain", help="An .onnx file of standard operators only, without ai.onnx.ml.")]
+Columns = Annotated[bool | None, typer.Option("--columns", help="An .onnx file with one input for each column, by its name.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="The processor for a .so, .o or .a: x86-64-v2, x86-64-v3 (by default), x86-64-v4, aarch64, native, or TVM's own as JSON. "
+        "For a .hbc file a target of TVM as JSON; for levels of processors see --code."
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="All functions of a .so, .o or .a begin with hbc_NAME_, so that a program can have several models."),
+]
+Header = Annotated[Path | None, typer.Option(help="The C header to write beside a .so, .o or .a.")]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        help="Levels of processors to put compiled code for into a .hbc file, with commas between them: x86-64-v2, x86-64-v3, x86-64-v4, "
+        "aarch64. hbc.load uses it with trust_code=True."
+    ),
+]
+
+
+def convert(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, ONNX .onnx, or a pickle (.pkl, .joblib) with --trust. "
+            "Or a saved model (.hbc), to write it for another backend or to export it."
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write: .hbc (for hbc.load), .onnx, .pt (TorchScript), .pt2 (torch.export), or a C library .so, .o or .a. "
+            "By default the model's name with .hbc, in this folder.",
+        ),
+    ] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            help="Some of the input, for a model that does not know the names or dtypes of its columns: .csv, .parquet or .npy. Its values "
+            "are not used. Exported files take its dtypes."
+        ),
+    ] = None,
+    backend: Backend = None,
+    device: Device = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="How trees are run: auto (by default), gemm, tree_trav, perf_tree_trav, or one of the backend's own."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that share the rows of a call. By default the backend decides.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="The rows of a usual call, a hint for the strategy auto.")] = None,
+    trust: Trust = False,
+    methods: Methods = None,
+    dtype: Dtype = None,
+    opset: Opset = None,
+    plain: Plain = None,
+    columns: Columns = None,
+    target: Target = None,
+    name: Name = None,
+    header: Header = None,
+    code: Code = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a fitted model and write it to a file.
+
+    Example: `hbc convert model.joblib --trust -o model.hbc`, then in Python `hbc.load("model.hbc").predict(X)`.
+
+    A LightGBM or XGBoost file holds a Booster: `predict` returns the result of `Booster.predict`, even if a classifier wrote the file.
+    """
+    clock = Clock()
+    saved = is_saved(model)
+    output = _default_output(model, saved) if output is None else output
+    suffix = output.suffix.lower()
+    _require_writable(model, output)
+    export_options = _chosen(methods=methods, dtype=dtype, opset=opset, plain=plain, columns=columns, name=name, header=header)
+    convert_options = _given(strategy=strategy, threads=threads, batch_size=batch_size)
+    wanted = _parsed(target)
+    if suffix in EXPORTS:
+        export_options |= _given(target=wanted)
+        if code is not None:
+            raise ValueError(f"{output}: found --code, which only .hbc files take. For a library see --target.")
+    else:
+        if export_options:
+            raise ValueError(f"{output}: found {_flags(export_options)}, which only exported files take ({', '.join(EXPORTS)})")
+        if isinstance(wanted, str):
+            raise ValueError(
+                f"--target: found {target!r}, expected a target of TVM as JSON for a .hbc file. To put code for {target} into it: --code."
+            )
+        convert_options |= _given(target=wanted)
+    if saved and (unfit := _flags([*convert_options, *_given(sample=sample)])):
+        raise ValueError(f"{model}: found {unfit}, which a saved model has settled already. Convert the fitted model anew.")
+    with progress(f"reading {model.name}", quiet) as tell:
+        if saved:
+            compiled = hbc.load(model, device, backend or EXPORTS.get(suffix))
+        else:
+            source, X = source_of(model, trust), None if sample is None else data.read(sample)
+            backend = backend or EXPORTS.get(suffix, "tvm")
+            tell(f"compiling {model.name} for {backend}")
+            compiled = hbc.convert(source, backend, X, device or "cpu", **convert_options)
+        tell(f"writing {output.name}")
+        if suffix in EXPORTS:
+            compiled.export(output, **export_options)
+        else:
+            compiled.save(output, code=() if code is None else _listed(code))
+    if compiled.device != "cpu" and not _has_gpu() and not quiet:
+        typer.echo(f"note: this computer has no NVIDIA GPU; {output.name} is for one that has.", err=True)
+    _report(compiled, model, output, clock, as_json, quiet)
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="What to write: .onnx, .pt (TorchScript), .pt2 (torch.export), or a C library .so, .o or .a."
+        ),
+    ],
+    methods: Methods = None,
+    dtype: Dtype = None,
+    opset: Opset = None,
+    plain: Plain = None,
+    columns: Columns = None,
+    target: Target = None,
+    name: Name = None,
+    header: Header = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a saved model to a file for use without hbc. The same as `hbc convert model.hbc -o OUTPUT`.
+
+    Examples: `hbc export model.hbc -o model.onnx --methods predict_proba`, and `hbc export model.hbc -o model.so --header model.h`
+    """
+    suffix = output.suffix.lower()
+    if suffix not in EXPORTS:
+        raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
+    require_file(model, "a model saved by hbc")
+    if not is_saved(model):
+        advice = f"`hbc convert` takes other models: hbc convert {model} -o {output}"
+        raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    convert(
+        model,
+        output,
+        methods=methods,
+        dtype=dtype,
+        opset=opset,
+        plain=plain,
+        columns=columns,
+        target=target,
+        name=name,
+        header=header,
+        as_json=as_json,
+        quiet=quiet,
+    )
+
+
+def _default_output(model: Path, saved: bool) -> Path:
+    if saved:
+        raise ValueError(f"{model}: found a saved model and no --output, expected the name of a file to write: {WRITTEN}")
+    output = Path(model.name).with_suffix(".hbc")
+    if output.exists():
+        raise ValueError(f"{output}: found a file of this name; say with -o that it shall be replaced")
+    return output
+
+
+def _require_writable(model: Path, output: Path) -> None:
+    """Raise an error if the model is no file, or the output cannot be written: before anything is compiled."""
+    from hbc.parser.files import READERS
+
+    require_file(model)
+    require_new(output, model, {name for name in READERS if name != ".onnx"}, WRITTEN)
+    if output.suffix.lower() not in (".hbc", *EXPORTS):
+        found = f"the suffix {output.suffix!r}" if output.suffix else "no suffix"
+        raise ArtifactError(path=str(output), found=found, expected=WRITTEN)
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise ArtifactError(path=str(output), found="no such folder", expected="an existing folder to write to")
+    if not os.access(folder, os.W_OK):
+        raise ArtifactError(path=str(output), found="a folder without permission to write", expected="one for a new file")
+
+
+def _report(compiled: Any, model: Path, output: Path, clock: Clock, as_json: bool, quiet: bool) -> None:
+    size = output.stat().st_size
+    if as_json:
+        facts = {"backend": compiled.backend, "device": compiled.device, "methods": compiled.methods}
+        print_json({"output": str(output), "bytes": size, "seconds": clock.seconds, "source": compiled.info.source, **facts})
+    elif not quiet:
+        methods = ", ".join(compiled.methods)
+        typer.echo(
+            f"{output}: {compiled.info.source} for {compiled.backend} on {compiled.device} ({methods}), {size / 1e3:,.1f} kB, "
+            f"{clock.seconds:.1f} s"
+        )
+        typer.echo(f"next: {_next(model, output)}")
+
+
+def _next(model: Path, output: Path) -> str:
+    """What the user may want to do with the file."""
+    match output.suffix.lower():
+        case ".hbc":
+            hint = f'hbc.load("{output}") in Python'
+            return hint if is_saved(model) else f"{hint}; hbc verify {model} {output} DATA compares the two on your data"
+        case ".onnx":
+            return f'onnxruntime.InferenceSession("{output}") in Python'
+        case ".pt":
+            return f'torch.jit.load("{output}") in Python'
+        case ".pt2":
+            return f'torch.export.load("{output}").module() in Python'
+        case _:
+            return "call it from C; docs/exporting.md shows how"
+
+
+def _has_gpu() -> bool:
+    """Whether this computer has an NVIDIA GPU, as far as its driver tells. On systems without /proc it counts as having one."""
+    return sys.platform != "linux" or Path("/proc/driver/nvidia/gpus").is_dir() or Path("/dev/nvidiactl").exists()
+
+
+def _chosen(methods: str | None, **others: Any) -> dict[str, Any]:
+    """The options of `CompiledModel.export` that were given."""
+    return _given(methods=None if methods is None else _listed(methods), **others)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+def _parsed(target: str | None) -> Any:
+    """A target of TVM as JSON; a name as it is."""
+    if target is None or not target.lstrip().startswith("{"):
+        return target
+    try:
+        return json.loads(target)
+    except ValueError:
+        raise ValueError(f"--target: found {target!r}, expected a name or JSON") from None
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

@@ -1,0 +1,79 @@
+"""Small files of data: CSV and Parquet by pandas, .npy by numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hbc.cli.models import require_file
+from hbc.errors import ArtifactError
+
+SUFFIXES = (".csv", ".parquet", ".npy")
+
+
+def read(path: Path) -> Any:
+    """The data in a file: a pandas frame, or an array for .npy. Raises ArtifactError for a file that cannot be read, FileNotFoundError
+    if there is none."""
+    require_file(path, "a file with data")
+    require_suffix(path)
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return _pandas(path).read_csv(path) if suffix == ".csv" else _pandas(path).read_parquet(path)
+    except ArtifactError:
+        raise
+    except Exception as error:  # whatever a library raises for a broken file
+        reason = (str(error) or "no reason given").splitlines()[0]
+        found = f"a file that cannot be read ({type(error).__name__}: {reason})"
+        raise ArtifactError(path=str(path), found=found, expected=f"data in the format {suffix}") from error
+
+
+def write(path: Path, columns: dict[str, Any]) -> None:
+    """Write named columns of equal length to a .csv or .parquet file, or the only one to .npy (its name is not kept)."""
+    if path.suffix.lower() == ".npy":
+        matrix = np.stack(list(columns.values()), axis=1) if len(columns) > 1 else next(iter(columns.values()))
+        np.save(path, matrix, allow_pickle=False)
+        return
+    frame = _pandas(path).DataFrame(columns)
+    if path.suffix.lower() == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+
+
+def csv_of(path: Path, columns: dict[str, Any]) -> str:
+    """Named columns of equal length as CSV. `path`: where the data came from, for the message where pandas is missing."""
+    text: str = _pandas(path).DataFrame(columns).to_csv(index=False)
+    return text
+
+
+def require_suffix(path: Path) -> None:
+    """Raise ArtifactError for a file that is not data by its suffix."""
+    if path.suffix.lower() not in SUFFIXES:
+        found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
+        raise ArtifactError(path=str(path), found=found, expected=f"one of {', '.join(SUFFIXES)}")
+
+
+def suited(data: Any, names: Any) -> Any:
+    """The data as a model with these fitted names takes it: a frame with more columns (the target, for example) is cut to the fitted ones;
+    a model that was fitted without names (None) takes a frame of numbers as an array."""
+    if isinstance(data, np.ndarray):
+        return data
+    if names is not None:
+        names = list(map(str, names))
+        return data[names] if set(names) <= set(map(str, data.columns)) else data
+    return data.to_numpy() if all(dtype.kind in "biuf" for dtype in data.dtypes) else data
+
+
+def _pandas(path: Path) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        advice = "Install it with: pip install 'hbc[frames]'."
+        raise ArtifactError(
+            path=str(path), found="no pandas on this computer", expected="it, to read it", advice=advice
+        ) from error
+    return pandas

@@ -1,0 +1,87 @@
+"""The commands that tell what a model is: `hbc explain` and `hbc info`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hbc.cli.models import compiled_of, require_file
+from hbc.cli.terminal import Backend, Quiet, Trust, print_json, progress
+from hbc.errors import ArtifactError
+from hbc.parser.files import READERS
+
+
+def explain(
+    model: Annotated[
+        Path, typer.Argument(help="A model saved by `hbc convert`, or a model to convert (a pickle only with --trust).")
+    ],
+    backend: Backend = None,
+    html: Annotated[bool, typer.Option("--html", help="As an HTML document that draws both graphs.")] = False,
+    trust: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print a report on a compiled model: its input, the passes that changed something, the functions that a call starts, the strategy of
+    every tree ensemble, and its operators before and after the passes.
+
+    Examples: `hbc explain model.hbc`, and `hbc explain model.txt --backend onnx --html > report.html`
+    """
+    with progress(f"compiling {model.name}", quiet):
+        said = compiled_of(model, trust, backend).explain(html)
+    typer.echo(said, nl=False)
+
+
+def info(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The whole manifest, as JSON.")] = False,
+) -> None:
+    """Print what a saved model is, without loading it: its source, methods and dtypes, versions, the time of its conversion, your notes,
+    and a digest of the whole.
+
+    Example: `hbc info model.hbc`
+    """
+    from hbc.api import manifest
+
+    require_file(model, "a model saved by hbc")
+    if model.suffix.lower() in READERS:
+        raise ArtifactError(
+            path=str(model),
+            found="a file of another library",
+            expected="a model saved by hbc",
+            advice=f"First: hbc convert {model.name} -o {model.stem}.hbc",
+        )
+    found = manifest(model)
+    if as_json:
+        print_json(found)
+        return
+    sizes = [size for size, _ in found["members"].values()]
+    variants = found["variants"] if found["version"] > 1 else []
+    kinds = (", ".join(f"{count} x {kind}" for count, kind in variant["kinds"]) for variant in variants)
+    facts = {
+        "format": found["version"],
+        "source": found["source"],
+        "methods": ", ".join(found.get("methods", ())),
+        "libraries": ", ".join(f"{name} {version}" for name, version in found.get("libraries", {}).items()),
+        "hbc": found.get("hbc"),
+        "created": found.get("created"),
+        "inputs": "; ".join(kinds),
+        "compiled code": ", ".join(
+            f"{level} ({_bytes_of(found, members):,} bytes)" for level, members in found.get("code", {}).items()
+        ),
+        "settings": ", ".join(f"{name} {value}" for name, value in found["settings"].items() if value is not None),
+        "size": f"{model.stat().st_size:,} bytes, {sum(sizes):,} unpacked, {len(sizes)} members",
+        "digest": found["digest"],
+        **{f"metadata {name}": json.dumps(value) for name, value in found.get("metadata", {}).items()},
+    }
+    for name, value in facts.items():
+        if value:
+            typer.echo(f"{name}: {value}")
+
+
+def _bytes_of(manifest: Mapping[str, Any], members: Iterable[str]) -> int:
+    """The bytes that some members of a saved model take when they are unpacked. One that is missing takes none."""
+    sizes: Mapping[str, tuple[int, int]] = manifest["members"]
+    return sum(sizes[name][0] for name in members if name in sizes)

@@ -1,0 +1,54 @@
+"""The model that a command names: a file of the library that trained it, or one that hbc has saved."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import hbc
+from hbc.cli.terminal import without_noise
+from hbc.errors import ArtifactError
+from hbc.parser.files import READERS, read_model
+
+
+def require_file(path: Path, expected: str = "a file with a model") -> None:
+    """Raise FileNotFoundError if there is nothing at `path`, ArtifactError if it is a directory."""
+    if path.is_dir():
+        raise ArtifactError(path=str(path), found="a directory", expected=expected)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+
+
+def is_saved(path: Path) -> bool:
+    """Whether hbc has saved the model, by its name and its first bytes. Such a file may have any name that is not another library's."""
+    suffix = path.suffix.lower()
+    return suffix not in READERS and (suffix == ".hbc" or zipfile.is_zipfile(path))
+
+
+def source_of(path: Path, trust: bool) -> Any:
+    """The fitted model in a file of another library. Raises ArtifactError, without what the library itself prints about the file."""
+    require_file(path)
+    with without_noise():
+        return read_model(path, trust)
+
+
+def compiled_of(path: Path, trust: bool, backend: str | None, device: str | None = None) -> Any:
+    """The CompiledModel of a file: loaded if hbc has saved it, converted otherwise. None: the saved model's own backend and device; for
+    other models tvm and cpu."""
+    require_file(path)
+    if is_saved(path):
+        return hbc.load(path, device, backend)
+    return hbc.convert(source_of(path, trust), backend or "tvm", device=device or "cpu")
+
+
+def require_new(output: Path, model: Path, refused: set[str], expected: str) -> None:
+    """Raise ArtifactError if `output` is the model itself or a directory, or has a suffix in `refused`: it could be a model of another
+    library."""
+    suffix = output.suffix.lower()
+    if output.is_dir():
+        raise ArtifactError(path=str(output), found="a directory", expected=f"the name of a file: {expected}")
+    if suffix in refused:
+        raise ArtifactError(path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=expected)
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ArtifactError(path=str(output), found="the model itself", expected="another file to write")
