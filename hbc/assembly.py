@@ -15,7 +15,7 @@ from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Limits
 from hbc.ops.functions import Function
 from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
-from hbc.optimizer.partition import Partition, makes_rows_of_much, partition
+from hbc.optimizer.partition import Partition, makes_rows_of_much, partition, sides
 from hbc.optimizer.pipeline import optimize
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.variant import Facts, Launches, Plan
@@ -34,12 +34,14 @@ def plan(recipe: Recipe, graph: Graph) -> Plan:
     """A graph after the optimizer, and what calls must know of it. Raises UnsupportedOperatorError."""
     optimized = optimize(graph, *recipe)
     launches = _launches(optimized.graph, recipe.compiler)
+    side = {} if _whole_on_device(optimized.graph, recipe.compiler) else sides(optimized.graph)
+    hosted = frozenset(node for node, where in side.items() if where != "device" and node.inputs)
     limits = lower_accepted(input_limits(graph), recipe.compiler)
     looser = {method: lower_accepted(limits, recipe.compiler) for method, limits in looser_limits(graph).items()}
     outputs = optimized.graph.outputs
     results = {method: tuple(node.type for node in group) for method, group in outputs.items()}
     rows = frozenset(method for method, group in outputs.items() if len(group) == 1 and gives_rows(group[0]))
-    return Plan(optimized.graph, optimized.records, Facts(limits, looser, results, rows), launches)
+    return Plan(optimized.graph, optimized.records, Facts(limits, looser, results, rows), launches, hosted)
 
 
 def compile_plan(recipe: Recipe, plan: Plan) -> Executable:
@@ -110,9 +112,12 @@ def _makes_rows(graph: Graph) -> bool:
     return any(node.op.rows == "makes" for node in graph.nodes)
 
 
+def _whole_on_device(graph: Graph, compiler: Compiler) -> bool:
+    return compiler.handles_strings and not _makes_rows(graph)
+
+
 def _launches(graph: Graph, compiler: Compiler) -> dict[str, Launches]:
-    whole = compiler.handles_strings and not _makes_rows(graph)
-    parts = Partition(None, graph, {}) if whole else partition(graph)
+    parts = Partition(None, graph, {}) if _whole_on_device(graph, compiler) else partition(graph)
     found = {}
     for method in graph.outputs:
         device = _n_operators(parts.device.select(method)) if method in parts.device.outputs else 0

@@ -50,7 +50,7 @@ def partition(graph: Graph) -> Partition:
     Raises UnsupportedOperatorError for a graph that computes with strings which it has computed from predictions."""
     if not any(on_host(node) for node in graph.nodes):
         return Partition(None, graph, {})
-    side = _sides(graph)
+    side = sides(graph)
     crossing = dict.fromkeys(node for node in graph.inputs if node.type.dtype != "str")
     for node in graph.nodes:
         if side[node] == "device":
@@ -79,7 +79,8 @@ def _is_constant(node: Node) -> bool:
     return isinstance(node.op, Constant)
 
 
-def _sides(graph: Graph) -> dict[Node, str]:
+def sides(graph: Graph) -> dict[Node, str]:
+    """Where each value is computed: "before" or "after" the device, or on the "device". Raises UnsupportedOperatorError as `partition`."""
     side: dict[Node, str] = {}
     numpy = ancestors(graph, [node for node in graph.nodes if node.op.in_numpy])
     for node in graph.nodes:

@@ -10,6 +10,7 @@ from hbc.ir.graph import Graph
 from hbc.ir.signature import InputLimits, InputSpec, Kinds, Limits, ModelInfo, input_layout
 from hbc.lazy import record
 from hbc.runtime.drawing import svg
+from hbc.runtime.style import CSS
 from hbc.runtime.variant import Launches, Plan, Variant
 
 NAMES_SHOWN = 12
@@ -141,38 +142,71 @@ def _size(graph: Graph) -> str:
 
 
 def html(model: Facts) -> str:
-    """The report as an HTML element: the model's facts, its passes, and
-    pictures of its graph as parsed and as compiled. All text is escaped."""
-    variant, plan = model.main, model.main.plan
+    """The report as an HTML element: the model's facts, its passes, and pictures of its graph as parsed and as compiled, side by side.
+    All text is escaped."""
+    return _report(model, unfolded=False)
+
+
+def page(model: Facts) -> str:
+    """The report as an HTML document, with everything unfolded."""
+    head = (
+        "<meta charset='utf-8'><meta name='viewport' content='width=device-width'><meta name='color-scheme' content='light dark'>"
+        f"<title>{escape(model.info.source)}, compiled by hbc</title>"
+    )
+    body = _report(model, unfolded=True)
+    return f"<!doctype html><html lang='en'><head>{head}</head><body class='hbc-page'>{body}</body></html>\n"
+
+
+def _report(model: Facts, unfolded: bool) -> str:
+    plan, parsed = model.main.plan, model.main.graph
     facts = {
-        "source": model.info.source,
-        "backend": f"{model.backend} on {model.device}",
-        "methods": model.methods,
-        "compiled code in the file": model.code,
-        "input": _input(model.spec),
-        "variants": "; ".join(f"{_kinds(v.kinds)}: {_state(v)}" for v in model.variants),
-        "launches in a call": "; ".join(f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()),
-        "tree ensembles": "; ".join(strategies(plan)),
+        "methods": [model.methods],
+        "input": [_input(model.spec)],
+        "compiled code in the file": [model.code] if model.code else [],
+        "tree ensembles": strategies(plan),
+        "variants": [f"{_kinds(other.kinds)}: {_state(other)}" for other in model.variants],
+        "launches in a call": [f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()],
     }
-    rows = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items() if v)
-    graphs = {"as parsed": variant.graph, "as compiled": plan.graph}
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd>" for name, lines in facts.items() if lines
+    )
+    graphs = (
+        _picture(f"As parsed: {_size(parsed)}", svg(parsed, plan.graph)),
+        _picture(f"As compiled: {_size(plan.graph)}", svg(plan.graph, parsed, plan.hosted)),
+    )
+    fired = sum(done.changed for done in plan.records)
     return (
-        "<div style='border:1px solid #8884;border-radius:6px;padding:8px;display:inline-block'>"
-        f"<b>CompiledModel</b><table>{rows}</table>"
-        + _details("passes", f"<pre>{escape(chr(10).join(_passes(plan)))}</pre>")
-        + "".join(_details(f"{_size(graph)} {when}", svg(graph)) for when, graph in graphs.items())
+        f"<div class='hbc-report'><style>{CSS}</style>"
+        f"<h3>{escape(model.info.source)} <small>compiled for {escape(model.backend)} on {escape(model.device)}</small></h3>"
+        f"<dl>{rows}</dl>"
+        + _details(f"Passes: {fired} of {len(plan.records)} changed the graph", _table(plan), unfolded)
+        + _details("The graph before and after the passes", f"{LEGEND}<div class='graphs'>{''.join(graphs)}</div>", unfolded)
         + "</div>"
     )
 
 
-def page(model: Facts) -> str:
-    """The report as an HTML document, with the pictures unfolded."""
-    body = html(model).replace("<details>", "<details open>")
-    return f"<!doctype html><html><head><meta charset='utf-8'><title>{escape(model.info.source)}</title></head><body>{body}</body></html>\n"
+LEGEND = (
+    "<p class='legend'><span class='device'>on the device</span> <span class='host'>on the host, in numpy</span> "
+    "<span class='changed'>only on this side: a pass removed it, or made it</span> Point at a box to see its parameters.</p>"
+)
 
 
-def _details(summary: str, body: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary><div style='overflow:auto'>{body}</div></details>"
+def _table(plan: Plan) -> str:
+    """The passes as an HTML table."""
+    rows = (
+        f"<tr class='{'fired' if done.changed else ''}'><td>{escape(done.name)}</td><td>{'changed the graph' if done.changed else ''}</td>"
+        f"<td>{done.seconds * 1e3:.2f} ms</td><td>{'<br>'.join(map(escape, done.notes))}</td></tr>"
+        for done in plan.records
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _picture(title: str, picture: str) -> str:
+    return f"<figure><figcaption>{escape(title)}</figcaption>{picture}</figure>"
+
+
+def _details(summary: str, body: str, unfolded: bool) -> str:
+    return f"<details{' open' if unfolded else ''}><summary>{escape(summary)}</summary>{body}</details>"
 
 
 def _launches(launches: Launches) -> str:

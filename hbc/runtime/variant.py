@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About, Direct, Executable
-from hbc.ir.graph import Graph
+from hbc.ir.graph import Graph, Node
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, Limits
 from hbc.ir.types import TensorType
@@ -60,6 +60,8 @@ class Plan:
     records: Sequence[Record]
     facts: Facts
     launches: Mapping[str, Launches]
+    hosted: frozenset[Node]
+    """The values of `graph` that the host computes."""
 
 
 class Recalled(NamedTuple):
