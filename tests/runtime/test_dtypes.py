@@ -166,6 +166,8 @@ def test_the_answer_with_its_dtype(pair: tuple[str, Any, Any], name: str) -> Non
         expected = np.asarray(expected, found.dtype)  # hbc computes in float64
     assert type(found) is type(expected)
     assert found.dtype == expected.dtype
+    if sparse.issparse(expected):
+        found, expected = found.toarray(), expected.toarray()
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
