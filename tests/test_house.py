@@ -427,7 +427,7 @@ def test_public_names_exist() -> None:
     assert registry.public_name(registry.Entry) == "hbc.parser.registry.Entry"
 
 
-def test_the_readme_lists_what_converts() -> None:
-    from support_table import in_readme, support_table
+def test_the_documentation_lists_what_converts() -> None:
+    from support_table import in_page, support_table
 
-    assert in_readme() == support_table(), "run: python tests/support_table.py"
+    assert in_page() == support_table(), "run: python tests/support_table.py"

@@ -1,4 +1,4 @@
-"""Plugins of third parties: converters by decorator (the README's example, as printed) and by entry point, and backends."""
+"""Plugins of third parties: converters by decorator (the example of docs/your-own.md, as printed) and by entry point, and backends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import hbc
 from hbc.parser import registry
 
 X = np.random.default_rng(0).normal(size=(40, 3)) * 5
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "your-own.md"
 
 SCALER = """
 import numpy as np
@@ -98,8 +98,8 @@ def entry_points(folder: Path, text: str) -> None:
     importlib.invalidate_caches()
 
 
-def readme_example() -> str:
-    return README.read_text().partition("### Your own estimators")[2].partition("```python\n")[2].partition("```")[0]
+def guide_example() -> str:
+    return GUIDE.read_text().partition("## An estimator")[2].partition("```python\n")[2].partition("```")[0]
 
 
 def fitted() -> tuple[object, object]:
@@ -110,8 +110,8 @@ def fitted() -> tuple[object, object]:
 
 
 @pytest.mark.parametrize("backend", hbc.backends())
-def test_the_readmes_example_works_as_printed(mypackage: Path, backend: str) -> None:
-    exec(readme_example(), {"hbc": hbc})
+def test_the_guides_example_works_as_printed(mypackage: Path, backend: str) -> None:
+    exec(guide_example(), {"hbc": hbc})
     scaler, pipeline = fitted()
     for x in (X, X.astype(np.float32), X.astype(np.int64)):
         expected = scaler.transform(x)  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def test_an_unregistered_class_says_what_to_register(mypackage: Path) -> None:
 
 def test_entry_points(mypackage: Path) -> None:
     """An installed package adds a converter and a backend, whose name may be written in any case."""
-    (mypackage / "mypackage" / "converters.py").write_text("import hbc\n" + readme_example())
+    (mypackage / "mypackage" / "converters.py").write_text("import hbc\n" + guide_example())
     (mypackage / "mypackage" / "backend.py").write_text(BACKEND)
     entry_points(mypackage, "[hbc.converters]\nmine = mypackage.converters\n[hbc.backends]\nTiny = mypackage.backend\n")
     _, pipeline = fitted()
@@ -224,12 +224,12 @@ def test_what_a_converter_may_return(
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting'")  # the encoders' own use of pandas
 @pytest.mark.parametrize("backend", hbc.backends())
-def test_the_readmes_converter_of_category_encoders(backend: str) -> None:
+def test_the_guides_converter_of_category_encoders(backend: str) -> None:
     """As printed: known, unknown and missing categories, beside numbers, alone and in a pipeline."""
     encoders = pytest.importorskip("category_encoders")
     pd = pytest.importorskip("pandas")
     name = "category_encoders.TargetEncoder"
-    example = README.read_text().partition("category_encoders replaces")[2].partition("```python\n")[2].partition("```")[0]
+    example = GUIDE.read_text().partition("## Columns of several dtypes")[2].partition("```python\n")[2].partition("```")[0]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"city": rng.choice(["Rome", "Oslo", "Łódź"], 90), "size": rng.normal(size=90), "kind": rng.choice(["a", "b"], 90)}

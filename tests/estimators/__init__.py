@@ -1,5 +1,5 @@
 """THE table: every estimator that hbc converts, with its options, on every kind of data it accepts. It drives the tests, the
-README's support table and the benchmarks. One module a family; each has `CASES`."""
+table of docs/what-converts.md and the benchmarks. One module a family; each has `CASES`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_of_equally_distant_points_those_stay_that_stay_in_the_source(algorithm:
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
 def test_powers_of_distances_are_those_of_the_c_library(algorithm: str, backend: str) -> None:
     """The last bit of a power decides which of two leaves is searched first. With the powers of TVM's vectors, the trees of seeds 9, 22
-    and 65 chose other points than the source, and on torch and ONNX Runtime they do so still (README, "What is not the same")."""
+    and 65 chose other points than the source, and on torch and ONNX Runtime they do so still (docs/guarantees.md)."""
     for seed in (9, 22, 65):
         _assert_same_neighbours(backend, np.random.default_rng(seed), algorithm, 3, 3, 3, 1)
 
