@@ -10,7 +10,7 @@ DOCS := $(VENV)/.docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bare golden golden-diff lint format docs docs-serve benchmark clean
+.PHONY: help demo test test-slow test-bare test-latest wheel golden golden-diff lint format docs docs-serve benchmark clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ help:  ## show this list
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[test]"
 	@touch $@
 
@@ -36,6 +36,19 @@ test-bare:  ## the tests that need no optional library, in an environment withou
 	$(PYTHON) -m venv --clear $(VENV)-bare
 	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8"
 	$(VENV)-bare/bin/python -m pytest
+
+test-latest:  ## the test suite with the newest of every library, in an environment of its own (.venv-latest)
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)-latest
+	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade pip
+	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager --editable ".[test]"
+	$(VENV)-latest/bin/python -m pip freeze
+	$(VENV)-latest/bin/python -m pytest -n auto --dist worksteal
+
+wheel: $(INSTALLED)  ## build the wheel and the source archive into dist/, then install the wheel into an empty environment and use it
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m pytest -m "slow or not slow" tests/test_installation.py
 
 golden: $(INSTALLED)  ## render the golden programs anew (tests/golden) and keep them; `git diff --stat` lists what changed
 	cd tests && $(CURDIR)/$(BIN)/python -m golden --write
@@ -66,4 +79,4 @@ benchmark: $(INSTALLED)  ## engines side by side on the benchmark models; writes
 	$(BIN)/python -m benchmarks.run
 
 clean:  ## remove the environment and what was built
-	rm -rf $(VENV) $(VENV)-bare build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bare $(VENV)-latest build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
