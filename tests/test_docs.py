@@ -1,10 +1,13 @@
-"""The files that the documents name exist, and what docs/artefacts.md shows runs."""
+"""The files that the documents name exist, and their examples run: of each page all blocks of Python in order, and the commands of hbc."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,20 +28,73 @@ def test_paths_exist(document: Path) -> None:
     assert not missing
 
 
-def blocks(document: str, language: str) -> list[str]:
-    """The examples of a document in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+def blocks(document: Path, language: str) -> list[str]:
+    """The examples of a document in a language. One whose first line begins with `# not run:` is shown, and not run."""
+    return re.findall(rf"```{language}\n(.*?)```", document.read_text(), re.DOTALL)
+
+
+def to_run(document: Path, language: str) -> list[str]:
+    return [block for block in blocks(document, language) if not block.startswith("# not run:")]
+
+
+RUN_ELSEWHERE = {
+    "README.md": "its examples begin with a pipeline of the reader's own; docs/quick-start.md has whole ones",
+    "CONTRIBUTING.md": "a converter of hbc's own",
+    "exporting.md": "tests/compiler/tvm/library/test_library_programs.py",
+}
+NOT_RUN = 3
+"""The number of examples of the pages that are marked as not run. A higher one needs a reason."""
+
+PAGES = [page for page in DOCUMENTS if page.name not in RUN_ELSEWHERE and to_run(page, "python")]
+
+
+def run_page(page: Path) -> None:
+    """Run the Python examples of a page in order, in one namespace, and after them its commands that are hbc's own."""
+    names: dict[str, object] = {"__name__": page.stem}
+    for number, block in enumerate(to_run(page, "python")):
+        exec(compile(block, f"{page.name}, example {number + 1}", "exec"), names)
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory. The converters that examples register are forgotten afterwards."""
+    from hbc.parser import registry
+
+    monkeypatch.chdir(tmp_path)
+    before = set(registry.CONVERTERS)
+    yield tmp_path
+    for name in set(registry.CONVERTERS) - before:
+        if name.partition(".")[0] not in registry.MODULES:
+            del registry.CONVERTERS[name]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tvm")
+    pytest.importorskip("sklearn")
+    run_page(page)
+    for command in [line for block in to_run(page, "bash") for line in block.splitlines() if line.startswith("hbc ")]:
+        done = subprocess.run(
+            [sys.executable, "-m", "hbc", *shlex.split(command, comments=True)[1:]], capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_examples_that_are_not_run() -> None:
+    marked = [
+        block for page in DOCUMENTS for block in blocks(page, "python") + blocks(page, "bash") if block.startswith("# not run:")
+    ]
+    assert len(marked) == NOT_RUN
+    assert all(len(block.splitlines()[0]) > len("# not run: ") for block in marked)
+
+
+@pytest.fixture
+def saved(folder: Path) -> Path:
     """The model that docs/artefacts.md saves, after all its examples ran."""
     pytest.importorskip("tvm")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in blocks("artefacts.md", "python"):
-        exec(block, names)
-    return tmp_path / "model.hbc"
+    run_page(ROOT / "docs" / "artefacts.md")
+    return folder / "model.hbc"
 
 
 def test_examples_of_artefacts(saved: Path) -> None:
@@ -50,7 +106,7 @@ def test_signatures(saved: Path) -> None:
     for program in ("openssl", "model_signing"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program}")
-    (commands,) = blocks("artefacts.md", "bash")
+    (commands,) = blocks(ROOT / "docs" / "artefacts.md", "bash")
     subprocess.run(["bash", "-e", "-c", commands], check=True)
     verify = commands.splitlines()[-1]
     data = saved.read_bytes()

@@ -1,5 +1,6 @@
 """The classes that predict or transform new data but do not convert, each with its reason. UnsupportedOperatorError and
-docs/what-converts.md give these reasons. The sweep over scikit-learn (tests/test_sweep.py) fails for a class that is neither here nor in the registry."""
+docs/what-converts.md give these reasons. The sweep over scikit-learn (tests/test_sweep.py) fails for a class that is neither
+here nor in the registry."""
 
 from __future__ import annotations
 
