@@ -54,7 +54,7 @@ MAY_IMPORT = {
     },
     "loading": {"errors", "process", "ir", "compiler.base", "runtime", "builder"},
     "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime", "tuning", "builder"},
-    "cli": {"errors", "api", "cache.store", "compiler.base", "compiler.tvm.run.folder", "parser.files"},
+    "cli": {"errors", "api", "cache.store", "compiler.base", "compiler.tvm.run.folder", "parser.files", "parser.source"},
     "__main__": {"cli"},
     "__init__": {"errors", "version", "api", "loading", "parser.registry", "runtime.model"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,4 +52,12 @@ def require_new(output: Path, model: Path, refused: set[str], expected: str) -> 
     if suffix in refused:
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r} of a model of another library", expected=expected)
     if output.exists() and model.exists() and output.samefile(model):
-        raise ArtifactError(path=str(output), found="the model itself", expected="another file to write")
+        raise ArtifactError(path=str(output), found=f"the file that is read ({model.name})", expected="another file to write")
+
+
+def methods_of(compiled: Any, asked: str | None, usual: Sequence[str]) -> list[str]:
+    """The methods that are asked for, with commas between them; None: the usual ones. Raises ValueError for one that the model lacks."""
+    names = list(usual) if asked is None else [name.strip() for name in asked.split(",")]
+    if unknown := [name for name in names if name not in compiled.methods]:
+        raise ValueError(f"--methods: found {', '.join(map(repr, unknown))}, expected some of {', '.join(compiled.methods)}")
+    return names

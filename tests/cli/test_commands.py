@@ -67,7 +67,7 @@ def test_an_onnx_model_is_never_overwritten(pickled: Path, tmp_path: Path) -> No
     X, _ = load_breast_cancer(return_X_y=True)
     exported = pytest.importorskip("skl2onnx").to_onnx(fitted, X[:1].astype(np.float32))
     model.write_bytes(exported.SerializeToString())
-    assert "the model itself" in run("convert", model, "-o", model, ok=False)
+    assert "the file that is read" in run("convert", model, "-o", model, ok=False)
     run("convert", model, "-o", output, "--backend", "numpy")
     np.testing.assert_array_equal(hbc.load(output).predict(X), fitted.predict(X))
 

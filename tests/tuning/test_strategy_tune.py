@@ -242,7 +242,7 @@ def test_the_command(forest: Any, tmp_path: Path, cache: Path, capsys: pytest.Ca
         (["--rows", "1,many"], "--rows: found '1,many', expected positive whole numbers"),
         (["--rows", "0"], "--rows: found '0'"),
         (["-o", "model.so"], "model.so: found the suffix '.so'"),
-        (["-o", model], "the model itself"),
+        (["-o", model], "the file that is read"),
     ):
         with pytest.raises(SystemExit) as done:
             main(["tune", model, *arguments])

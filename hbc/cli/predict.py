@@ -1,0 +1,85 @@
+"""The command `hbc predict`: the results of a saved model for a small file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import hbc
+from hbc.cli import data
+from hbc.cli.models import is_saved, methods_of, require_file, require_new
+from hbc.cli.terminal import Backend, Clock, Device, Quiet, progress
+from hbc.errors import ArtifactError
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    X: Annotated[Path, typer.Argument(metavar="DATA", help="The rows: .csv, .parquet or .npy. They have to fit into memory.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write: .csv, .parquet or .npy. By default CSV to stdout.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="The methods, with commas between them. By default predict, or the model's first.")
+    ] = None,
+    backend: Backend = None,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write what a saved model computes for each row of a file.
+
+    A method with one number or label for a row is a column of its name; one with several has columns such as predict_proba_CLASS, or
+    transform_0. A frame may have more columns than the model takes, such as the target.
+
+    Example: `hbc predict model.hbc test.parquet -o out.parquet --methods predict,predict_proba`
+    """
+    require_file(model, "a model saved by hbc")
+    if not is_saved(model):
+        advice = f"First: hbc convert {model} -o {model.stem}.hbc"
+        raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    if output is not None:
+        data.require_suffix(output)
+        for given in (model, X):
+            require_new(output, given, set(), "another file than the model and the data")
+    clock = Clock()
+    with progress(f"reading {X.name}", quiet) as tell:
+        rows = data.read(X)
+        tell(f"loading {model.name}")
+        loaded = hbc.load(model, device, backend)
+        usual = "predict" if "predict" in loaded.methods else loaded.methods[0]
+        asked = methods_of(loaded, methods, [usual])
+        rows = data.suited(rows, loaded.spec.feature_names)
+        tell(f"computing {len(rows):,} rows")
+        columns: dict[str, Any] = {}
+        for method in asked:
+            columns |= _columns(method, getattr(loaded, method)(rows), getattr(loaded, "classes_", None))
+        if output is not None:
+            data.write(output, columns)
+    if output is None:
+        typer.echo(data.csv_of(X, columns), nl=False)
+    elif not quiet:
+        typer.echo(f"{output}: {len(rows):,} rows, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
+
+
+def _columns(method: str, result: Any, classes: Any) -> dict[str, Any]:
+    """Column name → values, of the result of a method. Raises ValueError for a result of more than two dimensions."""
+    if hasattr(result, "columns"):
+        return {str(name): result[name].to_numpy() for name in result.columns}
+    if isinstance(result, list):
+        parts = (_columns(f"{method}_{i}", each, None) for i, each in enumerate(result))
+        return {name: values for part in parts for name, values in part.items()}
+    values = np.asarray(result.toarray() if hasattr(result, "toarray") else result)
+    if values.ndim == 1:
+        return {method: values}
+    if values.ndim != 2:
+        raise ValueError(
+            f"--methods: found {method}, whose result has {values.ndim} dimensions, expected one with rows and columns"
+        )
+    labels = classes if classes is not None and len(classes) == values.shape[1] else range(values.shape[1])
+    return {f"{method}_{label}": values[:, i] for i, label in enumerate(labels)}
+
+
+def _shortened(names: list[str]) -> list[str]:
+    return names if len(names) <= 6 else [*names[:3], f"… {len(names) - 4} more …", names[-1]]

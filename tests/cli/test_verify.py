@@ -1,0 +1,199 @@
+"""`hbc verify` and `hbc predict`, as a user types them. The oracle is the source library."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import hbc
+from hbc.cli import main
+from hbc.cli.comparison import compare
+
+pandas = pytest.importorskip("pandas")
+
+
+def run(*arguments: object, status: int = 0) -> tuple[str, str]:
+    """(stdout, stderr) of a command that ends with this status."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    assert ended.value.code == status, out.getvalue() + err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def saved(model: Any, folder: Path, name: str = "model") -> Path:
+    """The model in a pickle, and compiled in a .hbc file beside it, without its suffix."""
+    path = folder / name
+    path.with_suffix(".pkl").write_bytes(pickle.dumps(model))
+    run("convert", path.with_suffix(".pkl"), "--trust", "-o", path.with_suffix(".hbc"), "--backend", "numpy", "--quiet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def frame() -> Any:
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    return X.iloc[:, :4].assign(city=np.where(y, "Bern", "Graz"), kind=np.where(y, "a", "b"))
+
+
+@pytest.fixture(scope="module")
+def pipeline(frame: Any) -> Any:
+    X = frame.drop(columns="kind")
+    encode = make_column_transformer((OneHotEncoder(), ["city"]), remainder=StandardScaler())
+    return make_pipeline(encode, LogisticRegression(max_iter=1000)).fit(X, frame["kind"])
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_pipeline_on_a_frame_with_strings_and_the_target(frame: Any, pipeline: Any, tmp_path: Path, suffix: str) -> None:
+    path, rows = saved(pipeline, tmp_path), tmp_path / f"rows{suffix}"
+    frame.to_csv(rows, index=False) if suffix == ".csv" else frame.to_parquet(rows)
+    arguments = ("verify", path.with_suffix(".pkl"), path.with_suffix(".hbc"), rows, "--trust")
+    said, _ = run(*arguments, "--report", tmp_path / "report.md")
+    assert "all 4 methods agree on 569 rows (rtol 1e-05, atol 1e-06" in said
+    report = (tmp_path / "report.md").read_text()
+    assert "| predict_proba | yes |" in report
+    assert "- source: sklearn.pipeline.Pipeline" in report
+    found = json.loads(run(*arguments, "--json", "--methods", "predict, predict_proba")[0])
+    assert [each["method"] for each in found["methods"]] == ["predict", "predict_proba"]
+    X = frame.drop(columns="kind")
+    expected, compiled = pipeline.predict_proba(X), hbc.load(path.with_suffix(".hbc")).predict_proba(X)
+    assert found["methods"][1]["absolute"] == np.abs(compiled - expected).max()
+    assert found["methods"][1]["values"] == expected.size
+    assert found["agrees"]
+
+
+def test_another_model_is_found_out(tmp_path: Path) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    np.save(tmp_path / "X.npy", X)
+    first = RandomForestClassifier(5, random_state=0).fit(X, y)
+    second = RandomForestClassifier(5, random_state=1).fit(X, y)
+    path, other = saved(first, tmp_path, "first"), saved(second, tmp_path, "second")
+    report = tmp_path / "report.json"
+    arguments = (path.with_suffix(".pkl"), other.with_suffix(".hbc"), tmp_path / "X.npy", "--trust")
+    said, _ = run("verify", *arguments, "--methods", "predict,predict_proba", "--report", report, status=1)
+    assert "2 of 2 methods DIFFER" in said
+    labels, numbers = json.loads(report.read_text())["methods"]
+    wrong = first.predict(X) != second.predict(X)
+    assert (labels["beyond"], labels["first_row"]) == (wrong.sum(), np.flatnonzero(wrong)[0])
+    assert f"predict: the first difference beyond the tolerance is in row {labels['first_row']}" in said
+    differences = np.abs(first.predict_proba(X) - second.predict_proba(X))
+    assert numbers["absolute"] == pytest.approx(differences.max())
+    assert numbers["beyond"] == (differences > 1e-6).sum()
+    assert run("verify", *arguments, "--quiet", status=1) == ("", "")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["model.txt", "model.json"])
+def test_boosters(tmp_path: Path, name: str) -> None:
+    """All their methods: two are options of `predict` in the source."""
+    X, y = load_breast_cancer(return_X_y=True)
+    if name == "model.txt":
+        booster = pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=5, verbose=-1).fit(X, y).booster_
+    else:
+        booster = pytest.importorskip("xgboost").XGBClassifier(n_estimators=5).fit(X, y).get_booster()
+    booster.save_model(tmp_path / name)
+    np.save(tmp_path / "X.npy", X)
+    run("convert", tmp_path / name, "-o", tmp_path / "m.hbc", "--backend", "numpy")
+    found = json.loads(run("verify", tmp_path / name, tmp_path / "m.hbc", tmp_path / "X.npy", "--json")[0])
+    assert {each["method"] for each in found["methods"]} == {"predict", "raw_score", "apply"}
+    assert found["agrees"]
+
+
+def test_wrappers_of_boosters(tmp_path: Path) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y = load_breast_cancer(return_X_y=True)
+    path = saved(lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(X, y), tmp_path)
+    np.save(tmp_path / "X.npy", X)
+    arguments = (path.with_suffix(".pkl"), path.with_suffix(".hbc"), tmp_path / "X.npy", "--trust", "--json")
+    found = {each["method"]: each for each in json.loads(run("verify", *arguments)[0])["methods"]}
+    assert {"predict", "predict_proba", "raw_score", "apply"} <= set(found)
+    assert found["predict"]["labels"]
+    assert not found["raw_score"]["labels"]
+
+
+def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Path) -> None:
+    path, rows = saved(pipeline, tmp_path), tmp_path / "rows.csv"
+    frame.to_csv(rows, index=False)
+    source, compiled = path.with_suffix(".pkl"), path.with_suffix(".hbc")
+    for arguments, message in {
+        (source, source, rows): "model.pkl: found no model saved by hbc",
+        (source, compiled, tmp_path): "found a directory",
+        (source, compiled, tmp_path / "none.csv"): "none.csv: no such file",
+        (source, compiled, rows, "--methods", "apply"): "--methods: found 'apply', expected some of",
+        (source, compiled, rows, "--report", "x.html"): "expected .json or .md",
+        (source, compiled, rows, "--report", tmp_path / "none" / "x.md"): "no such folder",
+    }.items():
+        assert message in run("verify", *arguments, "--trust", status=1)[1]
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("source", "compiled", "beyond", "absolute"),
+    [
+        ([1.0, NAN, INF], [1.0, NAN, INF], 0, 0.0),
+        ([1.0, 2.0], [1.0 + 1e-5, 2.0 + 1e-3], 1, 1e-3),
+        ([1.0, 2.0], [1.0, NAN], 1, INF),
+        ([1.0, INF], [1.0, 2.0], 1, INF),
+        (["a", NAN], ["a", NAN], 0, None),
+        (["a", "b"], ["a", "c"], 1, None),
+        ([1.0, 2.0], [[1.0], [2.0]], 2, None),
+    ],
+)
+def test_comparison(source: list[Any], compiled: list[Any], beyond: int, absolute: float | None) -> None:
+    wanted, found = (np.array(each, object if isinstance(source[0], str) else float) for each in (source, compiled))
+    result = compare("predict", lambda X: wanted, lambda X: found, None, 1e-5, 1e-6, False)
+    assert result.beyond == beyond
+    assert result.agrees == (beyond == 0)
+    assert result.absolute == (None if absolute is None else pytest.approx(absolute))
+
+
+# --- predict -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_predict_writes_labels_and_probabilities(frame: Any, pipeline: Any, tmp_path: Path, suffix: str) -> None:
+    path, rows, output = saved(pipeline, tmp_path), tmp_path / "rows.parquet", tmp_path / f"out{suffix}"
+    frame.to_parquet(rows)
+    said, _ = run("predict", path.with_suffix(".hbc"), rows, "-o", output, "--methods", "predict,predict_proba")
+    assert said.startswith(f"{output}: 569 rows, predict, predict_proba_a, predict_proba_b, ")
+    found = pandas.read_csv(output) if suffix == ".csv" else pandas.read_parquet(output)
+    X = frame.drop(columns="kind")
+    assert list(found["predict"]) == list(pipeline.predict(X))
+    np.testing.assert_allclose(found[["predict_proba_a", "predict_proba_b"]], pipeline.predict_proba(X), rtol=1e-7, atol=1e-12)
+    printed, _ = run("predict", path.with_suffix(".hbc"), rows)
+    assert printed.split() == ["predict", *pipeline.predict(X)]
+
+
+def test_predict_of_arrays(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    fitted = LinearRegression().fit(X, X @ np.array([[1.0, 2.0], [0.0, 1.0], [3.0, 1.0]]))
+    path, output = saved(fitted, tmp_path), tmp_path / "out.npy"
+    np.save(tmp_path / "X.npy", X)
+    pandas.DataFrame(X, columns=["u", "v", "w"]).to_csv(tmp_path / "X.csv", index=False)
+    for name in ("X.npy", "X.csv"):
+        run("predict", path.with_suffix(".hbc"), tmp_path / name, "-o", output, "--quiet")
+        np.testing.assert_allclose(np.load(output), fitted.predict(X), rtol=1e-9)
+    for arguments, message in {
+        (path.with_suffix(".pkl"), tmp_path / "X.npy"): "found no model saved by hbc",
+        (path.with_suffix(".hbc"), tmp_path / "X.npy", "-o", tmp_path / "X.npy"): "found the file that is read (X.npy)",
+        (path.with_suffix(".hbc"), tmp_path / "X.npy", "-o", "x.txt"): "found the suffix '.txt'",
+        (path.with_suffix(".hbc"), tmp_path / "X.npy", "--methods", "apply"): "found 'apply', expected some of predict",
+    }.items():
+        assert message in run("predict", *arguments, status=1)[1]
