@@ -57,7 +57,9 @@ if not TYPE_CHECKING:  # with this function in sight, a type checker would accep
 
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
-            raise AttributeError(f"module 'hbc' has no attribute {name!r}")
+            from hbc.hummingbird import NAMES
+
+            raise AttributeError(f"module 'hbc' has no attribute {name!r}" + (f". {NAMES[name]}" if name in NAMES else ""))
         import importlib
 
         value = getattr(importlib.import_module(_LAZY[name]), name)

@@ -15,6 +15,7 @@ import numpy as np
 from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive
 from hbc.compiler.base import CompileOptions, backend_name, is_available, known_backends
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.hummingbird import answered
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import Kinds, Sample
@@ -32,6 +33,7 @@ from hbc.tuning.rows import rows_for
 from hbc.tuning.search import Tuning, search
 
 
+@answered
 def convert(
     model: Any,
     backend: str = "tvm",

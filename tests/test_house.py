@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "errors": {"lazy"},
     "lazy": set(),
     "version": set(),
+    "hummingbird": set(),
     "process": set(),
     "cache": set(),
     "linker": set(),
@@ -53,10 +54,22 @@ MAY_IMPORT = {
         "assembly",
     },
     "loading": {"errors", "process", "ir", "compiler.base", "runtime", "builder"},
-    "api": {"errors", "process", "ir", "ops", "parser", "optimizer", "compiler.base", "runtime", "tuning", "builder"},
+    "api": {
+        "errors",
+        "hummingbird",
+        "process",
+        "ir",
+        "ops",
+        "parser",
+        "optimizer",
+        "compiler.base",
+        "runtime",
+        "tuning",
+        "builder",
+    },
     "cli": {"errors", "api", "cache.store", "compiler.base", "compiler.tvm.run.folder", "parser.files", "parser.source"},
     "__main__": {"cli"},
-    "__init__": {"errors", "version", "api", "loading", "parser.registry", "runtime.model"},
+    "__init__": {"errors", "version", "hummingbird", "api", "loading", "parser.registry", "runtime.model"},
 }
 """Room (folder or file of hbc/) → the rooms it may import, besides itself."""
 

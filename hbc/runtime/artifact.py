@@ -209,6 +209,9 @@ def _opened(file: IO[bytes] | str | Path, path: str) -> tuple[Archive, dict[str,
         raise
     except UNREADABLE as error:
         raise unreadable(path, error) from error
+    if "model_type.txt" in archive:
+        advice = "Its files hold pickles, which hbc does not read. Convert the source model again, and use CompiledModel.save."
+        raise ArtifactError(path=path, found="a model saved by Hummingbird", expected="a model saved by hbc", advice=advice)
     raise ArtifactError(
         path=path,
         found="a zip file of something else",

@@ -1,0 +1,52 @@
+"""Calls that only Hummingbird takes: the errors for them say how hbc does it. docs/from-hummingbird.md has the whole of its interface."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+GUIDE = "docs/from-hummingbird.md has all of Hummingbird's calls and options."
+
+OPTIONS = {
+    "tree_implementation": "pass strategy=, with the same names",
+    "batch_size": "pass batch_size=",
+    "n_threads": "pass threads=",
+    "onnx_target_opset": "pass opset= to CompiledModel.export",
+    "container": "leave it out: CompiledModel.module is the bare nn.Module",
+    "tree_op_precision_dtype": "leave it out: hbc computes in the dtype that the source does",
+    "max_string_length": "leave it out: strings may have any length",
+    "tvm_pad_prediction_inputs": "leave it out: calls may have any number of rows",
+    "tvm_max_fuse_depth": "leave it out: hbc has kernels of its own",
+    "input_names": "leave it out: the inputs of exported files have fixed names, or with export(columns=True) those of the columns",
+    "output_names": "leave it out: the outputs of exported files have the names of the methods",
+}
+"""Key of `extra_config` → what to do instead."""
+
+NAMES = {
+    "convert_batch": "Call hbc.convert: a compiled model takes any number of rows.",
+    "constants": "Options are keyword arguments of hbc.convert.",
+    "TorchContainer": "Call hbc.load.",
+    "TVMContainer": "Call hbc.load.",
+    "ONNXContainer": "Call hbc.load.",
+}
+"""Name in `hummingbird.ml` that hbc does not have → what to do instead."""
+
+
+def answered(convert: Function) -> Function:
+    """`convert`, which raises a TypeError that says the hbc way for `extra_config` (the fifth argument) and for `test_input`."""
+
+    @functools.wraps(convert)
+    def call(*arguments: object, **options: object) -> object:
+        if "test_input" in options:
+            raise TypeError(f"hbc.convert has no argument test_input: pass the sample as X=, or as the third argument. {GUIDE}")
+        if "extra_config" in options or len(arguments) == 5:
+            config = options.get("extra_config", arguments[-1])
+            keys = list(config) if isinstance(config, dict) else []
+            ways = "".join(f"\n  - {key}: {OPTIONS.get(key, 'hbc has no such option; leave it out')}" for key in keys)
+            raise TypeError(f"hbc.convert has no argument extra_config: its options are keyword arguments. {GUIDE}{ways}")
+        return convert(*arguments, **options)
+
+    return cast(Function, call)

@@ -1,0 +1,67 @@
+"""Programs written for Hummingbird: what hbc takes of them, and the errors that say the hbc way."""
+
+from __future__ import annotations
+
+import inspect
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import hbc
+from hbc import hummingbird
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+MODEL = LogisticRegression().fit(X, X[:, 0] > 0)
+GUIDE = Path(__file__).parents[2] / "docs" / "from-hummingbird.md"
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "torch.jit", "onnx", "tvm"])
+def test_its_calls(backend: str) -> None:
+    np.testing.assert_array_equal(hbc.convert(MODEL, backend, X, "cpu").predict(X), MODEL.predict(X))
+
+
+def test_extra_config() -> None:
+    config = {"tree_implementation": "gemm", "n_threads": 1, "new_key": 2}
+    for convert in (
+        lambda: hbc.convert(MODEL, "numpy", extra_config=config),  # type: ignore[call-arg]
+        lambda: hbc.convert(MODEL, "numpy", X, "cpu", config),  # type: ignore[misc]
+    ):
+        with pytest.raises(
+            TypeError, match=r"tree_implementation: pass strategy=.*\n.*n_threads: pass threads=.*\n.*new_key: hbc has no"
+        ):
+            convert()
+
+
+def test_test_input() -> None:
+    with pytest.raises(TypeError, match="pass the sample as X="):
+        hbc.convert(MODEL, "numpy", test_input=X)  # type: ignore[call-arg]
+
+
+def test_other_wrong_calls_have_pythons_own_errors() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'devce'"):
+        hbc.convert(MODEL, "numpy", devce="cpu")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes from 1 to 4 positional arguments but 6 were given"):
+        hbc.convert(MODEL, "numpy", X, "cpu", {}, 1)  # type: ignore[misc]
+    assert list(inspect.signature(hbc.convert).parameters)[:4] == ["model", "backend", "X", "device"]
+
+
+@pytest.mark.parametrize("name", hummingbird.NAMES)
+def test_names_of_its_module(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. \w+"):
+        getattr(hbc, name)
+
+
+def test_its_files(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("model_type.txt", "torch")
+        archive.writestr("deploy_model.zip", b"a pickle")
+    with pytest.raises(hbc.ArtifactError, match=r"a model saved by Hummingbird.*Convert the source model again"):
+        hbc.load(tmp_path / "model.zip")
+
+
+def test_the_guide_has_every_option() -> None:
+    text = GUIDE.read_text()
+    assert [key for key in (*hummingbird.OPTIONS, *hummingbird.NAMES) if key not in text] == []
