@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, machine, report
+from benchmarks import engines, figures, machine, report
 from benchmarks.engines import Engine, Task
 from benchmarks.engines.process import EngineError, Process
 from benchmarks.engines.worker import measure
@@ -100,3 +100,13 @@ def test_a_run_is_written_with_the_load_behind_it(tmp_path: Path, capsys: pytest
     assert "load_after" in results["machine"]
     assert "A legend" in (tmp_path / "run.md").read_text()
     assert "A legend" in capsys.readouterr().out
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    trees = figures.read("trees")
+    assert figures.written() == figures.summary(trees, figures.read("cold_start")), "run `python -m benchmarks.figures`"
+    chart = figures.CHART.read_text()
+    for name, own, peer, one, other in figures.figures(trees):
+        assert name in chart
+        for label in (f"{figures.two_digits(peer / own)}×", figures.two_digits(one), figures.two_digits(other)):
+            assert f">{label}<" in chart

@@ -38,7 +38,6 @@ def to_run(document: Path, language: str) -> list[str]:
 
 
 RUN_ELSEWHERE = {
-    "README.md": "its examples begin with a pipeline of the reader's own; docs/quick-start.md has whole ones",
     "CONTRIBUTING.md": "a converter of hbc's own",
     "exporting.md": "tests/compiler/tvm/library/test_library_programs.py",
 }
