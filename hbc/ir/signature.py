@@ -40,6 +40,11 @@ def same(a: Any, b: Any) -> Any:
     return b if a is None else a if b is None or a == b else ()
 
 
+def given(a: Any, b: Any) -> Any:
+    """The value that is not neutral. Only one estimator of a model gives one."""
+    return a or b
+
+
 def first(a: Any, b: Any) -> Any:
     """a: the value comes from the model itself, and converters add nothing to it."""
     return a
@@ -97,6 +102,11 @@ class Column(Joined):
     """A column of strings: one of floats is rejected, even if all of them are NaN."""
     categories_only: bool = joins(either, False)
     """A column of strings: only one of categories in a frame of pandas is taken."""
+    category_values: tuple[int, ...] = joins(given, ())
+    """A frame must be of pandas, with categories there, all of them among these integers. Their places among these are the numbers that
+    the source computes with, which an array holds itself."""
+    category_dtype: str = joins(given, "")
+    """The dtype of these integers, which the categories must have too."""
     digits: bool = joins(either, False)
     """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Graph, Input, Node
-from hbc.ir.signature import Arrays, Frames, Sparse
+from hbc.ir.signature import Arrays, Column, Frames, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, Array, N
 from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
@@ -27,7 +28,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
 from hbc.parser.boosting import PlaneTable, flat, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import computed_of_names_only, given_columns, is_alone, note_input
+from hbc.parser.front_door import computed_of_names_only, given_columns, is_alone, note_given, note_input
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -109,15 +110,19 @@ class Learner:
         dict is empty. Raises Refusal for a category that is not ASCII."""
         result = {}
         for column, stored in enumerate(self.model.get("cats", {}).get("enc", ())):
-            if "offsets" not in stored:
-                string_categories(stored["values"].tolist())
-            elif len(stored["values"]):
+            if "offsets" in stored and len(stored["values"]):
                 # A letter outside ASCII has several bytes, but XGBoost 3.2 counts one: its own table of categories is then wrong.
                 if (stored["values"] < 0).any():
                     raise Refusal("a category is not ASCII, and XGBoost does not keep such categories whole.", "Rename them.")
                 text, ends = stored["values"].astype(np.uint8).tobytes().decode(), stored["offsets"].tolist()
                 result[column] = np.array([text[a:b] for a, b in itertools.pairwise(ends)], str)
         return result
+
+    @property
+    def integer_categories(self) -> dict[int, Array]:
+        """column → its categories, an array of integers in the dtype of the training frame."""
+        stored = enumerate(self.model.get("cats", {}).get("enc", ()))
+        return {column: each["values"] for column, each in stored if "offsets" not in each}
 
     @property
     def n_features(self) -> int:
@@ -321,12 +326,23 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     note_input(Sparse(csr_if_named=True), x)
     note_input(Frames(no_numbers=NO_NUMBERS, text_names=True), x)
     note_input(Arrays(plain_floats=True))
+    _note_integers(learner.integer_categories, as_frame(x))
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
     limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else FLOAT32_LIMIT
     return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
+
+
+def _note_integers(categories: Mapping[int, Array], x: Frame) -> None:
+    """Note that a frame must have these categories, whose places the trees read. Raises Refusal if they are no integers, or if other
+    estimators read the frame too, unless each category is its own place."""
+    for column, values in categories.items():
+        if is_alone() and values.dtype.kind in "iu":
+            note_given(x.select([column]), Column(category_values=tuple(values.tolist()), category_dtype=str(values.dtype)))
+        else:
+            string_categories(values.tolist())
 
 
 def leaf_numbers(outputs: BoosterOutputs, names: Any, x: Node, given: Node | Frame) -> dict[str, Node]:
@@ -365,8 +381,8 @@ class Estimator:
         accepts infinite values. Otherwise it makes a DMatrix, which rejects them unless `missing` is infinite itself."""
         missing = np.float32(np.nan if self.model.missing is None else self.model.missing)
         learner = self.booster.learner
-        if learner.categories and not np.isnan(missing):
-            raise Refusal(f"it has missing={self.model.missing} together with string categories.", "Leave missing=nan.")
+        if (learner.categories or learner.integer_categories) and not np.isnan(missing):
+            raise Refusal(f"it has missing={self.model.missing} together with categories of a frame.", "Leave missing=nan.")
         allow_inf = in_place or bool(np.isinf(missing))
         x = _checked(self.model, learner, self.x, allow_inf=allow_inf, min_rows=min_rows)
         return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)

@@ -9,7 +9,13 @@ import pytest
 
 from hbc.ir.signature import Arrays, Column, Frames, InputSpec, Joined, Sparse
 
-OTHERS: dict[Any, Any] = {bool: lambda value: not value, int: lambda _: 8, tuple: lambda _: ("a",), type(None): lambda _: (3,)}
+OTHERS: dict[Any, Any] = {
+    bool: lambda value: not value,
+    int: lambda _: 8,
+    str: lambda _: "a",
+    tuple: lambda _: ("a",),
+    type(None): lambda _: (3,),
+}
 """By type: what gives another value than the neutral one."""
 
 

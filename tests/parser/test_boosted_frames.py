@@ -73,3 +73,61 @@ def test_names_and_rows_that_are_tuples_for_catboost(fitted: str) -> None:
     options = {"iterations": 3, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
     model = catboost.CatBoostRegressor(**options).fit(given[fitted], values[:, 0])
     assert_same_or_both_raise(model, hbc.convert(model, "numpy"), given)
+
+
+INTEGERS: dict[str, Any] = {
+    "tens": np.array([10, 20, 30, 40]),
+    "not in order": np.array([3, 1, 0, 2]),
+    "places": np.array([0, 1, 2, 3]),
+    "negative": np.array([-1, 7, 1000]),
+    "narrow": np.array([5, 200, 7], np.uint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", INTEGERS)
+def test_xgboost_fitted_on_categories_that_are_integers(name: str) -> None:
+    """Of a frame XGBoost takes categories by their value, of an array by their place."""
+    xgboost, polars, pyarrow = (pytest.importorskip(library) for library in ("xgboost", "polars", "pyarrow"))
+    fitted = INTEGERS[name]
+    drawn = RANDOM.choice(len(fitted), 80)
+    values = fitted[drawn]
+    frame = FRAME.assign(c=pd.Categorical(values, categories=fitted))
+    model = xgboost.XGBRegressor(n_estimators=4, enable_categorical=True).fit(frame, drawn % 2 + FRAME.x)
+    arrow = pyarrow.table({"c": pyarrow.array(values).dictionary_encode(), "x": FRAME.x.to_numpy()})
+    forms = {
+        "fitted": frame,
+        "one row": frame[:1],
+        "another order": frame.assign(c=frame.c.cat.reorder_categories(fitted[::-1])),
+        "fewer": frame.assign(c=frame.c.cat.set_categories(fitted[:2])),
+        "missing": frame.assign(c=frame.c.where(frame.index % 3 > 0)),
+        "float32 beside": frame.astype({"x": np.float32}),
+        "one more": frame.assign(c=frame.c.cat.add_categories([fitted.max() + 1])),
+        "of another width": frame.assign(c=pd.Categorical(values.astype("int32"), categories=fitted.astype("int32"))),
+        "of strings": frame.assign(c=pd.Categorical(values.astype(str))),
+        "numbers": frame.assign(c=values),
+        "codes": frame.assign(c=frame.c.cat.codes),
+        "array of codes": np.column_stack([drawn, FRAME.x]),
+        "names in another order": frame[["x", "c"]],
+        "polars": polars.DataFrame({"c": values, "x": FRAME.x.to_numpy()}),
+        "dictionary of arrow": arrow,
+    }
+    for each in (model, model.get_booster()):
+        compiled = hbc.convert(each, "numpy")
+        answers = 0
+        for form, X in forms.items():
+            try:
+                expected = model.predict(X)
+            except Exception:
+                expected = None
+            try:
+                found = compiled.predict(X)
+            except hbc.InvalidInputError:
+                # For an unknown integer XGBoost 3.2 takes the next larger category, if there is one.
+                assert expected is None or form in ("one more", "dictionary of arrow"), form
+                continue
+            assert expected is not None, form
+            answers += 1
+            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=form)
+        assert answers == 7
+    np.testing.assert_array_equal(compiled.apply(frame), model.apply(frame))

@@ -48,6 +48,7 @@ class KnownColumns:
         self.none_apart = frozenset(spec.having("none_apart"))
         self.texts_only = frozenset(spec.having("texts_only"))
         self.categories_only = spec.having("categories_only")
+        self.category_values = frozenset(spec.having("category_values"))
         self.digits = frozenset(spec.having("digits"))
         self.in_order = range(spec.n_features)
         self.uniform: dict[DType, Kinds] = {}
@@ -181,7 +182,7 @@ def count_of_columns(n: int) -> str:
     return "1 column" if n == 1 else f"{n} columns"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[Any]) -> str:
     """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 

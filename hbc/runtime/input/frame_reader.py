@@ -60,8 +60,9 @@ class FrameReader:
         for i in known.categories_only:
             if not frame.rejected_by(("pandas.CategoricalDtype",), positions[i]):
                 raise only_categories(f"a column of {frame.library} without categories", known.where(i))
+        codes = {i: self._category_codes(frame, i, positions[i]) for i in known.category_values}
         for i in numbers if frames.no_numbers else ():
-            if rejected := frame.rejected_by(frames.no_numbers, positions[i]):
+            if i not in codes and (rejected := frame.rejected_by(frames.no_numbers, positions[i])):
                 advice = "The source library does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
         for i in known.beside_numbers if frame.pandas else ():
@@ -86,7 +87,7 @@ class FrameReader:
         for i in known.texts if texts is None else ():
             columns[i] = known.strings(i, self._column(frame, i, positions[i]))
         for i in numbers:
-            columns[i] = frame.column(positions[i])
+            columns[i] = codes[i] if i in codes else frame.column(positions[i])
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
         kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
@@ -175,6 +176,28 @@ class FrameReader:
         values = frame.column(position)
         whole = frame.whole_numbers(position) if column in self.known.digits and values.dtype.kind == "f" else None
         return values if whole is None else whole
+
+    def _category_codes(self, frame: FrameView, column: int, position: int) -> Array:
+        """The places of a column's categories among the fitted ones. Raises InvalidInputError for others, and for other columns."""
+        fact = self.spec.columns[column]
+        found = frame.categories_of(position)
+        if found is None or str(found[1].dtype) != fact.category_dtype:
+            raise InvalidInputError(
+                found="no categories" if found is None else f"categories of {found[1].dtype}",
+                expected=f"categories of {fact.category_dtype} in a frame of pandas, as in fit",
+                where=self.known.where(column),
+                advice="Make them with pandas.Categorical(column, categories=...), or pass an array of their codes.",
+            )
+        place = {value: code for code, value in enumerate(fact.category_values)}
+        codes, categories = found[0], found[1].tolist()
+        if unknown := [value for value in categories if value not in place]:
+            raise InvalidInputError(
+                found=f"the category {unknown[0]}",
+                expected=f"the categories of fitting, {listed(fact.category_values)}",
+                where=self.known.where(column),
+                advice="Make such values missing, and leave them out of the categories (cat.set_categories).",
+            )
+        return np.array([*[place[value] for value in categories], np.nan])[codes]
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""

@@ -100,6 +100,10 @@ class FrameView:
         library does not take as numbers (Frames.no_numbers). Otherwise ""."""
         return ""
 
+    def categories_of(self, index: int) -> tuple[Array, Array] | None:
+        """(codes, categories) of a categorical column of pandas; the code of a missing value is -1. None for other columns."""
+        return None
+
     def _series(self, index: int) -> Any:
         return self._frame.get_column(self.names[index])
 

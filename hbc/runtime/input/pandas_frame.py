@@ -78,6 +78,11 @@ class PandasFrame(FrameView):
         held = self._held(index)
         return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())
 
+    def categories_of(self, index: int) -> tuple[Array, Array] | None:
+        held = self._held(index)
+        categorical = type(held.dtype).__name__ == "CategoricalDtype"
+        return (np.asarray(held.codes), np.asarray(held.categories)) if categorical else None
+
     def categories(self) -> tuple[int, ...]:
         """The number of categories of each categorical column, in order;
         -1 for a column whose categories are not the integers from 0 on."""
