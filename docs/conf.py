@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from typing import Any
+
 from hbc.version import VERSION
 
 project = "hbc"
@@ -26,3 +30,15 @@ html_theme = "furo"
 html_title = f"hbc {VERSION}"
 copybutton_prompt_text = r">>> |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def plain_words(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Keep names such as n_features_in_ from being read as links, which reStructuredText writes with an underscore behind, and the
+    sentence about a property from being read as `type: description`, which napoleon does with its first line."""
+    if what == "property":
+        lines[:] = [*(inspect.getdoc(thing) or "").splitlines(), ""]
+    lines[:] = [re.sub(r"(?<![`\w.])([\w.]+)_(?=[\s,.;:\])]|$)", r"``\1_``", line) for line in lines]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", plain_words, priority=600)  # after napoleon

@@ -46,34 +46,48 @@ def convert(
     target: Mapping[str, Any] | None = None,
     warm_up: bool | str | Sequence[str] = False,
 ) -> CompiledModel:
-    """Compile a fitted model. Returns a CompiledModel with the methods of the model (`predict`, `transform`, …). They take what the model's
-    methods take, [rows, n_features_in_], and return results of the same shapes and dtypes.
+    """Compile a fitted model.
 
-    model: a fitted scikit-learn, LightGBM, XGBoost or CatBoost model (`hbc.supported_operators()` lists the classes), or an ONNX model as
-        a ModelProto, its bytes, or the path of an .onnx file; or the path of LightGBM's or XGBoost's own format (.txt, .json,
-        .ubj), which holds a Booster. The outputs of an ONNX model become methods. The label and the
-        probabilities of a classifier are `predict` and `predict_proba` (a matrix, also for a ZipMap; `classes_` names its columns). A
-        single output is `predict`, and also `transform` unless the graph says that it is a prediction. Any other output is a method of
-        its own name. Values are those of ONNX Runtime for X cast to the dtypes that the graph declares.
-    backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
-    X: a sample of the input (array, list or frame, one row is enough), needed only if the model does not know the names or dtypes of its
-        columns. Its values are not used, only its names and dtypes.
-    device: "cpu", "cuda" (the first GPU) or "cuda:N".
-    strategy: how tree ensembles run, one of `hbc.strategies(backend)`. If `hbc.tune` has measured such a model on this machine, "auto"
-        is its choice, otherwise the fastest by estimates.
-    batch_size: the rows of a call, a hint for "auto". Without it, the choice suits calls of one row to 100,000.
-    threads: the number of threads that share the rows of a call. None: the backend decides.
-    target: a TVM target as a dict, such as {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, to compile for another machine.
-    warm_up: True to compile all methods now, or the names of some. Otherwise each is compiled at its first call (or found in the cache on
-        disk). It takes the dtypes of the sample, or float32 without one; `CompiledModel.warm_up` takes others.
+    Args:
+        model: a fitted scikit-learn, LightGBM, XGBoost or CatBoost model (`hbc.supported_operators()` lists the classes), or an ONNX
+            model as a ModelProto, its bytes, or the path of an .onnx file; or the path of LightGBM's or XGBoost's own format (.txt, .json,
+            .ubj), which holds a Booster.
+        backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
+        X: a sample of the input (array, list or frame, one row is enough), needed only if the model does not know the names or dtypes of
+            its columns. Its values are not used, only its names and dtypes.
+        device: "cpu", "cuda" (the first GPU) or "cuda:N".
+        strategy: how tree ensembles run, one of `hbc.strategies(backend)`. If `hbc.tune` has measured such a model on this machine, "auto"
+            is its choice, otherwise the fastest by estimates.
+        batch_size: the rows of a call, a hint for "auto". Without it, the choice suits calls of one row to 100,000.
+        threads: the number of threads that share the rows of a call. None: the backend decides.
+        target: a TVM target as a dict, such as `{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}`, to compile for another machine.
+        warm_up: True to compile all methods now, or the names of some. Otherwise each is compiled at its first call (or found in the
+            cache on disk). It takes the dtypes of the sample, or float32 without one; `CompiledModel.warm_up` takes others.
+
+    Returns:
+        A CompiledModel with the methods of the model (`predict`, `transform`, …). They take what the model's methods take,
+        [rows, n_features_in_], and return results of the same shapes and dtypes.
+
+        The outputs of an ONNX model become methods. The label and the probabilities of a classifier are `predict` and `predict_proba`
+        (a matrix, also for a ZipMap; `classes_` names its columns). A single output is `predict`, and also `transform` unless the graph
+        says that it is a prediction. Any other output is a method of its own name. Values are those of ONNX Runtime for X cast to the
+        dtypes that the graph declares.
 
     Raises:
         UnsupportedOperatorError: the model cannot be converted exactly, or the backend cannot run it. It lists every culprit.
         NotFittedError: the model, or an estimator inside it, is not fitted.
         InvalidInputError: the sample X does not fit the model, or a sample is needed.
         BackendUnavailableError: a library of the backend, or the device, is missing.
-        ArtifactError, FileNotFoundError: the file with the model cannot be read, or does not exist.
+        ArtifactError: the file with the model cannot be read.
+        FileNotFoundError: there is no such file.
         ValueError: an option has a value that is not allowed.
+
+    Example:
+        >>> model = hbc.convert(forest)
+        >>> model.predict_proba(X).shape
+        (200, 2)
+        >>> bool((model.predict(X) == forest.predict(X)).all())
+        True
     """
     name = backend_name(backend)
     options = CompileOptions(
@@ -106,15 +120,7 @@ def tune(
     target: Mapping[str, Any] | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Tuning:
-    """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows. Returns a
-    Tuning, with the tuned model as `model` and the measured times in seconds.
-
-    model: a model that `hbc.convert` takes, or a CompiledModel.
-    rows: the numbers of rows of the calls that matter.
-    X: some of the data. Without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
-    backend, device, threads, target: as in `hbc.convert`. A CompiledModel keeps its own options, and these are ignored.
-
-    tell: a function that is called with what is done now, in a few words, to show progress.
+    """Measure how a model runs fastest on this machine: the strategies of its tree ensembles, then threads and blocks of rows.
 
     The results of all candidates are compared: candidates that disagree are left out. The winner is faster than "auto" by more than noise,
     and slower for none of `rows`. If there is no such candidate, "auto" stays. For a known `batch_size`, the winner is the candidate that
@@ -124,8 +130,28 @@ def tune(
     choice for models of the same structure (which may differ in the values of leaves). With one thread, processor time is measured,
     otherwise elapsed time: then the machine should be idle.
 
-    Raises the errors of `hbc.convert`, ValueError if `rows` are not positive integers, and InvalidInputError if random rows do not suit the
-    model.
+    Args:
+        model: a model that `hbc.convert` takes, or a CompiledModel.
+        rows: the numbers of rows of the calls that matter.
+        X: some of the data. Without it, rows are random, around the thresholds of the trees. A model of strings or frames needs it.
+        backend: as in `hbc.convert`. A CompiledModel keeps its own options, and this and the next three are ignored.
+        device: as in `hbc.convert`.
+        threads: as in `hbc.convert`.
+        target: as in `hbc.convert`.
+        tell: a function that is called with what is done now, in a few words, to show progress.
+
+    Returns:
+        A Tuning, with the tuned model as `model` and the measured times in seconds.
+
+    Raises:
+        HbcError: the errors of `hbc.convert`.
+        ValueError: `rows` are not positive integers.
+        InvalidInputError: random rows do not suit the model.
+
+    Example:
+        >>> tuning = hbc.tune(forest, rows=(1, 100))
+        >>> tuning.model.predict(X[:1]).shape
+        (1,)
     """
     counts = _rows(rows)
     usual = model if isinstance(model, CompiledModel) else convert(model, backend, X, device, threads=threads, target=target)
@@ -155,12 +181,22 @@ def tune(
 
 
 def backends() -> dict[str, bool]:
-    """Backend → whether the libraries that it needs are installed. They are not imported."""
+    """Backend → whether the libraries that it needs are installed. They are not imported.
+
+    Example:
+        >>> hbc.backends()["numpy"]
+        True
+    """
     return {name: is_available(name) for name in known_backends()}
 
 
 def supported_operators() -> list[str]:
-    """The public dotted names of all classes that convert, sorted; those of plugins too (the entry-point group `hbc.converters`)."""
+    """The public dotted names of all classes that convert, sorted; those of plugins too (the entry-point group `hbc.converters`).
+
+    Example:
+        >>> "sklearn.svm.SVC" in hbc.supported_operators()
+        True
+    """
     for library in registry.MODULES:
         registry.load_library(library)
     registry.load_plugins()
@@ -168,8 +204,16 @@ def supported_operators() -> list[str]:
 
 
 def strategies(backend: str) -> tuple[str, ...]:
-    """The strategies for tree ensembles that a backend knows; "auto" comes first. Raises ValueError for an unknown backend, and
-    BackendUnavailableError if its libraries are missing."""
+    """The strategies for tree ensembles that a backend knows; "auto" comes first.
+
+    Raises:
+        ValueError: the backend is unknown.
+        BackendUnavailableError: its libraries are missing.
+
+    Example:
+        >>> hbc.strategies("numpy")[0]
+        'auto'
+    """
     return known_strategies(backend_name(backend))
 
 

@@ -16,7 +16,15 @@ def _rebuild(cls: type[HbcError], facts: dict[str, Any]) -> HbcError:
 
 
 class HbcError(Exception):
-    """The base class of all errors that hbc raises on purpose. `facts`: the keyword arguments of the constructor, by name."""
+    """The base class of all errors that hbc raises on purpose. `facts`: the keyword arguments of the constructor, by name.
+
+    Example:
+        >>> try:
+        ...     hbc.convert(forest).predict(X[:, :3])
+        ... except hbc.HbcError as error:
+        ...     type(error).__name__, sorted(error.facts)
+        ('InvalidInputError', ['advice', 'expected', 'found', 'where'])
+    """
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -36,9 +44,9 @@ class Culprit:
     path: str
     """Its place in the model, for example `model.steps[0] 'scaler'`."""
     reason: str
-    """Why it cannot be converted: a sentence."""
+    """A sentence that says why it cannot be converted."""
     advice: str
-    """What the user can do: a sentence; "" if nothing is known."""
+    """A sentence that says what the user can do; "" if nothing is known."""
 
     def __str__(self) -> str:
         return f"{self.operator} at {self.path}: {self.reason} {self.advice}".rstrip()

@@ -25,18 +25,24 @@ def load(
     trust_code: bool = False,
     checksum: str | None = None,
 ) -> CompiledModel:
-    """Read a model that `CompiledModel.save` wrote, and compile it. Returns the CompiledModel.
-
-    path: the file. device, backend: as in `hbc.convert`; by default the ones that the model was saved with.
-    warm_up: True to compile all methods now, or the names of some, as in `hbc.convert`.
-    trust_code: True to run compiled code that the file holds (`CompiledModel.save(path, code=…)`) if this processor can. Whoever wrote
-    such a file can run any code here. By default the code is not even read, and the model is compiled.
-    checksum: the SHA-256 of the file, in hexadecimal, from where you trust it. The file is compared with it, and its code is used too.
+    """Read a model that `CompiledModel.save` wrote, and compile it.
 
     Compiled code that this computer has in its cache on disk is found there: the model answers after 0.3 s of processor time, and
     neither the compiler nor torch is imported.
 
     This needs neither scikit-learn nor the library that trained the model, and runs no code from the file unless you say so.
+
+    Args:
+        path: the file.
+        device: as in `hbc.convert`; by default the one that the model was saved with.
+        backend: the same.
+        warm_up: True to compile all methods now, or the names of some, as in `hbc.convert`.
+        trust_code: True to run compiled code that the file holds (`CompiledModel.save(path, code=…)`) if this processor can. Whoever wrote
+            such a file can run any code here. By default the code is not even read, and the model is compiled.
+        checksum: the SHA-256 of the file, in hexadecimal, from where you trust it. The file is compared with it, and its code is used too.
+
+    Returns:
+        The CompiledModel.
 
     Raises:
         ArtifactError: the file is no saved model, is damaged, has another checksum, or was saved by a newer hbc.
@@ -44,6 +50,11 @@ def load(
         UnsupportedOperatorError: the backend cannot run an operator of the model.
         BackendUnavailableError: a library of the backend, or the device, is missing.
         ValueError: the backend or the device is unknown, trust_code is no bool, or the checksum is no SHA-256.
+
+    Example:
+        >>> hbc.convert(forest).save("forest.hbc")
+        >>> hbc.load("forest.hbc").predict(X[:3]).shape
+        (3,)
     """
     if backend is not None:
         backend_name(backend)

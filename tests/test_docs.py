@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
+import pkgutil
 import re
 import shlex
 import shutil
@@ -47,11 +50,12 @@ NOT_RUN = 3
 PAGES = [page for page in DOCUMENTS if page.name not in RUN_ELSEWHERE and to_run(page, "python")]
 
 
-def run_page(page: Path) -> None:
-    """Run the Python examples of a page in order, in one namespace, and after them its commands that are hbc's own."""
+def run_page(page: Path) -> dict[str, object]:
+    """Run the Python examples of a page in order. Returns their namespace."""
     names: dict[str, object] = {"__name__": page.stem}
     for number, block in enumerate(to_run(page, "python")):
         exec(compile(block, f"{page.name}, example {number + 1}", "exec"), names)
+    return names
 
 
 @pytest.fixture
@@ -78,6 +82,25 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             [sys.executable, "-m", "hbc", *shlex.split(command, comments=True)[1:]], capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+API = ROOT / "docs" / "api.md"
+DOCUMENTED = re.findall(r"^\.\. auto\w+:: ([\w.]+)", API.read_text(), re.MULTILINE)
+WITHOUT_EXAMPLES = {"hbc.CompiledModel", "hbc.tuning.search.Tuning", "hbc.runtime.origin.Info"}
+"""What docs/api.md shows without an example in its docstring; docs/quick-start.md and docs/artefacts.md have some."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_examples_of_docstrings(name: str, folder: Path) -> None:
+    """They run with the data that docs/api.md shows."""
+    pytest.importorskip("tvm")
+    thing = pkgutil.resolve_name(name)
+    runner, said = doctest.DocTestRunner(), list[str]()
+    for test in doctest.DocTestFinder().find(thing, name, module=inspect.getmodule(thing), globs=run_page(API)):
+        runner.run(test, out=said.append)
+    assert runner.failures == 0, "".join(said)
+    assert runner.tries or name in WITHOUT_EXAMPLES
 
 
 def test_examples_that_are_not_run() -> None:

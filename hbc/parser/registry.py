@@ -54,7 +54,22 @@ MODULES = {
 
 
 def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converter]:
-    """Register a converter for classes by their public dotted names. A third party registers its own classes in the same way."""
+    """Register a converter for classes by their public dotted names. A third party registers its own classes in the same way.
+
+    Args:
+        names: the public dotted names of the classes.
+        frame: True for a converter of a Frame (columns of several dtypes). Otherwise it takes one matrix, a Node of type [rows, columns].
+
+    Returns:
+        A decorator. The function takes the fitted estimator and its input. It returns the output of `transform` (a Node), or a dict from
+        names of methods to outputs. It raises `Refusal` for an estimator that it cannot convert exactly.
+
+    Example:
+        >>> @hbc.converts("mypackage.Doubler")
+        ... def doubler(m, x):
+        ...     from hbc.ops import tensor as t
+        ...     return t.mul(t.cast(x, "f64"), 2.0)
+    """
 
     def register(function: Converter) -> Converter:
         for name in names:

@@ -19,12 +19,9 @@ MOST_ROWS = 256
 class Handle:
     """One method of a model, for numpy arrays of one dtype. `CompiledModel.bind` makes it.
 
-        handle = model.bind("predict_proba", np.float32)
-        out = handle.empty(1)
-        handle(X, out)
-
-    X: an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous. out: the array for the result, as `handle.empty(rows)`
-    makes it, of `handle.out_dtype`; without it the result is new memory. A call returns the result of the method (`out` itself, if given).
+    Called with X, an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous, it returns the result of the method. It
+    writes into `out` and returns it, if given: an array as `handle.empty(rows)` makes it, of `handle.out_dtype`. Otherwise the result is
+    new memory.
 
     A call is fastest with arrays that the handle has seen before, filled anew: reuse out, and X if you can. The handle keeps the last ones
     (of up to 256 rows) alive. Several threads may share a handle, each with its own `out`. With a handle for each thread, no thread makes
@@ -32,6 +29,12 @@ class Handle:
 
     Raises InvalidInputError for an array that the method would convert (another dtype or memory layout, lists, frames), and for values that
     the source model rejects (NaN if it has no rule for them, values that are too large). Nothing goes unchecked.
+
+    Example:
+        >>> handle = hbc.convert(forest).bind("predict_proba", np.float32)
+        >>> out = handle.empty(1)
+        >>> handle(X[:1], out) is out
+        True
     """
 
     __slots__ = (
