@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hbc.errors import (
     ArtifactError,
     BackendUnavailableError,
+    FrozenModelError,
     HbcError,
     InvalidInputError,
     NotFittedError,
@@ -38,6 +39,7 @@ __all__ = [
     "ArtifactError",
     "BackendUnavailableError",
     "CompiledModel",
+    "FrozenModelError",
     "HbcError",
     "InvalidInputError",
     "NotFittedError",

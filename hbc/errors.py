@@ -85,6 +85,17 @@ class NotFittedError(HbcError, ValueError, AttributeError):
         )
 
 
+class FrozenModelError(HbcError, TypeError):
+    """A compiled model is told to learn, or to change. asked: the method. source: the class of the model that it was compiled from."""
+
+    def __init__(self, *, asked: str, source: str) -> None:
+        message = (
+            f"{asked}: the model is compiled from a fitted {source}, and never changes. Fit the source, and call hbc.convert again. "
+            "Where a tool of scikit-learn calls fit, pass sklearn.frozen.FrozenEstimator(model)."
+        )
+        super().__init__(message, asked=asked, source=source)
+
+
 class ArtifactError(HbcError, ValueError):
     """A file cannot be read as a model, or a model cannot be written. path: the file. found, expected, advice: as in InvalidInputError."""
 

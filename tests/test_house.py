@@ -79,7 +79,7 @@ HOMES = {
     "torch": ["compiler/torch"],
     "onnx": ["compiler/onnx", "parser/onnxml"],
     "onnxruntime": ["compiler/onnx"],
-    "sklearn": ["parser/sklearn"],
+    "sklearn": ["parser/sklearn", "runtime/estimator.py"],
     "joblib": ["parser/sklearn"],
     "scipy": ["parser/sklearn", "runtime/sparse.py"],
     "lightgbm": ["parser/lightgbm"],

@@ -271,6 +271,10 @@ class ModelInfo:
     """The methods that return the very array that they receive."""
     failing: dict[str, str] = field(default_factory=dict)
     """Method → why the source's own method fails for every input. The compiled one raises an error with this reason."""
+    kind: str = ""
+    """Its kind in scikit-learn's words: "classifier", "regressor", "clusterer" …; "" for none, or if a file does not say."""
+    score: str = ""
+    """The metric of `predict` that its `score` is: "accuracy" or "r2"; "" for any other, or if a file does not say."""
 
 
 Kind = DType | Literal["unread"]

@@ -28,6 +28,7 @@ from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
 from hbc.parser.set_output import computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
+from hbc.parser.tools import kind_of, score_of
 from hbc.parser.walk import convert, require_convertible, walk
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
@@ -277,7 +278,10 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
     given_back = ("transform",) if registry.GIVES_BACK.get(name, lambda _: False)(model) else ()
-    return ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph), given_back=given_back)
+    found = ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph), given_back=given_back)
+    # What predicts labels is a classifier, also where its library has no kinds (ONNX).
+    kind = kind_of(model) or ("classifier" if "classes_" in attributes and "predict" in graph.outputs else "")
+    return replace(found, kind=kind, score=score_of(model))
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:

@@ -53,7 +53,14 @@ def info_of(document: Mapping[str, Any], arrays: Mapping[str, Array]) -> ModelIn
     if not all(name.isidentifier() and name.endswith("_") and not name.startswith("_") for name in attributes):
         raise ValueError(f"the attributes {', '.join(attributes)}")
     require_public(failing)
-    return ModelInfo(str(document["source"]), attributes, dtypes, without_rows, sparse, frames, given_back, failing)
+    # Older files do not say what scikit-learn's tools ask: what predicts labels is a classifier.
+    predicts = "predict" in document.get("methods", ("predict",))
+    usual = {"kind": "classifier" if "classes_" in attributes and predicts else "", "score": ""}
+    kind, score = (str({**usual, **document.get("estimator", {})}[key]) for key in ("kind", "score"))
+    if score not in ("", "accuracy", "r2"):
+        raise ValueError(f"the score {score!r}")
+    source = str(document["source"])
+    return ModelInfo(source, attributes, dtypes, without_rows, sparse, frames, given_back, failing, kind, score)
 
 
 def require_public(methods: Iterable[str]) -> None:

@@ -25,19 +25,22 @@ from hbc.ir.types import NUMPY_DTYPES
 from hbc.runtime import artifact
 from hbc.runtime.calls import Shared, call_of
 from hbc.runtime.contents import Contents
+from hbc.runtime.estimator import Estimator, score
 from hbc.runtime.handle import Handle
 from hbc.runtime.input.intake import Intake
 from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
 
-class CompiledModel:
+class CompiledModel(Estimator):
     """A compiled model. It has the methods of the source estimator, and its `classes_`, `n_features_in_`, `feature_names_in_`.
 
     `hbc.convert` and `hbc.load` make it. A method takes the X that the source's method takes, [rows, n_features_in_]:
     an array, list, frame, sparse matrix or tensor. It returns a result of the source's shape and dtype. It raises
     InvalidInputError for input that the source rejects, or computes in a way that hbc does not follow (another dtype, for
     example). The model never changes, and may be called from several threads at once.
+
+    scikit-learn's tools take it as a fitted estimator: docs/scikit-learn.md.
     """
 
     if TYPE_CHECKING:
@@ -73,7 +76,7 @@ class CompiledModel:
             raise ValueError(
                 f"{estimator.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        self.__class__ = _class_with(CompiledModel, self.methods, tuple(estimator.failing))
+        self.__class__ = _class_with(CompiledModel, self.methods, tuple(estimator.failing), bool(estimator.score))
 
     @property
     def backend(self) -> str:
@@ -329,14 +332,18 @@ class CompiledModel:
 
 
 @functools.cache
-def _class_with(base: type[CompiledModel], methods: tuple[str, ...], failing: tuple[str, ...]) -> type[CompiledModel]:
-    """A subclass of CompiledModel with exactly these methods. They are real methods, so that Python finds
+def _class_with(
+    base: type[CompiledModel], methods: tuple[str, ...], failing: tuple[str, ...], scored: bool
+) -> type[CompiledModel]:
+    """A subclass of CompiledModel with exactly these methods, and perhaps `score`. They are real methods, so that Python finds
     them fast, and `dir` and `help` show them. The methods in `failing` raise UnsupportedOperatorError."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
         namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
     for method in failing:
         namespace[method] = _failing_method(method)
+    if scored:
+        namespace["score"] = score
     return types.new_class(base.__name__, (base,), exec_body=lambda body: body.update(namespace))
 
 

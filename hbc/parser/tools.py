@@ -1,0 +1,36 @@
+"""What scikit-learn's tools ask of an estimator: its kind, and its score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SCORES = {
+    "ClassifierMixin.score": "accuracy",
+    "RegressorMixin.score": "r2",
+    "CatBoostClassifier.score": "accuracy",
+    "CatBoostRegressor.score": "r2",
+}
+"""The function that is an estimator's `score`, by its name → the metric of `predict` that it is."""
+
+
+def kind_of(model: Any) -> str:
+    """The kind of an estimator in scikit-learn's words, such as "classifier"; "" if it has none (a transformer, a booster)."""
+    tags = getattr(model, "__sklearn_tags__", None)
+    try:
+        kind = getattr(model, "_estimator_type", None) if tags is None else tags().estimator_type
+    except (AttributeError, TypeError):  # an estimator whose tags cannot be asked for: of an older library, for example
+        kind = None
+    return str(kind or "")
+
+
+def score_of(model: Any) -> str:
+    """The metric that an estimator's `score` is: "accuracy" or "r2"; "" for any other, and where there is none."""
+    function = getattr(type(model), "score", None)
+    name = getattr(function, "__qualname__", "")
+    if name in SCORES:
+        return SCORES[name]
+    if name == "BaseSearchCV.score":
+        return "" if model.scoring else score_of(getattr(model, "best_estimator_", None))
+    if getattr(model, "steps", None) and type(model).__name__ == "Pipeline":
+        return score_of(model.steps[-1][1])
+    return score_of(model.estimator) if type(model).__name__ == "FrozenEstimator" else ""
