@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import hbc
@@ -32,7 +33,7 @@ def main() -> int:
         table.add_column(heading, justify="left" if heading in ("pipeline", "backend") else "right")
     backends = [name for name, available in hbc.backends().items() if available]
     failures = 0
-    for workload in PIPELINES:
+    for workload in track(PIPELINES, "fitting and compiling", console=Console(stderr=True), transient=True):
         failures += _add_rows(table, workload, backends)
         table.add_section()
     console.print(table)
