@@ -38,10 +38,14 @@ class Comparison(NamedTuple):
 def compare(
     method: str, source: Callable[[Any], Any], compiled: Callable[[Any], Any], X: Any, rtol: float, atol: float, labels: bool
 ) -> Comparison:
-    """Call both with X, and compare. labels: what looks like numbers are labels."""
+    """Call both with X, and compare. labels: what looks like numbers are labels. Raises ValueError if the source rejects X."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted, source_seconds = _timed(source, X)
+        try:
+            wanted, source_seconds = _timed(source, X)
+        except Exception as error:  # whatever the source library raises
+            reason = (str(error) or "no reason given").splitlines()[0]
+            raise ValueError(f"{method}: the source library rejects the data ({type(error).__name__}: {reason})") from error
     found, compiled_seconds = _timed(compiled, X)
     times = (source_seconds, compiled_seconds)
     if wanted.shape != found.shape:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -216,8 +216,12 @@ def _require_writable(model: Path, output: Path) -> None:
     folder = output.absolute().parent
     if not folder.is_dir():
         raise ArtifactError(path=str(output), found="no such folder", expected="an existing folder to write to")
-    if not os.access(folder, os.W_OK):
-        raise ArtifactError(path=str(output), found="a folder without permission to write", expected="one for a new file")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        expected = "one with space and permission for a new file"
+        raise ArtifactError(path=str(output), found="a folder in which no file can be made", expected=expected) from error
 
 
 def _report(compiled: Any, model: Path, output: Path, clock: Clock, as_json: bool, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.cli.models import require_file
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, InvalidInputError
 
 SUFFIXES = (".csv", ".parquet", ".npy")
 
@@ -57,9 +57,17 @@ def require_suffix(path: Path) -> None:
         raise ArtifactError(path=str(path), found=found, expected=f"one of {', '.join(SUFFIXES)}")
 
 
-def suited(data: Any, names: Any) -> Any:
-    """The data as a model with these fitted names takes it: a frame with more columns (the target, for example) is cut to the fitted ones;
-    a model that was fitted without names (None) takes a frame of numbers as an array."""
+def suited(path: Path, data: Any, count: int, names: Any) -> Any:
+    """The data in a file as a model takes it that was fitted on so many columns with these names. A frame with more columns (the target,
+    for example) is cut to the fitted ones. A model that was fitted without names (None) takes a frame of numbers as an array. Raises
+    InvalidInputError if it has another number of columns."""
+    if names is None and data.ndim == 2 and data.shape[1] != count:
+        raise InvalidInputError(
+            found=f"{data.shape[1]} columns",
+            expected=f"{count}",
+            where=str(path),
+            advice="The model knows no names of columns, so the file must have its columns only, in their order.",
+        )
     if isinstance(data, np.ndarray):
         return data
     if names is not None:

@@ -56,7 +56,7 @@ def verify(
         source = source_of(model, trust)
         tell(f"loading {compiled.name}")
         loaded = hbc.load(compiled, device, backend)
-        rows = data.suited(rows, loaded.spec.feature_names)
+        rows = data.suited(X, rows, loaded.spec.n_features, loaded.spec.feature_names)
         found = []
         for method in methods_of(loaded, methods, loaded.methods):
             tell(f"comparing {method} on {len(rows):,} rows")

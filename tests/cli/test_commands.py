@@ -95,12 +95,13 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "{out}/folder.json", "-o", "{out}/x.hbc"], "found a directory"),
         (["convert", "{model}", "--trust", "-o", "{out}/x.joblib"], "found the suffix '.joblib'"),
         (["convert", "{out}/x.hbc", "-o", "{out}/y.hbc"], "no such file"),
+        (["convert", "{model}", "--trust", "-o", "/proc/x.hbc"], "/proc/x.hbc: found a folder in which no file can be made"),
         (
             ["convert", "{model}", "--trust", "-o", "{out}/x.xyz"],
             "found the suffix '.xyz', expected .hbc, .onnx, .pt, .pt2, .so, .o or .a",
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x"], "found no suffix"),
-        (["explain", "{model}"], "saved by hbc"),
+        (["explain", "{model}"], "--trust"),
         (
             ["convert", "{model}", "--trust", "-o", "{out}/x.so", "--code", "aarch64"],
             "found --code, which only .hbc files take",

@@ -139,6 +139,21 @@ def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Pat
         assert message in run("verify", *arguments, "--trust", status=1)[1]
 
 
+def test_data_that_do_not_fit(tmp_path: Path) -> None:
+    """A model without names cannot tell the target from its columns; what the source rejects is no traceback."""
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    path, rows = (
+        saved(make_pipeline(StandardScaler(), LogisticRegression()).fit(X.to_numpy() / 1e3, y), tmp_path),
+        tmp_path / "X.csv",
+    )
+    arguments = ("verify", path.with_suffix(".pkl"), path.with_suffix(".hbc"), rows, "--trust")
+    X.assign(y=y).to_csv(rows, index=False)
+    assert "X.csv: found 31 columns, expected 30. The model knows no names" in run(*arguments, status=1)[1]
+    X.iloc[:, 0] = np.nan
+    X.to_csv(rows, index=False)
+    assert "the source library rejects the data (ValueError: Input X contains NaN." in run(*arguments, status=1)[1]
+
+
 NAN, INF = float("nan"), float("inf")
 
 
