@@ -50,7 +50,7 @@ def progress(doing: str, quiet: bool = False) -> Iterator[Callable[[str], None]]
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(doing)
-        yield lambda text: shown.update(task, description=text)
+        yield lambda text: shown.update(task, description=text, refresh=True)
 
 
 @contextmanager
