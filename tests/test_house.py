@@ -78,7 +78,7 @@ HOMES = {
     "tvm_ffi": ["compiler/tvm"],
     "torch": ["compiler/torch"],
     "onnx": ["compiler/onnx", "parser/onnxml"],
-    "onnxruntime": ["compiler/onnx"],
+    "onnxruntime": ["compiler/onnx", "parser/onnxml/session.py"],
     "sklearn": ["parser/sklearn", "runtime/estimator.py"],
     "joblib": ["parser/sklearn"],
     "scipy": ["parser/sklearn", "runtime/sparse.py"],

@@ -93,7 +93,9 @@ def _compared(source: Any, loaded: Any, method: str, rows: Any, rtol: float, ato
 
     call = source_call(source, method)
     if call is None:
-        raise ValueError(f"{method}: hbc verify cannot call it on {type(source).__name__}. Name other methods with --methods.")
+        raise ValueError(
+            f"{method}: hbc verify does not know how to ask {type(source).__name__} for it. Name the other methods with --methods."
+        )
     labels = method == "predict" and getattr(loaded, "classes_", None) is not None
     return compare(method, call, getattr(loaded, method), rows, rtol, atol, labels)
 

@@ -19,6 +19,10 @@ def source_call(model: Any, method: str) -> Callable[[Any], Any] | None:
     """The function of X that a method of the compiled model stands for; None if the source has none that hbc knows how to call."""
     name = public_name(type(model))
     options = OPTIONS.get(name.partition(".")[0], {})
+    if name == "onnx.ModelProto":
+        from hbc.parser.onnxml.session import session_call
+
+        return session_call(model, method)
     if name == "xgboost.Booster":
         matrix = sys.modules["xgboost"].DMatrix
         return lambda X: model.predict(matrix(X), **options.get(method, {}))

@@ -124,6 +124,22 @@ def test_wrappers_of_boosters(tmp_path: Path) -> None:
     assert not found["raw_score"]["labels"]
 
 
+def test_onnx_models(tmp_path: Path) -> None:
+    """ONNX Runtime is their source. A ZipMap gives dicts."""
+    pytest.importorskip("onnxruntime")
+    to_onnx = pytest.importorskip("skl2onnx").to_onnx
+    X, y = load_breast_cancer(return_X_y=True)
+    np.save(tmp_path / "X.npy", X)
+    fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    for zipped in (True, False):
+        options = {LogisticRegression: {"zipmap": zipped}}
+        (tmp_path / "m.onnx").write_bytes(to_onnx(fitted, X[:1].astype("f4"), options=options).SerializeToString())
+        run("convert", tmp_path / "m.onnx", "-o", tmp_path / "m.hbc", "--backend", "numpy")
+        arguments = (tmp_path / "m.onnx", tmp_path / "m.hbc", tmp_path / "X.npy", "--json")
+        found = {each["method"]: each["values"] for each in json.loads(run("verify", *arguments)[0])["methods"]}
+        assert found == {"predict": len(X), "predict_proba": 2 * len(X)}
+
+
 def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Path) -> None:
     path, rows = saved(pipeline, tmp_path), tmp_path / "rows.csv"
     frame.to_csv(rows, index=False)
