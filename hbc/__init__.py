@@ -70,4 +70,4 @@ if not TYPE_CHECKING:  # with this function in sight, a type checker would accep
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

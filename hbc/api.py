@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive
-from hbc.compiler.base import CompileOptions, backend_name, is_available, known_backends
+from hbc.compiler.base import BackendName, CompileOptions, DeviceName, StrategyName, backend_name, is_available, known_backends
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.hummingbird import answered
 from hbc.ir.graph import Graph
@@ -36,11 +36,11 @@ from hbc.tuning.search import Tuning, search
 @answered
 def convert(
     model: Any,
-    backend: str = "tvm",
+    backend: BackendName = "tvm",
     X: Any = None,
-    device: str = "cpu",
+    device: DeviceName = "cpu",
     *,
-    strategy: str = "auto",
+    strategy: StrategyName = "auto",
     batch_size: int | None = None,
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
@@ -114,8 +114,8 @@ def tune(
     rows: Iterable[int] = (1, 1_000, 100_000),
     X: Any = None,
     *,
-    backend: str = "tvm",
-    device: str = "cpu",
+    backend: BackendName = "tvm",
+    device: DeviceName = "cpu",
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
     tell: Callable[[str], object] | None = None,
@@ -203,7 +203,7 @@ def supported_operators() -> list[str]:
     return sorted(registry.CONVERTERS)
 
 
-def strategies(backend: str) -> tuple[str, ...]:
+def strategies(backend: BackendName) -> tuple[str, ...]:
     """The strategies for tree ensembles that a backend knows; "auto" comes first.
 
     Raises:
@@ -265,7 +265,7 @@ def _rows(rows: Any) -> tuple[int, ...]:
 
 
 def _strategy(strategy: Any, backend: str) -> str:
-    known = strategies(backend)
+    known = known_strategies(backend)
     if strategy not in known:
         raise ValueError(f"unknown strategy {strategy!r}; backend {backend!r} has {', '.join(known)}")
     return str(strategy)

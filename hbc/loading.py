@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hbc.builder import Builder, model_of, read
-from hbc.compiler.base import backend_name
+from hbc.compiler.base import BackendName, DeviceName, backend_name
 from hbc.errors import ArtifactError, BackendUnavailableError
 from hbc.process import PASSES, show
 from hbc.runtime.model import CompiledModel
@@ -18,8 +18,8 @@ from hbc.runtime.model import CompiledModel
 
 def load(
     path: str | os.PathLike[str],
-    device: str | None = None,
-    backend: str | None = None,
+    device: DeviceName | None = None,
+    backend: BackendName | None = None,
     *,
     warm_up: bool | str | Sequence[str] = False,
     trust_code: bool = False,

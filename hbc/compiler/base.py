@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from hbc.cache.shelf import Shelf
 from hbc.errors import BackendUnavailableError
@@ -236,6 +236,12 @@ EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in back
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
 """The paper's strategies. They lower to tensor operators, and so run on every backend."""
+
+
+BackendName = Literal["tvm", "torch", "torchscript", "onnx", "numpy", "pytorch", "torch.jit"]
+"""For type checkers: the backends of hbc, and their aliases. One of another package is named by `cast(Any, "name")`."""
+DeviceName = Literal["cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"]
+StrategyName = Literal["auto", "gemm", "tree_trav", "perf_tree_trav", "walk", "scan", "select", "onnxml", "reference"]
 
 
 def known_backends() -> dict[str, Backend]:

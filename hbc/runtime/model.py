@@ -28,11 +28,18 @@ from hbc.runtime.contents import Contents
 from hbc.runtime.estimator import Estimator, score
 from hbc.runtime.handle import Handle
 from hbc.runtime.input.intake import Intake
+from hbc.runtime.methods import doc_of
+from hbc.runtime.options import WITH_OPTIONS
 from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
+if TYPE_CHECKING:
+    from hbc.runtime.methods import Methods
+else:
+    Methods = object  # a model has only the methods of its source: `_class_with` makes them
 
-class CompiledModel(Estimator):
+
+class CompiledModel(Estimator, Methods):
     """A compiled model. It has the methods of the source estimator, and its `classes_`, `n_features_in_`, `feature_names_in_`.
 
     `hbc.convert` and `hbc.load` make it. A method takes the X that the source's method takes, [rows, n_features_in_]:
@@ -43,9 +50,13 @@ class CompiledModel(Estimator):
     scikit-learn's tools take it as a fitted estimator: docs/scikit-learn.md.
     """
 
-    if TYPE_CHECKING:
+    if not TYPE_CHECKING:  # with this function in sight, a type checker would accept any name
 
-        def __getattr__(self, name: str) -> Any: ...
+        def __getattr__(self, name: str) -> Any:
+            message = f"'CompiledModel' object has no attribute {name!r}"
+            if not name.startswith("_"):
+                message += f"; the model has the methods {', '.join(self._calls)}"
+            raise AttributeError(message, name=name, obj=self)
 
     def __init__(
         self,
@@ -76,7 +87,8 @@ class CompiledModel(Estimator):
             raise ValueError(
                 f"{estimator.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        self.__class__ = _class_with(CompiledModel, self.methods, tuple(estimator.failing), bool(estimator.score))
+        library = estimator.source.partition(".")[0]
+        self.__class__ = _class_with(CompiledModel, library, self.methods, tuple(estimator.failing), bool(estimator.score))
 
     @property
     def backend(self) -> str:
@@ -151,7 +163,7 @@ class CompiledModel(Estimator):
 
     def bind(self, method: str, dtype: Any = None) -> Handle:
         """The method as a Handle: a function for arrays of one dtype, which converts nothing and can write into the caller's memory. It is
-        meant for servers; see its docstring.
+        meant for servers: `hbc.runtime.handle.Handle`.
 
         method: one of `methods`. dtype: float32, float64 or int64. By default the dtype of the sample given to `hbc.convert`, or float32
         without one.
@@ -333,13 +345,13 @@ class CompiledModel(Estimator):
 
 @functools.cache
 def _class_with(
-    base: type[CompiledModel], methods: tuple[str, ...], failing: tuple[str, ...], scored: bool
+    base: type[CompiledModel], library: str, methods: tuple[str, ...], failing: tuple[str, ...], scored: bool
 ) -> type[CompiledModel]:
-    """A subclass of CompiledModel with exactly these methods, and perhaps `score`. They are real methods, so that Python finds
-    them fast, and `dir` and `help` show them. The methods in `failing` raise UnsupportedOperatorError."""
+    """A subclass of CompiledModel with exactly these methods, with the options of the source's library, and perhaps `score`. They are real
+    methods, so that Python finds them fast, and `dir` and `help` show them. The methods in `failing` raise UnsupportedOperatorError."""
     namespace: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__}
     for method in methods:
-        namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method)
+        namespace[method] = _staged_method(method) if method.startswith("staged_") else _method(method, library)
     for method in failing:
         namespace[method] = _failing_method(method)
     if scored:
@@ -359,7 +371,15 @@ def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
     return method
 
 
-def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
+def _method(name: str, library: str) -> Callable[..., Any]:
+    method = WITH_OPTIONS.get((library, name), _plain_method)(name)
+    method.__name__ = name
+    method.__qualname__ = f"CompiledModel.{name}"
+    method.__doc__ = doc_of(name)
+    return method
+
+
+def _plain_method(name: str) -> Callable[[CompiledModel, Any], Any]:
     # This is the path of single rows, about 0.3 µs of Python. For one row, every look at the array costs as much as a level of a tree. So
     # the usual matrix goes straight to the compiled code, which also tests its values.
     def method(self: CompiledModel, X: Any) -> Any:
@@ -373,9 +393,6 @@ def _method(name: str) -> Callable[[CompiledModel, Any], Any]:
                         return result
         return self._calls[name](X)
 
-    method.__name__ = name
-    method.__qualname__ = f"CompiledModel.{name}"
-    method.__doc__ = f"The result of the source estimator's `{name}` for X."
     return method
 
 

@@ -1,0 +1,117 @@
+"""The options of `predict` in LightGBM and XGBoost. Those that ask for another output name another method of the compiled model. Those that
+ask for other computations raise an error that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy import ndarray
+
+from hbc.errors import InvalidInputError
+
+ELSEWHERE = {"raw_score": "raw_score", "output_margin": "raw_score", "pred_leaf": "apply"}
+"""Option that asks for another output → the method that returns it."""
+
+_SLICE = "a compiled model computes all of its rounds. Cut the source first: hbc.convert("
+ADVICE = {
+    "start_iteration": f"{_SLICE}lightgbm.Booster(model_str=booster.model_to_string(start_iteration=…))).",
+    "num_iteration": f"{_SLICE}lightgbm.Booster(model_str=booster.model_to_string(num_iteration=…))).",
+    "iteration_range": f"{_SLICE}booster[start:end]), where booster is model.get_booster().",
+    "pred_contrib": "hbc computes no contributions (SHAP): ask the source.",
+    "base_margin": "add it to the result of raw_score.",
+    "validate_features": "a compiled model compares the names of columns as the source does by default.",
+}
+
+
+def _by_options(model: Any, method: str, X: Any, given: dict[str, Any]) -> Any:
+    """The result of the method that the options ask for. given: those whose values are not the usual ones. Raises
+    InvalidInputError."""
+    for option, value in given.items():
+        if ELSEWHERE.get(option) not in model.methods or value is not True:
+            raise InvalidInputError(
+                found=repr(value),
+                expected="the source's default" + (" or True" if ELSEWHERE.get(option) in model.methods else ""),
+                where=f"{method}, option {option}",
+                advice=ADVICE.get(option, ""),
+            )
+    if len(given) > 1:
+        raise InvalidInputError(found=" and ".join(given), expected="one of them", where=f"{method}, options")
+    return getattr(model, ELSEWHERE[next(iter(given))])(X)
+
+
+def _lightgbm(name: str) -> Callable[..., Any]:
+    # The usual way is that of every method (`_plain_method` in model.py), here once more: a call of it would take 30 ns.
+    def method(
+        self: Any,
+        X: Any,
+        raw_score: bool = False,
+        start_iteration: int = 0,
+        num_iteration: int | None = None,
+        pred_leaf: bool = False,
+        pred_contrib: bool = False,
+        validate_features: bool = False,
+    ) -> Any:
+        if raw_score or start_iteration or num_iteration is not None or pred_leaf or pred_contrib or validate_features:
+            options = {
+                "raw_score": raw_score,
+                "start_iteration": start_iteration,
+                "pred_leaf": pred_leaf,
+                "pred_contrib": pred_contrib,
+                "validate_features": validate_features,
+            }
+            given = {option: value for option, value in options.items() if value}
+            return _by_options(self, name, X, given if num_iteration is None else {**given, "num_iteration": num_iteration})
+        if type(X) is ndarray:
+            short = self._short[name].get(X.dtype)
+            if short is not None:
+                shape = X.shape
+                if len(shape) == 2 and shape[1] == self._width and shape[0] >= short[1] and X.flags.carray:
+                    result = short[0](X, shape[0])
+                    if result is not None:
+                        return result
+        return self._calls[name](X)
+
+    return method
+
+
+def _xgboost(name: str) -> Callable[..., Any]:
+    def method(
+        self: Any,
+        X: Any,
+        output_margin: bool = False,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        pred_leaf: bool = False,
+    ) -> Any:
+        if output_margin or not validate_features or base_margin is not None or iteration_range is not None or pred_leaf:
+            options = {
+                "output_margin": output_margin or None,
+                "validate_features": None if validate_features else validate_features,
+                "base_margin": base_margin,
+                "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
+                "pred_leaf": pred_leaf or None,
+            }
+            given = {option: value for option, value in options.items() if value is not None}
+            if given:
+                return _by_options(self, name, X, given)
+        if type(X) is ndarray:
+            short = self._short[name].get(X.dtype)
+            if short is not None:
+                shape = X.shape
+                if len(shape) == 2 and shape[1] == self._width and shape[0] >= short[1] and X.flags.carray:
+                    result = short[0](X, shape[0])
+                    if result is not None:
+                        return result
+        return self._calls[name](X)
+
+    return method
+
+
+WITH_OPTIONS: dict[tuple[str, str], Callable[[str], Callable[..., Any]]] = {
+    ("lightgbm", "predict"): _lightgbm,
+    ("lightgbm", "predict_proba"): _lightgbm,
+    ("xgboost", "predict"): _xgboost,
+}
+"""(library of the source, method) → what makes the method, with the options that the source's has."""
