@@ -16,6 +16,7 @@ version = release = VERSION
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 nitpicky = True  # with -W, a link to nothing is an error
+smartquotes = False  # "tvm" is to be copied
 default_role = "literal"  # docstrings write code in single backticks
 
 myst_heading_anchors = 3
