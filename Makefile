@@ -66,7 +66,7 @@ format: $(INSTALLED)  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 $(DOCS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --config-settings editable_mode=compat --editable ".[docs]"
 	@touch $@
 
 docs: $(DOCS)  ## build the documentation into docs/_build/html; a broken link or anchor is an error
