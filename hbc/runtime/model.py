@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 else:
     Methods = object  # a model has only the methods of its source: `_class_with` makes them
 
+ELSEWHERE = {
+    "to": 'Convert the model with device="cuda", or load it so; module.to("cuda") moves the nn.Module of the torch backend.',
+    "model": "module is the nn.Module of the torch backend, and graph has the operators.",
+}
+"""Attributes of the containers of PyTorch and Hummingbird → what to use here."""
+
 
 class CompiledModel(Estimator, Methods):
     """A compiled model. It has the methods of the source estimator, and its `classes_`, `n_features_in_`, `feature_names_in_`.
@@ -56,6 +62,8 @@ class CompiledModel(Estimator, Methods):
             message = f"'CompiledModel' object has no attribute {name!r}"
             if not name.startswith("_"):
                 message += f"; the model has the methods {', '.join(self._calls)}"
+            if name in ELSEWHERE:
+                message += f". {ELSEWHERE[name]}"
             raise AttributeError(message, name=name, obj=self)
 
     def __init__(
@@ -217,7 +225,8 @@ class CompiledModel(Estimator, Methods):
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript), `.pt2` (torch.export) or `.so` (TVM).
+        """Write the compiled code to a file for use without hbc: `.onnx`, `.pt` (TorchScript), `.pt2` (torch.export), or a C
+        library `.so`, `.o` or `.a`.
 
         methods: the methods that the file holds, in this order. By default all that such a file can hold.
         dtype: the dtype of the numbers in its input: float32, float64 or int64. By default that of the sample given to `hbc.convert`, or

@@ -65,3 +65,9 @@ def test_its_files(tmp_path: Path) -> None:
 def test_the_guide_has_every_option() -> None:
     text = GUIDE.read_text()
     assert [key for key in (*hummingbird.OPTIONS, *hummingbird.NAMES) if key not in text] == []
+
+
+@pytest.mark.parametrize(("name", "way"), [("to", 'device="cuda"'), ("model", "module is the nn.Module")])
+def test_attributes_of_containers(name: str, way: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'.*{way}"):
+        getattr(hbc.convert(MODEL, "numpy"), name)
