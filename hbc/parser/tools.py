@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 SCORES = {
@@ -15,7 +16,8 @@ SCORES = {
 
 def kind_of(model: Any) -> str:
     """The kind of an estimator in scikit-learn's words, such as "classifier"; "" if it has none (a transformer, a booster)."""
-    tags = getattr(model, "__sklearn_tags__", None)
+    # CatBoost's tags import scikit-learn, which a process without it need not pay for.
+    tags = getattr(model, "__sklearn_tags__", None) if "sklearn" in sys.modules else None
     try:
         kind = getattr(model, "_estimator_type", None) if tags is None else tags().estimator_type
     except (AttributeError, TypeError):  # an estimator whose tags cannot be asked for: of an older library, for example

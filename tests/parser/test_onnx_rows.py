@@ -62,7 +62,7 @@ MODELS = {
     "SVC": (SVC(), Y3),
     "naive Bayes": (GaussianNB(), Y3),
     "network": (MLPClassifier((4,), max_iter=20, random_state=0), Y3),
-    "votes": (VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], voting="soft"), Y3),
+    "votes": (VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], voting="soft", flatten_transform=False), Y3),
     "calibrated": (CalibratedClassifierCV(LogisticRegression(), cv=2), Y2),
     "one versus rest": (OneVsRestClassifier(LogisticRegression()), Y3),
     "isolation": (IsolationForest(n_estimators=5, random_state=0), None),
@@ -75,7 +75,9 @@ MAY_REFUSE = {"isolation", "SVC", "bins", "normalizer", "calibrated", "votes", "
 def exported(name: str, rows: int | None) -> Any:
     model, y = MODELS[name]
     options = {"zipmap": False} if hasattr(model, "predict_proba") else None
-    return to_onnx(model.fit(X, y), initial_types=[("X", FloatTensorType([rows, 3]))], options=options)
+    opset = {"": 18, "ai.onnx.ml": 3}  # skl2onnx writes forests of isolation in no later one
+    types = [("X", FloatTensorType([rows, 3]))]
+    return to_onnx(model.fit(X, y), initial_types=types, options=options, target_opset=opset)
 
 
 def run(model: Any, given: Any) -> list[Any]:
