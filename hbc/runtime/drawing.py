@@ -116,7 +116,7 @@ def _counted(graph: Graph) -> dict[str, int]:
 
 
 def _words(node: Node) -> str:
-    """An operator with all its parameters. Long arrays are stood for by their type and bytes."""
+    """An operator with all its parameters, as text. A digest stands for the numbers of an array."""
     return f"{_name(node)} {node.type} {[_exact(name, getattr(node.op, name)) for name in node.op.parameters]} {_constants(node, _exact)}"
 
 
