@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS := $(VENV)/.docs
+BENCH ?= all
 
 # pip compiles nothing (--no-compile): the first process compiles what it imports, and keeps it for all others, also where the
 # environment says otherwise. Compiling anew took every process 10 of its 16 CPU seconds for `import hbc, sklearn, torch, lightgbm`.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bare test-latest wheel golden golden-diff lint format docs docs-serve benchmark clean
+.PHONY: help demo test test-slow test-bare test-latest wheel golden golden-diff lint format docs docs-serve bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,8 +76,10 @@ docs: $(DOCS)  ## build the documentation into docs/_build/html; a broken link o
 docs-serve: $(DOCS)  ## show the documentation at http://127.0.0.1:8000, and build it anew at every change
 	$(BIN)/sphinx-autobuild --watch hbc --watch CONTRIBUTING.md --watch CHANGELOG.md docs docs/_build/html
 
-benchmark: $(INSTALLED)  ## engines side by side on the benchmark models; writes benchmarks/results/
-	$(BIN)/python -m benchmarks.run
+bench: $(INSTALLED)  ## every benchmark, with its peers, on a quiet machine: hours; `make bench BENCH="all --quick"` takes ten minutes
+	$(BIN)/python -m benchmarks.peers.install --missing
+	$(BIN)/python -m benchmarks $(BENCH)
+	$(BIN)/python -m benchmarks render
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) $(VENV)-bare $(VENV)-latest build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache

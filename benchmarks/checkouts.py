@@ -1,20 +1,16 @@
-"""`python -m benchmarks.checkouts OTHER`: this checkout beside another one, in one run: no model may have become slower.
+"""This checkout beside another one (`--other`), in one run: no model may have become slower.
 
 A process of each converts the same fitted models, on the same core. Both give their answers first, which must agree; then they take turns,
 and the one that begins changes. The models are those of the other benchmarks: trees, operators, optimizer, text and frames."""
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import os
 import pickle
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import hbc
-from benchmarks import frames, machine, operators, optimizer, report, text, trees
-from benchmarks.run import RESULTS
+from benchmarks import frames, operators, optimizer, report, text, trees
+from benchmarks.session import Run
 from datasets import load_newsgroups
 
 ROOT = Path(__file__).parents[1]
@@ -56,8 +52,7 @@ def workloads() -> Iterator[tuple[str, Callable[[], Made]]]:
 
 def _trees(workload: trees.Workload) -> Made:
     prepared = trees.prepare(workload, trees.FULL)
-    model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
-    return model, "predict_proba", np.load(prepared.rows)[:10_000]
+    return prepared.model, "predict_proba", np.load(prepared.rows)[:10_000]
 
 
 def _operator(name: str) -> Made:
@@ -112,7 +107,7 @@ class Checkout:
         return reply
 
 
-def run(made: Made, here: Checkout, there: Checkout, rounds: int, budget: float, batches: Sequence[int]) -> dict[str, Any]:
+def one(made: Made, here: Checkout, there: Checkout, rounds: int, budget: float, batches: Sequence[int]) -> dict[str, Any]:
     """The comparison of one model: `identical` (whether answers have the same bits), `convert_s` (seconds here, there), and `times_us`,
     by rows of a call the pairs (µs here, µs there) of all rounds."""
     with tempfile.NamedTemporaryFile(suffix=".pkl") as file:
@@ -158,49 +153,31 @@ def markdown(results: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if a ratio is above SLOWER or answers differ."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkouts", description=__doc__)
-    parser.add_argument("other", type=Path, help="the folder of the other checkout (git worktree add ../before REVISION)")
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names or wildcards")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--budget", type=float, default=0.1, help="seconds of a measurement")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 10_000])
-    parser.add_argument("--minutes", type=float, default=60, help="no further model is begun after so many minutes")
-    parser.add_argument("--out", type=Path, default=RESULTS / "checkouts.json")
-    options = parser.parse_args(arguments)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--other": {
+        "type": Path,
+        "required": True,
+        "help": "the folder of the other checkout (git worktree add ../before REVISION)",
+    },
+    "--batches": {"type": int, "nargs": "+", "metavar": "ROWS", "help": "the numbers of rows of a call"},
+}
+
+
+def run(run: Run) -> None:
+    rounds, budget = run.given("rounds", 5, 1), run.given("budget", 0.1, 0.02)
+    batches = run.given("batches", [1, 10_000], [1, 1_000])
     core = max(os.sched_getaffinity(0))
-    here, there = Checkout(ROOT, core), Checkout(options.other.resolve(), core)
-    results: dict[str, Any] = {
-        "machine": machine.describe(),
-        "settings": {
-            "rounds": options.rounds,
-            "budget": options.budget,
-            "threads": 1,
-            "cores": [core],
-            "size": {"name": "full"},
-        },
-        "workloads": {},
-    }
-    stop = time.monotonic() + 60 * options.minutes
-    for name, make in workloads():
-        if time.monotonic() > stop or not any(fnmatch.fnmatchcase(name, pattern) for pattern in options.only):
-            continue
+    run.settings["cores"] = [core]
+    here, there = Checkout(ROOT, core), Checkout(run.options.other.resolve(), core)
+    makers = dict(workloads())
+    for name in run.steps(run.asked(makers)):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = run(make(), here, there, options.rounds, options.budget, options.batches)
+            run.results["workloads"][name] = one(makers[name](), here, there, rounds, budget, batches)
         except (ValueError, TypeError, hbc.HbcError) as error:
-            print(f"{name}: left out ({str(error).splitlines()[0]})", file=sys.stderr, flush=True)
-            continue
-        results["workloads"][name] = found
-        print(name, {rows: round(ratio, 3) for rows, ratio in ratios(found).items()}, file=sys.stderr, flush=True)
-    report.finish(results, options.out, markdown)
-    bad = [
-        name for name, found in results["workloads"].items() if not found["identical"] or max(ratios(found).values()) > SLOWER
-    ]
-    return 1 if bad else 0
+            run.results.setdefault("left_out", {})[name] = str(error).splitlines()[0]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def status(results: dict[str, Any]) -> int:
+    """1 if a ratio is above SLOWER or answers differ."""
+    found = results["workloads"].values()
+    return int(any(not each["identical"] or max(ratios(each).values()) > SLOWER for each in found))

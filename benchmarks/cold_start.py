@@ -1,11 +1,10 @@
-"""`python -m benchmarks.cold_start`: processor seconds from the start of a process to the first answer for one row.
+"""Processor seconds from the start of a process to the first answer for one row.
 
 Each figure is of whole processes, one after the other on one core, in turns with the same model in ONNX Runtime and in its own library.
 The answers are compared first. Python's own start is in all of them."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import pickle
 import resource
@@ -14,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +21,9 @@ from typing import Any
 import numpy as np
 
 import hbc
-from benchmarks import machine, report, trees
+from benchmarks import report, trees
 from benchmarks.pipelines import PIPELINES
-from benchmarks.run import RESULTS
+from benchmarks.session import Run
 
 ROOT = Path(__file__).parents[1]
 READ = "import sys, pickle, numpy as np\nX = np.load(sys.argv[2])[:1]\n"
@@ -55,7 +53,7 @@ LEGEND = (
 )
 
 
-def run(command: Sequence[str], cache: Path | None) -> float:
+def spent(command: Sequence[str], cache: Path | None) -> float:
     """Processor seconds of a process."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -66,22 +64,19 @@ def run(command: Sequence[str], cache: Path | None) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def models(folder: Path) -> dict[str, dict[str, tuple[str, str, str]]]:
+def models(folder: Path, size: trees.Size) -> dict[str, dict[str, tuple[str, str, str]]]:
     """Model → engine → (code, file of the model, file of its input)."""
     found: dict[str, dict[str, tuple[str, str, str]]] = {}
-    for workload in trees.WORKLOADS:
-        if workload.name not in ("lightgbm-500x31", "lightgbm-500x255"):
-            continue
-        prepared = trees.prepare(workload, trees.FULL)
-        model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
-        compiled = hbc.convert(model)
-        compiled.save(folder / f"{workload.name}.hbc")
-        compiled.export(folder / f"{workload.name}.onnx", methods="predict_proba")
+    for name in ("lightgbm-500x31", "lightgbm-500x255"):
+        prepared = trees.prepare(trees.BY_NAME[name], size)
+        compiled = hbc.convert(prepared.model)
+        compiled.save(folder / f"{name}.hbc")
+        compiled.export(folder / f"{name}.onnx", methods="predict_proba")
         rows = str(prepared.rows)
-        found[workload.name] = {
-            "hbc, cache": (READ + HBC, f"{folder}/{workload.name}.hbc", rows),
-            "hbc, empty": (READ + HBC, f"{folder}/{workload.name}.hbc", rows),
-            "ONNX Runtime": (READ + ORT, f"{folder}/{workload.name}.onnx", rows),
+        found[name] = {
+            "hbc, cache": (READ + HBC, f"{folder}/{name}.hbc", rows),
+            "hbc, empty": (READ + HBC, f"{folder}/{name}.hbc", rows),
+            "ONNX Runtime": (READ + ORT, f"{folder}/{name}.onnx", rows),
             "LightGBM": (READ + LIGHTGBM, str(prepared.folder / "model.txt"), rows),
         }
     titanic = next(workload for workload in PIPELINES if "titanic" in workload.name.lower())
@@ -101,37 +96,31 @@ def models(folder: Path) -> dict[str, dict[str, tuple[str, str, str]]]:
     return found
 
 
-def measure(folder: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Model → engine → processor seconds, by round."""
-    times: dict[str, dict[str, list[float]]] = {}
-    for name, engines in models(folder).items():
-        times[name] = {engine: [] for engine in engines}
-        answers = {}
+def measured(folder: Path, name: str, engines: dict[str, tuple[str, str, str]], rounds: int) -> dict[str, list[float]]:
+    """Engine → processor seconds, by round. Raises ValueError where answers differ."""
+    times: dict[str, list[float]] = {engine: [] for engine in engines}
+    answers = {}
+    for engine, (code, *files) in engines.items():
+        spent([sys.executable, "-W", "ignore", "-c", code + CHECK, *files, str(folder / "answer.npy")], folder / "cache")
+        answers[engine] = np.load(folder / "answer.npy")
+    expected = answers["hbc, cache"]
+    for engine, answer in answers.items():
+        if answer.shape and not np.allclose(answer, expected, rtol=1e-5, atol=1e-6):
+            raise ValueError(f"{name}: {engine} answers {answer}, hbc {expected}")
+    for _ in range(rounds):
         for engine, (code, *files) in engines.items():
-            run([sys.executable, "-W", "ignore", "-c", code + CHECK, *files, str(folder / "answer.npy")], folder / "cache")
-            answers[engine] = np.load(folder / "answer.npy")
-        expected = answers["hbc, cache"]
-        for engine, answer in answers.items():
-            if answer.shape and not np.allclose(answer, expected, rtol=1e-5, atol=1e-6):
-                raise SystemExit(f"{name}: {engine} answers {answer}, hbc {expected}")
-        for _ in range(rounds):
-            for engine, (code, *files) in engines.items():
-                cache = folder / "cache"
-                if "empty" in engine:
-                    cache = folder / "empty"
-                    shutil.rmtree(cache, ignore_errors=True)
-                times[name][engine].append(run([sys.executable, "-W", "ignore", "-c", code, *files], cache))
-        print(name, {engine: round(statistics.median(found), 3) for engine, found in times[name].items()}, file=sys.stderr)
+            cache = folder / "cache"
+            if "empty" in engine:
+                cache = folder / "empty"
+                shutil.rmtree(cache, ignore_errors=True)
+            times[engine].append(spent([sys.executable, "-W", "ignore", "-c", code, *files], cache))
     return times
 
 
-def conversions(folder: Path, rounds: int) -> dict[str, list[float]]:
+def conversions(folder: Path, rounds: int, size: trees.Size) -> dict[str, list[float]]:
     """Seconds of `hbc.convert` and the first answer in a warm process, with the code in the cache."""
-    prepared = {
-        workload.name: trees.prepare(workload, trees.FULL)
-        for workload in trees.WORKLOADS
-        if workload.name in ("lightgbm-500x31", "lightgbm-500x255", "xgboost-500-depth8")
-    }
+    names = ("lightgbm-500x31", "lightgbm-500x255", "xgboost-500-depth8")
+    prepared = {name: trees.prepare(trees.BY_NAME[name], size) for name in names}
     warm = prepared.pop("xgboost-500-depth8").folder / "model.pkl"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HBC_CACHE": str(folder / "cache"), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -160,29 +149,20 @@ def markdown(results: dict[str, Any]) -> str:
         "| model | processor seconds |",
         "|---|---|",
     ]
-    lines += [f"| {name} | {cell(times)} |" for name, times in results["conversions"].items()]
+    lines += [f"| {name} | {cell(times)} |" for name, times in results.get("conversions", {}).items()]
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=RESULTS / "cold_start.json")
-    options = parser.parse_args(arguments)
-    start = time.monotonic()
+OPTIONS: dict[str, dict[str, Any]] = {}
+
+
+def run(run: Run) -> None:
+    size = trees.QUICK if run.quick else trees.FULL
+    rounds = run.given("rounds", 7, 1)
+    os.environ["HBC_CACHE"] = ""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ["HBC_CACHE"] = ""
-        results: dict[str, Any] = {
-            "machine": machine.describe(),
-            "settings": {"rounds": options.rounds, "threads": 1, "size": {"name": "full"}},
-            "workloads": measure(folder, options.rounds),
-            "conversions": conversions(folder, options.rounds),
-        }
-    print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
-    report.finish(results, options.out, markdown)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        made = models(folder, size)
+        for each in run.steps(run.asked(made)):
+            run.results["workloads"][each] = measured(folder, each, made[each], rounds)
+        run.results["conversions"] = conversions(folder, rounds, size)

@@ -3,7 +3,6 @@ loaded in a fresh process without scikit-learn, and scored there."""
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 import warnings
@@ -18,7 +17,7 @@ from rich.table import Table
 
 import hbc
 from benchmarks.pipelines import PIPELINES, Workload
-from benchmarks.timing import median_seconds
+from benchmarks.timing import measure
 
 ROWS = 10_000
 OUT = Path("demo-out")
@@ -49,7 +48,7 @@ def _add_rows(table: Table, workload: Workload, backends: list[str]) -> int:
         many = _repeat(X, ROWS)
         expected = getattr(model, workload.method)(many)
         expected_labels = model.predict(many)
-        source_seconds = median_seconds(lambda: getattr(model, workload.method)(many))
+        source_seconds = measure(getattr(model, workload.method), [many], 0.5)["p50"] / 1e6
     failures = 0
     for backend in backends:
         compiled = hbc.convert(model, backend, threads=_threads(backend))
@@ -58,7 +57,7 @@ def _add_rows(table: Table, workload: Workload, backends: list[str]) -> int:
         labels_agree = _same_labels(compiled.predict(many), expected_labels)
         agrees = labels_agree and bool(np.allclose(found, expected, rtol=1e-5, atol=1e-6))
         failures += not agrees
-        seconds = median_seconds(functools.partial(getattr(compiled, workload.method), many))
+        seconds = measure(getattr(compiled, workload.method), [many], 0.5)["p50"] / 1e6
         table.add_row(
             workload.name if backend == backends[0] else "",
             backend,

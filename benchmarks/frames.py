@@ -1,18 +1,14 @@
-"""`python -m benchmarks.frames`: frames end to end, 50 mixed columns (10 of strings, of 1,000 categories each) through a
-ColumnTransformer into LightGBM: scikit-learn's own pipeline and hbc's, on frames of pandas, polars and pyarrow, with each usual encoder.
+"""Frames end to end: 50 mixed columns (10 of strings, of 1,000 categories each) through a ColumnTransformer into LightGBM. scikit-learn's
+own pipeline and hbc's, on frames of pandas, polars and pyarrow, with each usual encoder.
 
 Both run in one process, on one core, with one thread. All answers are compared before anything is timed; the two take turns, and
 whoever begins changes. A call takes the frame and returns probabilities: nothing is converted before it."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 import hbc
-from benchmarks import machine, report
-from benchmarks.pairs import OURS, SOURCE, compare, table, versions
-from benchmarks.run import RESULTS
-from benchmarks.trees import CACHE
+from benchmarks import report
+from benchmarks.report import MAIN, SOURCE
+from benchmarks.session import Run, versions
+from benchmarks.side_by_side import cut, in_turns
 
 FLOATS, INTEGERS, TEXTS, CATEGORIES = 36, 4, 10, 1000
 GOAL = 10.0
@@ -94,60 +90,31 @@ def fitted(encoder: str, size: Size) -> Any:
     return make_pipeline(ColumnTransformer(parts), trees).fit(frame, y)
 
 
-def run(encoder: str, size: Size, rounds: int, budget: float) -> dict[str, dict[str, Any]]:
-    """One encoder, with every library's frames."""
-    model = fitted(encoder, size)
-    started = time.perf_counter()
-    compiled = hbc.convert(model, "tvm", threads=1)
-    seconds = time.perf_counter() - started
-    calls: dict[str, Callable[[Any], Any]] = {SOURCE: model.predict_proba, OURS: compiled.predict_proba}
+OPTIONS: dict[str, dict[str, Any]] = {"--rows": {"type": int, "help": "of the largest frame"}}
+
+
+def run(run: Run) -> None:
+    size = QUICK if run.quick else FULL
+    rows = run.given("rows", size.rows, size.rows)
+    size = replace(size, rows=rows, batches=(*size.batches[:-1], rows))
+    run.settings.update(size=asdict(size), batches=size.batches)
+    rounds, budget = run.given("rounds", 3, 1), run.given("budget", 0.5, 0.05)
+    run.on_one_core()
     scored, _ = data(size.rows, 1)
-    found: dict[str, dict[str, Any]] = {}
-    for library, make in LIBRARIES.items():
-        frame = make(scored)
-        engines = compare(calls, frame, size.batches, rounds, budget)
-        engines[OURS]["convert_s"] = seconds
-        engines[SOURCE]["versions"] = versions(DISTRIBUTIONS)
-        found[f"{encoder}, {library}"] = {"engines": engines}
-    return found
+    for encoder in run.steps(run.asked(ENCODERS)):
+        model = fitted(encoder, size)
+        started = time.perf_counter()
+        compiled = hbc.convert(model, "tvm", threads=1)
+        seconds = time.perf_counter() - started
+        calls: dict[str, Callable[[Any], Any]] = {SOURCE: model.predict_proba, MAIN: compiled.predict_proba}
+        for library, make in LIBRARIES.items():
+            run.say(f"{encoder}, {library}")
+            frame = make(scored)
+            engines = in_turns(calls, SOURCE, {rows: cut(frame, rows) for rows in size.batches}, [frame], rounds, budget)
+            engines[MAIN]["convert_s"] = seconds
+            engines[SOURCE]["versions"] = versions(DISTRIBUTIONS)
+            run.results["workloads"][f"{encoder}, {library}"] = {"engines": engines}
 
 
 def markdown(results: dict[str, Any]) -> str:
-    return f"{report.heading(results, 'Frames', LEGEND)}\n\n{table(results, 'encoder, frame')}\n"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if hbc was not exact anywhere."""
-    options = _parser().parse_args(arguments)
-    size = QUICK if options.quick else replace(FULL, rows=options.rows, batches=(*FULL.batches[:-1], options.rows))
-    described, core = machine.describe(), max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})
-    out = options.out or (CACHE / "frames.json" if options.quick or options.only or size != FULL else RESULTS / "frames.json")
-    settings = {"size": asdict(size), "rounds": options.rounds, "budget": options.budget, "threads": 1, "cores": [core]}
-    results: dict[str, Any] = {
-        "machine": described,
-        "settings": {**settings, "batches": size.batches},
-        "workloads": {},
-    }
-    for encoder in ENCODERS:
-        if not options.only or encoder in options.only:
-            results["workloads"] |= run(encoder, size, options.rounds, options.budget)
-            print(f"{time.strftime('%H:%M:%S')} {encoder}", file=sys.stderr, flush=True)
-    report.finish(results, out, markdown)
-    return 1 if report.failures(results) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.frames", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], choices=list(ENCODERS), metavar="ENCODER")
-    parser.add_argument("--quick", action="store_true", help="small models and frames: does everything work?")
-    parser.add_argument("--rows", type=int, default=FULL.rows)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=0.5, help="seconds of a measurement")
-    parser.add_argument("--out", type=Path, help="the JSON file; the table goes beside it")
-    return parser
-
-
-if __name__ == "__main__":
-    machine.with_one_thread("benchmarks.frames")
-    sys.exit(main())
+    return f"{report.heading(results, 'Frames', LEGEND)}\n\n{report.pairs(results, 'encoder, frame')}\n"

@@ -4,7 +4,6 @@ input and adding the leaves."""
 
 from __future__ import annotations
 
-import pickle
 import re
 import timeit
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import hbc
-from benchmarks.trees import Prepared
+from benchmarks.trained import Trained
 from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
@@ -28,10 +27,9 @@ STEP = 1.0
 ROWS = 256  # whose paths are counted
 
 
-def limit(prepared: Prepared) -> dict[str, Any] | None:
+def limit(trained: Trained) -> dict[str, Any] | None:
     """{kernel, work, cycles, ghz, us}, where us is µs a row. None if the model has no trees of its own, or the processor is not known."""
-    model = pickle.loads((prepared.folder / "model.pkl").read_bytes())
-    compiled = hbc.convert(model, "tvm", threads=1, X=np.load(prepared.rows)[:1])
+    compiled = hbc.convert(trained.model, "tvm", threads=1, X=np.load(trained.rows)[:1])
     planned = compiled.variants[compiled._main].plan.graph
     operators = dict.fromkeys(node.op for node in planned.nodes)  # XGBoost's methods have each their own
     trees: list[Any] = [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
@@ -46,7 +44,7 @@ def limit(prepared: Prepared) -> dict[str, Any] | None:
         found_pieces = pieces(rank_encode(trees[0]), how.sizes, how.more)
         work = sum(len(found.split) * (found.size + how.more) for found in found_pieces)
         return {"kernel": "scan", "work": work, "cycles": 1.0, "ghz": ghz, "us": work / 64 / ghz / 1e3}
-    steps = path_lengths(trees[0], np.load(prepared.rows)[:ROWS].astype(trees[0].threshold.dtype))
+    steps = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype))
     return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
 
 

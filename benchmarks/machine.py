@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("avx2", "avx512f", "avx512_vbmi", "avx512_bf16", "amx_tile", "asimd", "sve")
+FLAGS = ("avx2", "avx512f", "avx512vbmi", "avx512_bf16", "amx_tile", "asimd", "sve")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
-def with_one_thread(module: str) -> None:
-    """Start `python -m module` again unless every library has been told to use one thread: they read it when they are imported."""
+def with_one_thread(arguments: Sequence[str]) -> None:
+    """Start `python -m …` again unless every library has been told to use one thread: they read it when they are imported."""
     if any(os.environ.get(name) != "1" for name in THREADS):
-        arguments = [sys.executable, "-m", module, *sys.argv[1:]]
-        os.execve(sys.executable, arguments, {**os.environ, **dict.fromkeys(THREADS, "1")})
+        os.execve(sys.executable, [sys.executable, "-m", *arguments], {**os.environ, **dict.fromkeys(THREADS, "1")})
+
+
+@functools.cache
+def name() -> str:
+    """LLVM's name of the processor, such as znver5: the folder of this machine's results. Without TVM that of its instruction set."""
+    try:
+        import tvm
+    except ImportError:
+        return platform.machine()
+    return str(tvm.target.codegen.llvm_get_system_cpu())
 
 
 def describe() -> dict[str, Any]:

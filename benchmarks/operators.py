@@ -1,18 +1,14 @@
-"""`python -m benchmarks.operators`: the paper's operator tables (11 and 12), for every estimator that converts: iris tiled to a million
-rows of float32, one core, scikit-learn, ONNX Runtime and hbc side by side. Models have their default parameters, and are fitted to the
+"""The paper's operator tables (11 and 12), for every estimator that converts: iris tiled to a million rows of float32, one core,
+scikit-learn, ONNX Runtime and hbc side by side. Models have their default parameters, and are fitted to the
 150 rows of iris. Answers are checked first; the engines take turns; an operator whose slowest engine would need more than its budget for
 a call gets fewer rows (for all engines), and one that there is no time left for is listed."""
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import pickle
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +18,11 @@ from sklearn.datasets import load_iris
 from sklearn.utils import get_tags
 
 from benchmarks import engines as registry
-from benchmarks import machine, report
+from benchmarks import report
 from benchmarks.engines import Engine, Task
 from benchmarks.engines.process import EngineError, Process
-from benchmarks.run import RESULTS, Settings, check, measure_round
-from benchmarks.trees import CACHE
+from benchmarks.session import Run
+from benchmarks.side_by_side import Settings, measure_round, start
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from defaults import CONVERTIBLE, made, refused_by_default
@@ -82,51 +78,41 @@ class Engines:
         self.settings = settings
         self.running: dict[str, Process] = {}
 
-    def start(self, engine: Engine, task: Task, rows: Path) -> tuple[Process, dict[str, Any]]:
-        """A process that has converted the model."""
+    def process(self, engine: Engine, task: Task) -> Process:
+        """The engine's process, with that task."""
         process = self.running.get(engine.name)
         if process is None or process.is_dead:
             process = self.running[engine.name] = Process(engine, task, lasting=True)
         process.task = task
-        return process, process.start(rows, self.settings.cores, self.settings.convert_limit)
+        return process
 
     def end(self) -> None:
         for process in self.running.values():
             process.end()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if hbc failed or was not exact anywhere."""
-    options = _parser().parse_args(arguments)
-    size = QUICK if options.quick else replace(FULL, rows=options.rows)
-    settings = Settings((size.rows,), options.rounds, options.budget, 1, convert_limit=20.0, call_limit=60.0)
-    names = [
-        name for name in CONVERTIBLE if not options.only or any(fnmatch.fnmatchcase(_short(name), p) for p in options.only)
-    ]
-    names.sort(key=lambda name: (_short(name) not in IN_THE_PAPER, name))
-    out = options.out or (
-        CACHE / "operators.json" if options.quick or options.only or size != FULL else RESULTS / "operators.json"
-    )
-    results: dict[str, Any] = {
-        "machine": machine.describe(),
-        "settings": {"size": asdict(size), **asdict(settings), "cores": settings.cores},
-        "workloads": {},
-    }
-    stop = time.monotonic() + 60 * options.minutes
+OPTIONS: dict[str, dict[str, Any]] = {"--rows": {"type": int, "help": "of a call, where there is time for so many"}}
+BY_NAME = {name.rpartition(".")[2]: name for name in sorted(CONVERTIBLE)}
+"""Class → its dotted name."""
+
+
+def run(run: Run) -> None:
+    size = QUICK if run.quick else FULL
+    size = replace(size, rows=run.given("rows", size.rows, size.rows))
+    rounds, budget = run.given("rounds", 2, 1), run.given("budget", 0.1, 0.01)
+    settings = Settings((size.rows,), rounds, budget, 1, convert_limit=20.0, call_limit=60.0)
+    run.settings.update({"size": asdict(size), **asdict(settings), "cores": settings.cores})
+    names = run.asked(sorted(BY_NAME, key=lambda name: (name not in IN_THE_PAPER, name)))
+    if run.quick and not run.options.only:
+        names = names[: len(IN_THE_PAPER)] + names[len(IN_THE_PAPER) :: 8]
     processes = Engines(settings)
     with tempfile.TemporaryDirectory(prefix="hbc-operators-") as folder:
         rows = {columns: tile(columns, size.rows, Path(folder)) for columns in (4, 20)}
         try:
-            for name in names:
-                if time.monotonic() > stop:
-                    results["workloads"][name] = {"skipped": "no time left"}
-                    continue
-                results["workloads"][name] = found = run(name, rows, Path(folder), processes, size)
-                print(_progress(name, found), file=sys.stderr, flush=True)
+            for name in run.steps(names):
+                run.results["workloads"][BY_NAME[name]] = one(BY_NAME[name], rows, Path(folder), processes, size)
         finally:
             processes.end()
-    report.finish(results, out, markdown)
-    return 1 if report.failures({"workloads": _measured(results)}) else 0
 
 
 def tile(columns: int, rows: int, folder: Path) -> Path:
@@ -137,15 +123,15 @@ def tile(columns: int, rows: int, folder: Path) -> Path:
     return path
 
 
-OPTIONS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}, "MissingIndicator": {"features": "all"}}
-"""Options in place of defaults. By default KernelPCA keeps components that are only rounding errors, so that no two engines agree.
-MissingIndicator has no column for complete data by default."""
+PARAMETERS: dict[str, dict[str, Any]] = {"KernelPCA": {"n_components": 4}, "MissingIndicator": {"features": "all"}}
+"""Options of estimators in place of defaults. By default KernelPCA keeps components that are only rounding errors, so that no two engines
+agree. MissingIndicator has no column for complete data by default."""
 
 
 def fitted(name: str, columns: int) -> Any:
     """A model fitted to iris. It predicts the class, or the width of petals. Raises ValueError if the estimator takes no matrix of
     numbers."""
-    model = made(name, **refused_by_default(name), **OPTIONS.get(_short(name), {}))
+    model = made(name, **refused_by_default(name), **PARAMETERS.get(_short(name), {}))
     tags = get_tags(model)
     takes = tags.input_tags
     if not takes.two_d_array or (takes.pairwise and not takes.sparse):
@@ -164,7 +150,7 @@ def fitted(name: str, columns: int) -> Any:
         return model.fit(X.astype(np.float32), y)
 
 
-def run(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size: Size) -> dict[str, Any]:
+def one(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size: Size) -> dict[str, Any]:
     """One operator on every engine: convert, check, find how many rows there is time for, then measure in turns."""
     columns = 20 if _short(name) in IN_THE_PAPER else 4
     try:
@@ -174,7 +160,7 @@ def run(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size
     method = next(method for method in METHODS if hasattr(model, method))
     (folder / "model.pkl").write_bytes(pickle.dumps(model))
     settings = processes.settings
-    task = Task("sklearn", str(folder), 0, columns, "float32", 1, "", method)
+    task = Task("sklearn", str(folder), columns, "float32", 1, "", method)
     results: dict[str, dict[str, Any]] = {engine.name: {} for engine in ENGINES}
     running: dict[str, Process] = {}
     slowest, expected = 0.0, None
@@ -182,12 +168,9 @@ def run(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size
     for engine in (ENGINES[1], ENGINES[0], ENGINES[2]):  # scikit-learn's answers are the right ones
         result = results[engine.name]
         try:
-            process, facts = processes.start(engine, replace(task, option=engine.option), rows[columns])
-            answer = process.answer(settings.call_limit, checked)
-            answer = answer.reshape(len(answer), -1)
-            expected = answer if expected is None else expected
-            result |= facts | {"answers": check(answer, expected)}
-            result["status"] = result["answers"]["verdict"]
+            process = processes.process(engine, replace(task, option=engine.option))
+            answer = start(process, rows[columns], expected, settings, result)
+            expected = answer[:checked] if expected is None else expected
             if result["status"] != "wrong":
                 slowest = max(slowest, process.measure(checked, 0.0, settings.call_limit)["p50"] / 1e6 / checked)
                 running[engine.name] = process
@@ -225,7 +208,8 @@ def markdown(results: dict[str, Any]) -> str:
             if result["status"] not in report.MARKS:
                 reason = result.get("reason", "wrong answers").partition(" for type ")[0]
                 failed.setdefault(f"{engine}: {reason}", []).append(_short(name))
-    skipped = [f"* {_short(name)}: {found['skipped']}" for name, found in results["workloads"].items() if "skipped" in found]
+    skipped = [f"* {name}: no time left" for name in results.get("not_begun", ())]
+    skipped += [f"* {_short(name)}: {found['skipped']}" for name, found in results["workloads"].items() if "skipped" in found]
     parts = [report.heading({**results, "workloads": workloads}, "Operators", LEGEND), summary(workloads), "\n".join(lines)]
     parts += (
         ["## Failed or wrong\n\n" + "\n".join(f"* {why}: {', '.join(names)}" for why, names in failed.items())]
@@ -266,24 +250,3 @@ def _measured(results: dict[str, Any]) -> dict[str, Any]:
 
 def _short(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _progress(name: str, found: dict[str, Any]) -> str:
-    state = found.get("skipped") or ", ".join(f"{engine} {_cell(found, engine)} ms" for engine in (NATIVE, ONNX, OURS))
-    return f"{time.strftime('%H:%M:%S')} {_short(name)}: {state}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.operators", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="classes, by name or wildcard")
-    parser.add_argument("--quick", action="store_true", help="20,000 rows: does everything work?")
-    parser.add_argument("--rows", type=int, default=FULL.rows)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=0.1, help="seconds a measurement takes, one for each engine and round")
-    parser.add_argument("--minutes", type=float, default=6.0, help="operators that come later are listed as not measured")
-    parser.add_argument("--out", type=Path, help="the JSON file; the table goes beside it")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.optimizer`: how much the passes gain. The paper's Figures 9 (feature-selection push-down) and 10 (injection)
-with the pass on and off; a ColumnTransformer and curves of columns before LightGBM against the bare trees; and pipelines of three to ten
+"""What the optimizer's passes gain. The paper's Figures 9 (feature-selection push-down) and 10 (injection) with the pass on and off; a
+ColumnTransformer and curves of columns before LightGBM against the bare trees; and pipelines of three to ten
 operators at one row against the bare model.
 
 All run in one process, on one core, with one thread. `HBC_WITHOUT` leaves passes out while a model is converted and first called. All
@@ -7,17 +7,10 @@ answers are compared with scikit-learn's before anything is timed; engines take 
 
 from __future__ import annotations
 
-import argparse
-import gc
-import importlib.metadata
 import os
-import sys
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,10 +33,10 @@ from sklearn.preprocessing import (
 )
 
 import hbc
-from benchmarks import machine, report
-from benchmarks.engines.worker import measure
-from benchmarks.run import RESULTS, check
-from benchmarks.trees import CACHE
+from benchmarks import report
+from benchmarks.session import Run, versions
+from benchmarks.side_by_side import in_turns
+from benchmarks.timing import Call
 from hbc.optimizer.pipeline import NEEDED
 
 BACKENDS = ("tvm", "torch")
@@ -70,8 +63,6 @@ class Size:
 
 
 FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000)
-
-Call = Callable[[Any], Any]
 
 
 def data(rows: int, shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
@@ -217,25 +208,23 @@ def _second(call: Call) -> Call:
     return lambda pair: call(pair[1])
 
 
-def run(workloads: Iterator[tuple[str, str, dict[str, Call], Any]], rounds: int, budget: float) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for group, name, calls, rows in workloads:
-        batches = rows if isinstance(rows, list) else [rows]
-        expected = np.concatenate([calls[SOURCE](batch) for batch in batches[:100]])
-        engines: dict[str, dict[str, Any]] = {}
-        for engine, call in calls.items():
-            answers = check(np.concatenate([call(batch) for batch in batches[:100]]), expected)
-            engines[engine] = {"answers": answers, "status": answers["verdict"], "times_us": {}}
-        engines[SOURCE]["versions"] = {each: importlib.metadata.version(each) for each in DISTRIBUTIONS}
-        count = 1 if isinstance(rows, list) else len(rows)
-        for turn in range(rounds):
-            names = list(calls)
-            for engine in names[turn % len(names) :] + names[: turn % len(names)]:
-                gc.collect()
-                engines[engine]["times_us"].setdefault(str(count), []).append(measure(calls[engine], batches, budget))
-        found[f"{group}: {name}"] = {"group": group, "name": name, "rows": count, "engines": engines}
-        print(f"{time.strftime('%H:%M:%S')} {group}: {name}", file=sys.stderr, flush=True)
-    return found
+WORKLOADS = {"figures": figures, "trees": trees, "curves": curves, "chains": chains}
+OPTIONS: dict[str, dict[str, Any]] = {}
+
+
+def run(run: Run) -> None:
+    size = QUICK if run.quick else FULL
+    run.settings["size"] = asdict(size)
+    rounds, budget = run.given("rounds", 5, 1), run.given("budget", 0.3, 0.03)
+    run.on_one_core()
+    for part in run.steps(run.asked(WORKLOADS)):
+        for group, name, calls, rows in WORKLOADS[part](size):
+            run.say(f"{group}: {name}")
+            batches = rows if isinstance(rows, list) else [rows]
+            count = 1 if isinstance(rows, list) else len(rows)
+            engines = in_turns(calls, SOURCE, {count: batches}, batches[:100], rounds, budget)
+            engines[SOURCE]["versions"] = versions(DISTRIBUTIONS)
+            run.results["workloads"][f"{group}: {name}"] = {"group": group, "name": name, "rows": count, "engines": engines}
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------
@@ -283,38 +272,3 @@ def markdown(results: dict[str, Any]) -> str:
         lines += [f"| {' | '.join(cell for _, cell in row)} |" for row in rows]
         parts += [f"## {group}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
-
-
-WORKLOADS = {"figures": figures, "trees": trees, "curves": curves, "chains": chains}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if hbc was not exact anywhere."""
-    options = _parser().parse_args(arguments)
-    size = QUICK if options.quick else FULL
-    described, core = machine.describe(), max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})
-    out = options.out or (CACHE / "optimizer.json" if options.quick or options.only else RESULTS / "optimizer.json")
-    settings = {"size": asdict(size), "rounds": options.rounds, "budget": options.budget, "threads": 1, "cores": [core]}
-    results: dict[str, Any] = {"machine": described, "settings": settings, "workloads": {}}
-    warnings.simplefilter("ignore")  # liblinear's, where C is small
-    for name, make in WORKLOADS.items():
-        if not options.only or name in options.only:
-            results["workloads"] |= run(make(size), options.rounds, options.budget)
-    report.finish(results, out, markdown)
-    return 1 if report.failures(results) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.optimizer", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], choices=list(WORKLOADS), metavar="WORKLOADS")
-    parser.add_argument("--quick", action="store_true", help="small models and few rows: does everything work?")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--budget", type=float, default=0.3, help="seconds of a measurement")
-    parser.add_argument("--out", type=Path, help="the JSON file; the tables go beside it")
-    return parser
-
-
-if __name__ == "__main__":
-    machine.with_one_thread("benchmarks.optimizer")
-    sys.exit(main())

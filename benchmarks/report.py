@@ -1,15 +1,15 @@
-"""Ratios and tables of a run's results (the dictionary that `benchmarks.run` writes as JSON)."""
+"""Ratios and tables of a run's results, and the files that keep them."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import os
+import math
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MAIN = "hbc:tvm"
+MAIN, SOURCE = "hbc:tvm", "native"
 MARKS = {"exact": "", "inexact": " ≈"}
 LEGEND = (
     "µs a row: median over the rounds of a round's median call, results included. One row: p50 / p99 of the whole Python call. "
@@ -18,29 +18,28 @@ LEGEND = (
 )
 
 
+CACHE, RESULTS = Path(__file__).parent / ".cache", Path(__file__).parent / "results"
+
+
 def write(results: dict[str, Any], path: Path, tables: str) -> None:
-    """Writes the JSON to `path`, and the tables beside it."""
+    """Writes the results to `path`, as compressed JSON (the same bytes for the same results), and the tables beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    path.with_suffix(".md").write_text(tables)
+    unfinished = path.with_suffix(".unfinished")
+    with open(unfinished, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write(json.dumps(results, ensure_ascii=False).encode())
+    unfinished.replace(path)
+    tables_of(path).write_text(tables)
 
 
-def finish(results: dict[str, Any], path: Path, markdown: Callable[[dict[str, Any]], str]) -> None:
-    """Writes the JSON and the tables, and prints the tables."""
-    results["machine"]["load_after"] = os.getloadavg()
-    tables = markdown(results)
-    write(results, path, tables)
-    print(f"{tables}\nwritten: {path} and {path.with_suffix('.md')}")
+def read(path: Path) -> dict[str, Any]:
+    """The results in a file."""
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The tables of tree ensembles."""
-    parts = [
-        heading(results, "Tree ensembles", LEGEND),
-        summary(results),
-        *(details(name, workload) for name, workload in results["workloads"].items()),
-    ]
-    return "\n\n".join(parts) + "\n"
+def tables_of(path: Path) -> Path:
+    """The file of the tables beside a file of results."""
+    return path.with_name(path.name.partition(".")[0] + ".md")
 
 
 def failures(results: dict[str, Any]) -> list[str]:
@@ -48,7 +47,7 @@ def failures(results: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {engine}: {found['status']}"
         for name, workload in results["workloads"].items()
-        for engine, found in workload["engines"].items()
+        for engine, found in workload.get("engines", {}).items()
         if engine.startswith("hbc:") and found["status"] != "exact"
     ]
 
@@ -167,3 +166,21 @@ def _reason(found: dict[str, Any]) -> str:
         return str(found["reason"])
     wrong, largest = found["answers"]["rows_wrong"], found["answers"]["largest_difference"]
     return f"wrong answers, not timed: {wrong:.1%} of the rows differ by more than 1e-3, by {largest:.2g} at most"
+
+
+def pairs(results: dict[str, Any], first: str, source: str = "scikit-learn") -> str:
+    """A table of the source and hbc: µs a row of both for each size of batch, and their ratio; `first` is the head of the first column."""
+    batches = results["settings"]["batches"]
+    heads = [f"{rows:,} row{'s' * (rows > 1)}: {source} | {MAIN} | ratio" for rows in reversed(batches)]
+    lines = [f"| {first} | {' | '.join(heads)} | rows a second | answers |", "|" + "---|" * (3 + 3 * len(batches))]
+    for name, workload in results["workloads"].items():
+        cells = []
+        for rows in reversed(batches):
+            theirs, ours = (microseconds(workload["engines"][engine], rows) for engine in (SOURCE, MAIN))
+            assert theirs is not None
+            assert ours is not None
+            cells += [figure(theirs / rows), figure(ours / rows), times(theirs / ours)]
+        most = microseconds(workload["engines"][MAIN], max(batches))
+        cells += [f"{1e6 * max(batches) / (most or math.nan):,.0f}", workload["engines"][MAIN]["status"]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.strategies`: measures the strategies of tree ensembles on a grid of ensembles and numbers of rows, fits the cost
-model to their times, and reports how well it chooses.
+"""The strategies of tree ensembles (the paper's Figure 8) on a grid of ensembles and numbers of rows. The cost model is fitted to their
+times, and the report says how well it chooses.
 
 The grid has depths, numbers of trees and of leaves; other properties are random with a fixed seed. The order of models is random too, so
 that a run that ends early (`--minutes`) has a fair sample. Candidates take turns in one thread. Answers are compared before anything is
@@ -8,19 +8,18 @@ timed. Times are processor times (others may use the core too), and the least of
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import machine
+from benchmarks import machine, report
+from benchmarks.session import Run
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import FILE, RANGE, Shape, estimate, fastest
@@ -29,7 +28,6 @@ from hbc.ir.types import N
 from hbc.ops.tree import Tree, TreeEnsemble, join
 
 Array = np.ndarray[Any, Any]
-RESULTS = Path(__file__).parent / "results" / "strategies.json"
 SEED = 5
 DEPTHS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
 TREES = (10, 30, 100, 300, 1000)
@@ -286,17 +284,6 @@ def from_json(entries: Sequence[dict[str, Any]]) -> list[Point]:
     ]
 
 
-def dump(document: dict[str, Any], path: Path) -> None:
-    """Writes JSON with one model in each line."""
-    parts = []
-    for backend, entries in document["measured"].items():
-        lines = ",\n".join(f"   {json.dumps(entry)}" for entry in entries)
-        parts.append(f'  "{backend}": [\n{lines}\n  ]')
-    head = json.dumps({"machine": document["machine"]}, indent=1, ensure_ascii=False)[:-2]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(head + ',\n "measured": {\n' + ",\n".join(parts) + "\n }\n}\n")
-
-
 def table(measured: dict[str, list[Point]]) -> str:
     """A table of how often a choice is within 10 % of the best one, and its mean time divided by the best one's. A choice is the cost
     model's, fitted to the other half of the models, or always the same strategy."""
@@ -325,18 +312,51 @@ def judged(backend: str, points: list[Point]) -> dict[str, Array]:
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def report(document: dict[str, Any], measured: dict[str, list[Point]]) -> str:
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--backends": {"nargs": "+", "choices": BACKENDS},
+    "--fit": {"action": "store_true", "help": "measure nothing: fit to what is in the file, and judge"},
+}
+
+
+def run(run: Run) -> None:
+    """Measures for `--minutes`, all backends together. What an earlier run found for other backends is kept. A whole run writes the cost
+    model."""
+    backends = run.given("backends", ["tvm", "torch"], ["tvm", "torch"])
+    minutes = run.given("minutes", 10.0, 0.6)
+    found: dict[str, Any] = report.read(run.path)["workloads"] if run.path.exists() else {}
+    run.results["workloads"] = found
+    for place, backend in enumerate([] if run.options.fit else backends):
+        end = time.monotonic() + 60 * minutes / len(backends)
+        described, points = machine.describe(), []
+        for model in grid():
+            if time.monotonic() > end:
+                break
+            points += measure(backend, model, RANGE[:-1] if run.quick else RANGE)
+            run.say(f"{backend} ({place + 1} of {len(backends)}): {len(points)} points")
+        found[backend] = {"machine": described | {"load_after": os.getloadavg()}, "measured": as_json(points)}
+    if run.path.is_relative_to(report.RESULTS):
+        factors = {backend: fit(backend, points) for backend, points in measured_of(run.results).items()}
+        machines = {backend: each["machine"] for backend, each in found.items()}
+        FILE.write_text(json.dumps({"machine": machines, "nanoseconds": factors}, indent=1, ensure_ascii=False) + "\n")
+
+
+def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:
+    """Backend → its points."""
+    return {backend: from_json(each["measured"]) for backend, each in results["workloads"].items()}
+
+
+def markdown(results: dict[str, Any]) -> str:
     """The report: what was measured, the table, and for which models the cost model chooses well."""
     legend = "One thread, least of several rounds. The cost model is fitted to one half of the models and judged on the other, both ways."
-    parts = ["# Strategies of tree ensembles", legend]
+    parts, measured = ["# Strategies of tree ensembles", legend], measured_of(results)
     for backend, points in measured.items():
-        about, models = document["machine"][backend], len({point.model for point in points})
+        about, models = results["workloads"][backend]["machine"], len({point.model for point in points})
         load = f"load {about['load_before'][0]:.1f} before, {about['load_after'][0]:.1f} after"
         versions = f"{about['processor']} ({', '.join(about['flags'])}), {about['system']}, Python {about['python']}"
         parts.append(
             f"{backend}: {models} of {len(grid())} models; {about['time']}, commit {about['commit'][:10]}, {versions}; {load}"
         )
-    parts.append(table(measured))
+    parts += [figure_8(measured), table(measured)]
     for backend, points in measured.items():
         where = [p for train, test in itertools.permutations(halves(points)) for p in test]
         found = judged(backend, points)["cost model, rows known"]
@@ -349,44 +369,31 @@ def report(document: dict[str, Any], measured: dict[str, list[Point]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def figure_8(measured: dict[str, list[Point]]) -> str:
+    """The paper's claims of Figure 8, and what holds here: GEMM is the fastest strategy for shallow trees, and at one row; a traversal is
+    for deep trees. A share is that of the points at which the strategy is the fastest of those measured."""
+    lines = [
+        "## Figure 8: which strategy is the fastest",
+        "",
+        "| backend | trees | rows | points | fastest |",
+        "|---|---|---|---|---|",
+    ]
+    for backend, points in measured.items():
+        for heads, deep in (("depth to 3", (0, 3)), ("4 to 8", (4, 8)), ("from 9", (9, 99))):
+            for rows, span in (("1", (1, 1)), ("10 to 100", (10, 100)), ("from 1,000", (1000, 10**9))):
+                some = [p for p in points if deep[0] <= p.model.depth <= deep[1] and span[0] <= p.rows <= span[1]]
+                if some:
+                    names = [min(p.seconds, key=p.seconds.__getitem__) for p in some]
+                    shares = {
+                        name: names.count(name) / len(names) for name in sorted(set(names), key=names.count, reverse=True)
+                    }
+                    text = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+                    lines.append(f"| {backend} | {heads} | {rows} | {len(some)} | {text} |")
+    return "\n".join(lines)
+
+
 KEYS: dict[str, Callable[[Point], int]] = {
     "rows": lambda point: point.rows,
     "depth": lambda point: point.model.depth,
     "trees": lambda point: point.model.trees,
 }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=__doc__)
-    parser.add_argument("--backends", nargs="+", default=["tvm", "torch"], choices=BACKENDS)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all backends together")
-    parser.add_argument("--fit", action="store_true", help="measure nothing: fit to what is in the file, and judge")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
-    document: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"measured": {}}
-    for place, backend in enumerate([] if options.fit else options.backends):
-        end = time.monotonic() + 60 * options.minutes / len(options.backends)
-        described, points = machine.describe(), []
-        for number, model in enumerate(grid()):
-            if time.monotonic() > end:
-                break
-            points += measure(backend, model)
-            print(f"\r{backend} ({place + 1} of {len(options.backends)}): {number + 1} models ", end="", flush=True)
-        print()
-        document.setdefault("machine", {})[backend] = described | {"load_after": os.getloadavg()}
-        document["measured"][backend] = as_json(points)
-        dump(document, options.out)
-    measured = {backend: from_json(entries) for backend, entries in document["measured"].items()}
-    factors = {backend: fit(backend, points) for backend, points in measured.items()}
-    text = report(document, measured)
-    print(text)
-    options.out.with_suffix(".md").write_text(text)
-    if options.out == RESULTS:
-        FILE.write_text(
-            json.dumps({"machine": document["machine"], "nanoseconds": factors}, indent=1, ensure_ascii=False) + "\n"
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,15 +1,9 @@
-"""`python -m benchmarks.text`: documents and dicts end to end. Vectorizers and hashers are measured alone and in front of models,
+"""Documents and dicts end to end: vectorizers and hashers are measured alone and in front of models,
 scikit-learn's and hbc's in one process, on one core, in turns, after their answers were compared."""
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
-import os
-import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,10 +15,10 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 import hbc
-from benchmarks import machine, report
-from benchmarks.pairs import OURS, SOURCE, compare, table, versions
-from benchmarks.run import RESULTS
-from benchmarks.trees import CACHE
+from benchmarks import report
+from benchmarks.report import MAIN, SOURCE
+from benchmarks.session import Run, versions
+from benchmarks.side_by_side import cut, in_turns
 from datasets import load_newsgroups
 
 TRAINED, SCORED = 3000, 3000
@@ -55,48 +49,27 @@ LEGEND = (
 )
 
 
-def run(name: str, texts: list[str], dicts: list[dict[str, float]], rounds: int, budget: float) -> dict[str, Any]:
-    model, X = MODELS[name](), dicts if name in ("DictVectorizer", "FeatureHasher") else texts
-    model.fit(X[:TRAINED], np.arange(TRAINED) % 4)
-    method = "predict_proba" if hasattr(model, "predict_proba") else "transform"
-    compiled = hbc.convert(model, "tvm", threads=1)
-    calls = {SOURCE: getattr(model, method), OURS: getattr(compiled, method)}
-    engines = compare(calls, X[TRAINED : TRAINED + SCORED], BATCHES, rounds, budget)
-    engines[SOURCE]["versions"] = versions(("hbc", "apache-tvm", "scikit-learn"))
-    return {"engines": engines}
+OPTIONS: dict[str, dict[str, Any]] = {}
+
+
+def run(run: Run) -> None:
+    trained, scored = (500, 300) if run.quick else (TRAINED, SCORED)
+    batches = (*BATCHES[:-1], scored)
+    run.settings["batches"] = batches
+    rounds, budget = run.given("rounds", 3, 1), run.given("budget", 0.3, 0.02)
+    run.on_one_core()
+    texts, rng = load_newsgroups(), np.random.default_rng(0)
+    dicts = [{f"name {i}": float(i) for i in rng.integers(1, 200, 20)} for _ in range(trained + scored)]
+    for name in run.steps(run.asked(MODELS)):
+        model, X = MODELS[name](), dicts if name in ("DictVectorizer", "FeatureHasher") else texts
+        model.fit(X[:trained], np.arange(trained) % 4)
+        method = "predict_proba" if hasattr(model, "predict_proba") else "transform"
+        calls = {SOURCE: getattr(model, method), MAIN: getattr(hbc.convert(model, "tvm", threads=1), method)}
+        some = X[trained : trained + scored]
+        engines = in_turns(calls, SOURCE, {rows: cut(some, rows) for rows in batches}, [some], rounds, budget)
+        engines[SOURCE]["versions"] = versions(("hbc", "apache-tvm", "scikit-learn"))
+        run.results["workloads"][name] = {"engines": engines}
 
 
 def markdown(results: dict[str, Any]) -> str:
-    return f"{report.heading(results, 'Text', LEGEND)}\n\n{table(results, 'model')}\n"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if hbc was not exact anywhere."""
-    options = _parser().parse_args(arguments)
-    described, core = machine.describe(), max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})
-    out = options.out or (CACHE if options.only else RESULTS) / "text.json"
-    settings = {"rounds": options.rounds, "budget": options.budget, "threads": 1, "cores": [core], "batches": BATCHES}
-    results: dict[str, Any] = {"machine": described, "settings": {**settings, "size": {"name": "full"}}, "workloads": {}}
-    texts, rng = load_newsgroups(), np.random.default_rng(0)
-    dicts = [{f"name {i}": float(i) for i in rng.integers(1, 200, 20)} for _ in range(TRAINED + SCORED)]
-    for name in MODELS:
-        if not options.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in options.only):
-            results["workloads"][name] = run(name, texts, dicts, options.rounds, options.budget)
-            print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
-    report.finish(results, out, markdown)
-    return 1 if report.failures(results) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.text", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], metavar="MODEL", help="names or wildcards")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=0.3, help="seconds of a measurement")
-    parser.add_argument("--out", type=Path, help="the JSON file; the table goes beside it")
-    return parser
-
-
-if __name__ == "__main__":
-    machine.with_one_thread("benchmarks.text")
-    sys.exit(main())
+    return f"{report.heading(results, 'Text', LEGEND)}\n\n{report.pairs(results, 'model')}\n"

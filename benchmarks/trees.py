@@ -1,26 +1,33 @@
-"""The tree ensembles that every engine runs, with the ratios that hbc has to reach. They are trained once and kept in benchmarks/.cache."""
+"""Tree ensembles on every engine, side by side in one run. Answers are checked before anything is timed, every engine has the same
+threads and cores, and the engines take turns. Models are trained once and kept in benchmarks/.cache; each has the ratios that hbc has to
+reach."""
 
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.metadata
-import json
-import os
-import pickle
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-CACHE = Path(__file__).parent / ".cache"
+from benchmarks import engines as registry
+from benchmarks import limits, report
+from benchmarks.engines import Engine
+from benchmarks.session import Run
+from benchmarks.side_by_side import Settings, on_engines
+from benchmarks.trained import Array, Made, Trained, boosted, forest, trained
+
 FEATURES = 28
 CATEGORICAL = list(range(10))
 
-Array = np.ndarray[Any, Any]
+ENGINE_OPTIONS: dict[str, dict[str, Any]] = {
+    "--engines": {"nargs": "+", "default": [], "metavar": "ENGINE", "help": "some of the engines, by name or wildcard"},
+    "--batches": {"nargs": "+", "type": int, "metavar": "ROWS", "help": "the numbers of rows of a call"},
+    "--threads": {"type": int, "help": "the threads of every engine"},
+    "--convert-limit": {"type": float, "metavar": "SECONDS", "help": "an engine that takes longer to convert is given up"},
+}
+OPTIONS = ENGINE_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -51,39 +58,12 @@ class Workload:
     data: str = "numbers"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A trained workload on disk: `folder` has model.pkl, the library's own file, rows.npy and expected.npy."""
-
-    workload: Workload
-    folder: Path
-    facts: dict[str, Any]
-
-    @property
-    def rows(self) -> Path:
-        return self.folder / "rows.npy"
-
-    @property
-    def expected(self) -> Array:
-        """The native library's probabilities [N, classes] of the rows."""
-        return np.load(self.folder / "expected.npy")
-
-
-MODEL_FILES = {"lightgbm": "model.txt", "xgboost": "model.json", "sklearn": "model.pkl"}
-CORES = len(os.sched_getaffinity(0))
-
-
 def _lightgbm(X: Array, y: Array, trees: int, leaves: int = 31, categorical: list[int] | None = None) -> Any:
-    from lightgbm import LGBMClassifier
-
-    model = LGBMClassifier(n_estimators=trees, num_leaves=leaves, n_jobs=CORES, verbose=-1)
-    return model.fit(X, y, categorical_feature=categorical or "auto")
+    return boosted("lightgbm", 2, trees, num_leaves=leaves).fit(X, y, categorical_feature=categorical or "auto")
 
 
 def _xgboost(X: Array, y: Array, trees: int) -> Any:
-    from xgboost import XGBClassifier
-
-    return XGBClassifier(n_estimators=trees, max_depth=8, n_jobs=CORES).fit(X, y)
+    return boosted("xgboost", 2, trees, max_depth=8).fit(X, y)
 
 
 def _hist(X: Array, y: Array, trees: int) -> Any:
@@ -93,10 +73,7 @@ def _hist(X: Array, y: Array, trees: int) -> Any:
 
 
 def _forest(X: Array, y: Array, trees: int, depth: int | None) -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    model = RandomForestClassifier(trees, max_depth=depth, n_jobs=CORES, random_state=0).fit(X, y)
-    return model.set_params(n_jobs=1)
+    return forest(2, trees, depth).fit(X, y).set_params(n_jobs=1)
 
 
 WORKLOADS = [
@@ -120,34 +97,18 @@ WORKLOADS = [
 ]
 
 
-def prepare(workload: Workload, size: Size) -> Prepared:
-    """Train a workload, or find it in the cache. A new version of its library trains it anew."""
-    distribution = {"lightgbm": "lightgbm", "xgboost": "xgboost-cpu", "sklearn": "scikit-learn"}[workload.library]
-    folder = CACHE / size.name / f"{workload.name}-{importlib.metadata.version(distribution)}"
-    if not folder.exists():
-        _train(workload, size, folder)
-    return Prepared(workload, folder, json.loads((folder / "facts.json").read_text()))
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
 
 
-def _train(workload: Workload, size: Size, folder: Path) -> None:
-    X, y = _data(workload, size.training_rows + size.test_rows)
-    trained, tested = slice(size.training_rows), slice(size.training_rows, None)
-    model = workload.fit(X[trained], y[trained], max(4, workload.trees // size.trees))
-    rows = np.ascontiguousarray(X[tested])
+def prepare(workload: Workload, size: Size) -> Trained:
+    """Train a workload, or find it in the cache."""
 
-    unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    (unfinished / "model.pkl").write_bytes(pickle.dumps(model))
-    if workload.library == "lightgbm":
-        model.booster_.save_model(unfinished / "model.txt")
-    elif workload.library == "xgboost":
-        model.save_model(unfinished / "model.json")
-    np.save(unfinished / "rows.npy", rows)
-    np.save(unfinished / "expected.npy", model.predict_proba(rows))
-    size_of_file = (unfinished / MODEL_FILES[workload.library]).stat().st_size
-    (unfinished / "facts.json").write_text(json.dumps({"model_mib": round(size_of_file / 2**20, 2)}))
-    unfinished.rename(folder)
+    def make() -> Made:
+        X, y = _data(workload, size.training_rows + size.test_rows)
+        model = workload.fit(X[: size.training_rows], y[: size.training_rows], max(4, workload.trees // size.trees))
+        return model, X[size.training_rows :], {}
+
+    return trained(workload.name, workload.library, f"{size} {workload.trees} {workload.data}", make)
 
 
 def _data(workload: Workload, n: int) -> tuple[Array, Array]:
@@ -163,3 +124,53 @@ def _data(workload: Workload, n: int) -> tuple[Array, Array]:
     elif workload.data == "missing":
         X[random.random(X.shape) < 0.2] = np.nan
     return X.astype(workload.dtype), y
+
+
+def settings_of(run: Run, full: Settings, quick: Settings) -> Settings:
+    """How to measure, by the options of engines, which are noted."""
+    chosen = Settings(
+        tuple(run.given("batches", full.batches, quick.batches)),
+        run.given("rounds", full.rounds, quick.rounds),
+        run.given("budget", full.budget, quick.budget),
+        run.given("threads", full.threads, quick.threads),
+        run.given("convert-limit", full.convert_limit, quick.convert_limit),
+        full.call_limit,
+    )
+    run.settings.update({**asdict(chosen), "cores": chosen.cores})
+    return chosen
+
+
+def engines_of(run: Run, usual: Sequence[Engine] = registry.DEFAULT) -> Sequence[Engine]:
+    """The engines that `--engines` names. Raises ValueError for a name that none has."""
+    patterns = run.options.engines
+    for pattern in patterns:
+        if not registry.matching([pattern]):
+            known = ", ".join(engine.name for engine in registry.DEFAULT)
+            raise ValueError(f"no engine is called {pattern}; known are {known}, and strategies as in hbc:tvm:walk")
+    return registry.matching(patterns) if patterns else usual
+
+
+def run(run: Run) -> None:
+    size = QUICK if run.quick else FULL
+    run.settings["size"] = asdict(size)
+    settings = settings_of(run, Settings(), Settings((1, 100, 1_000), 2, 0.02, convert_limit=30.0))
+    engines = engines_of(run)
+    for name in run.steps(run.asked(BY_NAME)):
+        workload = BY_NAME[name]
+        run.say(f"{name}: training, unless it is in the cache")
+        model = prepare(workload, size)
+        run.results["workloads"][name] = {
+            "model": model.facts,
+            "goals": dict(zip(("rows", "one_row"), workload.goals, strict=True)),
+            "limit": limits.limit(model),
+            "engines": on_engines(model, engines, settings, run.say),
+        }
+
+
+def markdown(results: dict[str, Any]) -> str:
+    parts = [
+        report.heading(results, "Tree ensembles", report.LEGEND),
+        report.summary(results),
+        *(report.details(name, workload) for name, workload in results["workloads"].items()),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tune`: is the choice of `hbc tune` ever slower than that of "auto", and how much faster is it?
+"""Is the choice of `hbc tune` ever slower than that of "auto", and how much faster is it?
 
 The models of three libraries are drawn with a fixed seed from the depths and numbers of trees of strategies.py. Each is converted, and
 tuned on random rows, as `hbc tune` does without data. Then both are called on other rows, side by side: in one process, one core, one
@@ -8,26 +8,24 @@ look slower are measured again with more rounds.
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import functools
-import importlib.metadata
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hbc
-from benchmarks import machine, report
-from benchmarks.run import RESULTS, check
+from benchmarks import report
+from benchmarks.answers import check
+from benchmarks.session import Run, versions
 from benchmarks.strategies import BACKENDS, DEPTHS, SEED, TREES
+from benchmarks.timing import Call
+from benchmarks.trained import Array
 from benchmarks.trees import FEATURES
 from hbc.tuning.search import Tuning
 
@@ -43,9 +41,6 @@ LEGEND = (
     'Rows told: both were converted with `batch_size`; there "auto" is what it chooses for unknown rows, which was faster than (or is) '
     'what it chooses for so many. Where rows are not told and "auto" stays, the ratio is the noise.'
 )
-
-Array = np.ndarray[Any, Any]
-Call = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -140,7 +135,7 @@ def _timed(call: Call, batches: Sequence[Array], repeats: int) -> float:
     return (time.thread_time() - start) / repeats
 
 
-def run(model: Model, backend: str, seconds: float) -> list[dict[str, Any]]:
+def one(model: Model, backend: str, seconds: float) -> list[dict[str, Any]]:
     """The results of a model: for the variant that was told no rows, at all numbers of rows; for each other variant, at its own number."""
     fitted, (_, _, rows) = model.fit(*data()[:2]), data()
     made, found = pairs(fitted, backend)
@@ -207,43 +202,25 @@ def summary(backend: str, points: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if an answer was not exact, or tuned slower than auto by more than noise."""
-    options = _parser().parse_args(arguments)
-    described, core = machine.describe(), max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})
-    results: dict[str, Any] = {
-        "machine": described,
-        "settings": {"models": options.models, "only": options.only, "seconds": options.seconds, "threads": 1, "cores": [core]},
-        "versions": {name: importlib.metadata.version(name) for name in DISTRIBUTIONS},
-        "points": [],
-    }
-    for backend in options.backends:
-        for model in sample(options.models):
-            if not any(fnmatch.fnmatch(str(model), pattern) for pattern in options.only):
-                continue
-            start = time.perf_counter()
-            results["points"] += run(model, backend, options.seconds)
-            results["machine"]["load_after"] = os.getloadavg()
-            report.write(results, options.out, markdown(results))  # after each model, so that a stopped run keeps its results
-            worst = max(_ratio(p) for p in results["points"] if (p["model"], p["backend"]) == (str(model), backend))
-            print(
-                f"{time.strftime('%H:%M:%S')} {backend}: {model}: {worst:.3f} ({time.perf_counter() - start:.0f} s)", flush=True
-            )
-    print(f"{markdown(results)}\nwritten: {options.out} and {options.out.with_suffix('.md')}")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--backends": {"nargs": "+", "choices": BACKENDS},
+    "--models": {"type": int, "help": "of the grid, in its order by a fixed seed"},
+    "--seconds": {"type": float, "help": "of a point, for both"},
+}
+
+
+def run(run: Run) -> None:
+    backends, models = run.given("backends", ["tvm"], ["tvm"]), run.given("models", 20, 1)
+    seconds = run.given("seconds", 1.0, 0.05)
+    run.settings["only"] = run.options.only or ["*"]
+    run.on_one_core()
+    run.results |= {"versions": versions(DISTRIBUTIONS), "points": []}
+    drawn = {str(model): model for model in sample(models)}
+    chosen = run.asked(drawn)
+    for backend, name in run.steps([(backend, name) for backend in backends for name in chosen], ": ".join):
+        run.results["points"] += one(drawn[name], backend, seconds)
+
+
+def status(results: dict[str, Any]) -> int:
+    """1 if an answer was not exact, or tuned slower than auto by more than noise."""
     return int(not all(p["exact"] and _ratio(p) <= 1 + ALIKE for p in results["points"]))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
-    parser.add_argument("--backends", nargs="+", default=["tvm"], choices=BACKENDS)
-    parser.add_argument("--models", type=int, default=20, help="of the grid, in its order by a fixed seed")
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="MODELS", help="of these, as 'LightGBM*'")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a point, for both")
-    parser.add_argument("--out", type=Path, default=RESULTS / "tune.json", help="the JSON file; the tables go beside it")
-    return parser
-
-
-if __name__ == "__main__":
-    machine.with_one_thread("benchmarks.tune")
-    sys.exit(main())

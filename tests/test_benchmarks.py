@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,14 @@ import numpy as np
 import pytest
 
 from benchmarks import engines, figures, machine, report
+from benchmarks.__main__ import ORDER, OTHERS, listing, main
+from benchmarks.answers import check
 from benchmarks.engines import Engine, Task
 from benchmarks.engines.process import EngineError, Process
-from benchmarks.engines.worker import measure
-from benchmarks.run import check
+from benchmarks.peers.install import pins
+from benchmarks.session import Run, parser_of
+from benchmarks.side_by_side import in_turns
+from benchmarks.timing import measure
 
 EXPECTED = np.stack([1 - np.linspace(0.1, 0.9, 1000), np.linspace(0.1, 0.9, 1000)], 1)
 
@@ -59,7 +66,7 @@ def test_strategies_run_only_if_they_are_named() -> None:
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
-    task = Task("lightgbm", str(tmp_path), 2, 3, "float32", 1, "")
+    task = Task("lightgbm", str(tmp_path), 3, "float32", 1, "")
     with pytest.raises(EngineError, match="not installed"):
         Process(Engine("native", "nowhere", ()), task)
     np.save(tmp_path / "rows.npy", np.zeros((2, 3), np.float32))
@@ -90,21 +97,83 @@ def test_the_table_of_operators_begins_with_the_slowest() -> None:
     assert "* Text: its input is text" in text
 
 
-def test_a_run_is_written_with_the_load_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results: dict[str, Any] = {
-        "machine": machine.describe(),
-        "settings": {"size": {"name": "quick"}, "threads": 1},
-        "workloads": {},
-    }
-    report.finish(results, tmp_path / "run.json", lambda found: report.heading(found, "A run", "A legend"))
-    assert "load_after" in results["machine"]
+def run_of(tmp_path: Path, *arguments: str) -> Run:
+    options = parser_of("test", "", {}).parse_args([*arguments, "--out", str(tmp_path / "run.json.gz")])
+    return Run("test", options, lambda found: report.heading(found, "A run", "A legend"))
+
+
+def test_a_run_keeps_what_it_has_found_after_each_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path, "--quick", "--only", "[ab]")
+    assert run.given("rounds", 5, 1) == 1
+    with pytest.raises(ValueError, match="nothing is called"):
+        run.asked(["c"])
+    for name in run.steps(run.asked(["a", "b", "c"])):
+        run.results["workloads"][name] = {"engines": {"hbc:tvm": {"status": "inexact"}}}
+        if name == "b":
+            assert list(report.read(run.path)["workloads"]) == ["a"]
+    assert run.finish() == 1  # not exact
+    kept = report.read(run.path)
+    assert list(kept["workloads"]) == ["a", "b"]
+    assert kept["settings"]["rounds"] == 1
+    assert "load_after" in kept["machine"]
     assert "A legend" in (tmp_path / "run.md").read_text()
     assert "A legend" in capsys.readouterr().out
+    before = run.path.read_bytes()
+    report.write(kept, run.path, "")
+    assert run.path.read_bytes() == before  # no time of day is in the file
+
+
+def test_a_part_of_a_benchmark_does_not_replace_the_whole(tmp_path: Path) -> None:
+    options = argparse.Namespace(quick=True, only=[], out=None)
+    assert not Run("trees", options, str).path.is_relative_to(report.RESULTS)
+    whole = Run("trees", argparse.Namespace(quick=False, only=[], out=None), str).path
+    assert whole.is_relative_to(report.RESULTS / machine.name())
+
+
+def test_calls_of_one_process_take_turns_after_their_answers_were_compared() -> None:
+    seen: list[str] = []
+
+    def engine(name: str, add: float) -> Any:
+        return lambda x: seen.append(name) or np.full(len(x), 1.0 + add)
+
+    X = np.zeros(4)
+    calls = {"native": engine("native", 0), "hbc:tvm": engine("hbc:tvm", 1e-9), "off": engine("off", 1e-3)}
+    found = in_turns(calls, "native", {2: [X[:2], X[2:]]}, [X], rounds=2, budget=0.001)
+    assert {name: each["status"] for name, each in found.items()} == {"native": "exact", "hbc:tvm": "exact", "off": "inexact"}
+    assert all(len(each["times_us"]["2"]) == 2 for each in found.values())
+    assert list(dict.fromkeys(seen[4:])) == ["native", "hbc:tvm", "off"]
+
+
+def test_every_benchmark_is_listed_with_what_it_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {line.split()[0]: line for line in listing().splitlines() if line.startswith("  ")}
+    assert set(lines) == {*ORDER, *OTHERS, "render", "all"}
+    assert all(len(line.split()) > 4 for line in lines.values())
+    assert main(["tres"]) == 2
+    assert "did you mean trees?" in capsys.readouterr().out
+
+
+def test_one_benchmark_from_the_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "operators.json.gz"
+    arguments = ["operators", "--quick", "--only", "Binarizer", "--rows", "100", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True, cwd=report.RESULTS.parents[1]
+    )
+    assert done.returncode == 0, done.stderr
+    engines = report.read(out)["workloads"]["sklearn.preprocessing.Binarizer"]["engines"]
+    assert engines["hbc:tvm"]["status"] == "exact"
+    assert report.microseconds(engines["hbc:tvm"], 100)
+    assert "| Binarizer |" in done.stdout
+
+
+def test_peers_get_the_pins_of_what_they_share_with_hbc() -> None:
+    constraints = "torch==2.13.0\nonnx==1.23.2\nscikit-learn==1.9.1\n"
+    assert pins("scikit-learn<1.9\ntorch\n", constraints) == ["torch==2.13.0"]
+    assert pins("scikit-learn>=1.6\n", constraints) == ["torch==2.13.0", "scikit-learn==1.9.1"]
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
-    trees = figures.read("trees")
-    assert figures.written() == figures.summary(trees, figures.read("cold_start")), "run `python -m benchmarks.figures`"
+    trees = figures.read("trees", figures.NAMES)
+    assert figures.written() == figures.summary(trees, figures.read("cold_start")), "run `python -m benchmarks render`"
     chart = figures.CHART.read_text()
     for name, own, peer, one, other in figures.figures(trees):
         assert name in chart

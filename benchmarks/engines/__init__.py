@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """The task of an engine. `folder`: the folder of a workload (benchmarks/trees.py). `option`: the part of the engine's name behind the
+    """The task of an engine. `folder`: the folder of a workload (benchmarks/trained.py). `option`: the part of the engine's name behind the
     colon. `method`: the method to call; for trees, and in most engines, predict_proba."""
 
     library: str
     folder: str
-    classes: int
     features: int
     dtype: str
     threads: int

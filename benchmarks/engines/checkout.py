@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import hbc
-from benchmarks.engines.worker import measure
+from benchmarks.timing import measure
 
 
 def serve() -> None:

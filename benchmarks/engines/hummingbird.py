@@ -22,4 +22,5 @@ def load(task: Task) -> Any:
 def build(model: Any, task: Task) -> Any:
     """`option` is its backend: torch or torch.jit, which is traced with some rows."""
     rows = np.load(Path(task.folder) / "rows.npy", mmap_mode="r")[:100]
-    return convert(model, task.option, np.array(rows), extra_config={constants.N_THREADS: task.threads}).predict_proba
+    converted = convert(model, task.option, np.array(rows), extra_config={constants.N_THREADS: task.threads})
+    return getattr(converted, task.method)

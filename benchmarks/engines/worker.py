@@ -3,10 +3,8 @@ same loop."""
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.metadata
-import itertools
 import json
 import os
 import re
@@ -15,40 +13,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.engines import Task
-
-Call = Callable[[Any], Any]
-
-
-def measure(call: Call, batches: Sequence[Any], budget: float) -> dict[str, float]:
-    """Times of single calls in µs. Calls take different batches in turn, because the branch predictor would learn a single row. A
-    quarter of the budget warms up the caches, which the other engines have used. A call that takes longer than the budget is made once."""
-    gc.disable()
-    times = _times(call, batches, budget / 4)
-    if times[0] < budget:
-        times = _times(call, batches, budget)
-    gc.enable()
-    p50, p99 = np.quantile(times, (0.5, 0.99)) * 1e6
-    return {"p50": float(p50), "p99": float(p99), "min": min(times) * 1e6, "calls": len(times)}
-
-
-def _times(call: Call, batches: Sequence[Any], budget: float) -> list[float]:
-    clock = time.perf_counter
-    times: list[float] = []
-    stop = clock() + budget
-    for batch in itertools.cycle(batches):
-        start = clock()
-        call(batch)
-        end = clock()
-        times.append(end - start)
-        if end > stop:
-            return times
-    raise ValueError("no batches")
+from benchmarks.timing import Call, measure
 
 
 class Worker:

@@ -2,7 +2,7 @@
 
 A strategy does several kinds of work: it tests splits, visits nodes, adds leaves … The estimated time of a call is a sum over these kinds:
 how often the work is done, times a coefficient in nanoseconds. The `costs.py` of each backend counts the work of its strategies.
-`python -m benchmarks.strategies` measures a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name
+`python -m benchmarks strategies` measures a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name
 of the machine. Other machines have other coefficients, but their ratios, which decide, are similar. `hbc tune` measures on the user's
 machine.
 

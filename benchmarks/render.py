@@ -1,0 +1,12 @@
+"""Every picture and figure of the README and the docs, from the results that are kept in git. Nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks import figures
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    figures.write()
+    return 0
