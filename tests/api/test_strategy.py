@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,7 +170,7 @@ def points(factors: dict[str, dict[str, float]]) -> list[benchmark.Point]:
     return found
 
 
-def test_the_fit_finds_coefficients_again(tmp_path: Path) -> None:
+def test_the_fit_finds_coefficients_again() -> None:
     truth = {
         "tree_trav": {"call": 5e4, "row and step": 6.0},
         "gemm": {"call": 2e4, "row and product": 0.5},
@@ -185,8 +184,7 @@ def test_the_fit_finds_coefficients_again(tmp_path: Path) -> None:
     judged = benchmark.judged("torch", measured)
     assert (judged["cost model, rows known"] <= benchmark.WITHIN).mean() > 0.95
     assert (judged["always gemm"] <= benchmark.WITHIN).mean() < 0.9
-    benchmark.dump({"machine": {}, "measured": {"torch": benchmark.as_json(measured)}}, tmp_path / "x.json")
-    again = benchmark.from_json(json.loads((tmp_path / "x.json").read_text())["measured"]["torch"])
+    again = benchmark.from_json(json.loads(json.dumps(benchmark.as_json(measured))))
     assert [(p.model, p.shape, p.rows) for p in again] == [(p.model, p.shape, p.rows) for p in measured]
     assert "| torch |" in benchmark.table({"torch": again})
 
