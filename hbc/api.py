@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive
+from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive, read
 from hbc.compiler.base import BackendName, CompileOptions, DeviceName, StrategyName, backend_name, is_available, known_backends
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.hummingbird import answered
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
-from hbc.ir.signature import Kinds, Sample
+from hbc.ir.signature import InputSpec, Kinds
 from hbc.parser import files, registry
-from hbc.parser.parse import parse
+from hbc.parser.parse import Parsed, parse
 from hbc.process import cpus
 from hbc.runtime import artifact
 from hbc.runtime.input.intake import describe
@@ -89,18 +89,41 @@ def convert(
         >>> bool((model.predict(X) == forest.predict(X)).all())
         True
     """
+    builder = builder_of(backend, device, strategy, batch_size, threads, target)
+    return compiled(parsed(model, X), builder)._warmed(warm_up)
+
+
+def builder_of(
+    backend: Any, device: Any, strategy: Any = "auto", batch_size: Any = None, threads: Any = None, target: Any = None
+) -> Builder:
+    """The Builder for options of `hbc.convert`. Raises its errors for their values."""
     name = backend_name(backend)
     options = CompileOptions(
         checked_device(device), positive("threads", threads), checked_target(target, name), positive("batch_size", batch_size)
     )
-    builder = Builder(name, options, _strategy(strategy, name))
+    return Builder(name, options, _strategy(strategy, name))
+
+
+def parsed(model: Any, X: Any = None) -> Parsed:
+    """The first half of `hbc.convert`, which needs no compiler. Raises its errors for the model and the sample."""
     model = _opened(model)
     _require_model(model)
-    parsed = parse(model, None if X is None or registry.items_of(model) else describe(X))
-    main = _main_variant(list(parsed.variants), parsed.sample)
+    return parse(model, None if X is None or registry.items_of(model) else describe(X))
+
+
+def compiled(parsed: Parsed, builder: Builder) -> CompiledModel:
+    """The second half of `hbc.convert`. Raises its errors for what the backend cannot run."""
+    main = main_variant(parsed)
     graphs = {kinds: LazyGraph.of(graph) for kinds, graph in parsed.variants.items()}
     builder, origin = builder.as_tuned(graphs[main]), new_origin(parsed.libraries)
-    return CompiledModel(parsed.info, parsed.spec, graphs, builder, main, origin)._prepare(compile=True)._warmed(warm_up)
+    return CompiledModel(parsed.info, parsed.spec, graphs, builder, main, origin)._prepare(compile=True)
+
+
+def saved_input(path: str | os.PathLike[str]) -> tuple[InputSpec, Kinds]:
+    """(the input of a saved model, the dtypes of its columns in the variant that is compiled first). Only the manifest is read. Raises
+    ArtifactError for a file that is no saved model, FileNotFoundError if there is no file."""
+    contents = read(Path(path), os.fspath(path))
+    return contents.spec, contents.main
 
 
 def manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -109,6 +132,7 @@ def manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     return artifact.manifest(Path(path), os.fspath(path))
 
 
+@answered
 def tune(
     model: Any,
     rows: Iterable[int] = (1, 1_000, 100_000),
@@ -237,9 +261,10 @@ def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
     return CompiledModel(model._estimator, model.spec, graphs, builder, model._main, model._origin)
 
 
-def _main_variant(variants: list[Kinds], sample: Sample | None) -> Kinds:
+def main_variant(parsed: Parsed) -> Kinds:
     """The variant to compile first: the one for the dtypes of the sample, or for float32 if there is no sample. If
     no variant is for exactly these dtypes, the one for the only dtype of the sample's numbers, or for float64."""
+    variants, sample = list(parsed.variants), parsed.sample
     if sample is not None:
         for kinds in variants:
             if all(kind in (wanted, "unread") for kind, wanted in zip(kinds, sample.kinds, strict=True)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Executable, completed
+from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Executable, completed, refuse_strings
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
 from hbc.ir.rewrite import rewrite
@@ -141,11 +141,8 @@ def _require_known(chosen: Mapping[str, Any], compiler: Compiler, suffix: str, p
 def _without_strings(graph: Graph, place: str, holder: str, about: About) -> Graph:
     """The graph for a `holder` that cannot hold strings: without the methods that return them, which warns; ValueError if the caller
     has asked for them. Raises ValueError for a graph that takes strings."""
-    taken = [about.spec.describe_column(i) for i, kind in enumerate(about.kinds) if kind == "str"]
     if any(node.type.dtype == "str" for node in graph.inputs):
-        raise ValueError(
-            f"{place}: the model takes strings ({', '.join(taken)}), which {holder} cannot hold. Export it to .onnx, or save() it."
-        )
+        refuse_strings(place, holder, about.spec, about.kinds)
     texts = [method for method, group in graph.outputs.items() if any(node.type.dtype == "str" for node in group)]
     if not texts:
         return graph

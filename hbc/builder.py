@@ -25,6 +25,7 @@ from hbc.compiler.base import (
     is_available,
     load_compiler,
     recalls,
+    require_numbers,
 )
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
@@ -174,6 +175,7 @@ class Builder:
             raise ValueError(
                 f"{path}: cannot export {suffix or 'a file without a suffix'}; known are {kinds}. save() takes any name."
             )
+        require_numbers(path, suffix, about.spec, about.kinds)
         writer = self if own else self.moved(EXPORTS[suffix], "cpu")
         _assembly().export(writer.recipe, graph, path, about, methods, chosen)
 

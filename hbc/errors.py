@@ -112,3 +112,11 @@ class BackendUnavailableError(HbcError, ImportError):
         install = f" Install it with: pip install 'hbc[{extra}]'." if extra else ""
         message = f"backend {backend!r} is not available: {reason}.{install}" + (f" {advice}" if advice else "")
         super().__init__(message, backend=backend, reason=reason, extra=extra, advice=advice)
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """The words " (did you mean …?)" if one of the known names is much like this one, otherwise nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

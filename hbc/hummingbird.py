@@ -1,10 +1,14 @@
-"""Calls that only Hummingbird takes: the errors for them say how hbc does it. docs/from-hummingbird.md has the whole of its interface."""
+"""Calls that hbc does not take: the errors for those that Hummingbird takes say how hbc does it.
+docs/from-hummingbird.md has the whole of its interface."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TypeVar, cast
+
+from hbc.errors import meant
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -35,18 +39,25 @@ NAMES = {
 """Name in `hummingbird.ml` that hbc does not have → what to do instead."""
 
 
-def answered(convert: Function) -> Function:
-    """`convert`, which raises a TypeError that says the hbc way for `extra_config` (the fifth argument) and for `test_input`."""
+def answered(function: Function) -> Function:
+    """A function of `hbc` which raises TypeError for a keyword that it does not have, with the one that was probably meant. For
+    Hummingbird's `extra_config` (the fifth argument of `convert`) and `test_input` the error says the hbc way."""
+    parameters = inspect.signature(function).parameters
 
-    @functools.wraps(convert)
+    @functools.wraps(function)
     def call(*arguments: object, **options: object) -> object:
+        name = f"hbc.{function.__name__}"
         if "test_input" in options:
-            raise TypeError(f"hbc.convert has no argument test_input: pass the sample as X=, or as the third argument. {GUIDE}")
-        if "extra_config" in options or len(arguments) == 5:
+            raise TypeError(f"{name} has no argument test_input: pass the sample as X=, or as the third argument. {GUIDE}")
+        if "extra_config" in options or (name == "hbc.convert" and len(arguments) == 5):
             config = options.get("extra_config", arguments[-1])
             keys = list(config) if isinstance(config, dict) else []
             ways = "".join(f"\n  - {key}: {OPTIONS.get(key, 'hbc has no such option; leave it out')}" for key in keys)
-            raise TypeError(f"hbc.convert has no argument extra_config: its options are keyword arguments. {GUIDE}{ways}")
-        return convert(*arguments, **options)
+            raise TypeError(f"{name} has no argument extra_config: its options are keyword arguments. {GUIDE}{ways}")
+        for option in options:
+            if option not in parameters:
+                known = list(parameters)
+                raise TypeError(f"{name} has no argument {option!r}{meant(option, known)}; it has {', '.join(known)}")
+        return function(*arguments, **options)
 
     return cast(Function, call)

@@ -12,10 +12,12 @@ from pathlib import Path
 from hbc.builder import Builder, model_of, read
 from hbc.compiler.base import BackendName, DeviceName, backend_name
 from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.hummingbird import answered
 from hbc.process import PASSES, show
 from hbc.runtime.model import CompiledModel
 
 
+@answered
 def load(
     path: str | os.PathLike[str],
     device: DeviceName | None = None,

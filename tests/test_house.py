@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "errors": {"lazy"},
     "lazy": set(),
     "version": set(),
-    "hummingbird": set(),
+    "hummingbird": {"errors"},
     "process": set(),
     "cache": set(),
     "linker": set(),
@@ -53,7 +53,7 @@ MAY_IMPORT = {
         "kept",
         "assembly",
     },
-    "loading": {"errors", "process", "ir", "compiler.base", "runtime", "builder"},
+    "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
     "api": {
         "errors",
         "hummingbird",

@@ -15,7 +15,7 @@ import hbc
 from hbc.cli import data
 from hbc.cli.models import is_saved, require_file, require_new, source_of
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, Trust, print_json, progress
-from hbc.compiler.base import EXPORTS
+from hbc.compiler.base import EXPORTS, require_numbers
 from hbc.errors import ArtifactError
 
 WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
@@ -109,6 +109,8 @@ def convert(
 
     A LightGBM or XGBoost file holds a Booster: `predict` returns the result of `Booster.predict`, even if a classifier wrote the file.
     """
+    from hbc import api
+
     clock = Clock()
     saved = is_saved(model)
     output = _default_output(model, saved) if output is None else output
@@ -132,13 +134,16 @@ def convert(
     if saved and (unfit := _flags([*convert_options, *_given(sample=sample)])):
         raise ValueError(f"{model}: found {unfit}, which a saved model has settled already. Convert the fitted model anew.")
     with progress(f"reading {model.name}", quiet) as tell:
+        # What the output cannot hold is found before a compiler is imported: that takes longer than the rest.
         if saved:
+            require_numbers(str(output), suffix, *api.saved_input(model))
             compiled = hbc.load(model, device, backend or EXPORTS.get(suffix))
         else:
-            source, X = source_of(model, trust), None if sample is None else data.read(sample)
+            found = api.parsed(source_of(model, trust), None if sample is None else data.read(sample))
+            require_numbers(str(output), suffix, found.spec, api.main_variant(found))
             backend = backend or EXPORTS.get(suffix, "tvm")
             tell(f"compiling {model.name} for {backend}")
-            compiled = hbc.convert(source, backend, X, device or "cpu", **convert_options)
+            compiled = api.compiled(found, api.builder_of(backend, device or "cpu", **convert_options))
         tell(f"writing {output.name}")
         if suffix in EXPORTS:
             compiled.export(output, **export_options)

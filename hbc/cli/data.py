@@ -1,7 +1,9 @@
-"""Small files of data: CSV and Parquet by pandas, .npy by numpy."""
+"""Small files of data: CSV and Parquet by pandas, .npy by numpy; and the same through pipes."""
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +13,47 @@ from hbc.cli.models import require_file
 from hbc.errors import ArtifactError, InvalidInputError
 
 SUFFIXES = (".csv", ".parquet", ".npy")
+PIPE = Path("-")
+"""The name that stands for standard input, or for standard output."""
+NUMPY, PARQUET = b"\x93NUMPY", b"PAR1"
+"""The first bytes of files in these formats."""
 
 
 def read(path: Path) -> Any:
-    """The data in a file: a pandas frame, or an array for .npy. Raises ArtifactError for a file that cannot be read, FileNotFoundError
-    if there is none."""
+    """The data in a file: a pandas frame, or an array for .npy. The first bytes of standard input tell its format. Raises ArtifactError
+    for a file that cannot be read, FileNotFoundError if there is none."""
+    if path == PIPE:
+        data = sys.stdin.buffer.read()
+        suffix = ".npy" if data.startswith(NUMPY) else ".parquet" if data.startswith(PARQUET) else ".csv"
+        return _parsed(Path("standard input"), suffix, io.BytesIO(data))
     require_file(path, "a file with data")
     require_suffix(path)
-    suffix = path.suffix.lower()
+    return _parsed(path, path.suffix.lower(), path)
+
+
+def _parsed(path: Path, suffix: str, source: Any) -> Any:
+    """The data of a file or stream. path: its name in messages."""
     try:
         if suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        return _pandas(path).read_csv(path) if suffix == ".csv" else _pandas(path).read_parquet(path)
+            with open(source, "rb") if source is path else source as file:
+                if file.read(len(NUMPY)) != NUMPY:
+                    raise ArtifactError(
+                        path=str(path), found="a file of another format", expected="an array that numpy.save wrote"
+                    )
+                file.seek(0)
+                return np.load(file, allow_pickle=False)
+        return _pandas(path).read_csv(source) if suffix == ".csv" else _pandas(path).read_parquet(source)
     except ArtifactError:
         raise
     except Exception as error:  # whatever a library raises for a broken file
         reason = (str(error) or "no reason given").splitlines()[0]
         found = f"a file that cannot be read ({type(error).__name__}: {reason})"
         raise ArtifactError(path=str(path), found=found, expected=f"data in the format {suffix}") from error
+
+
+def name_of(path: Path) -> str:
+    """What messages call a file of data."""
+    return "standard input" if path == PIPE else path.name
 
 
 def write(path: Path, columns: dict[str, Any]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +34,20 @@ def explain(
     """
     with progress(f"compiling {model.name}", quiet):
         said = compiled_of(model, trust, backend).explain(html)
-    typer.echo(said, nl=False)
+    typer.echo(said if html else fitted(said), nl=False)
+
+
+def fitted(text: str) -> str:
+    """The text with lines no longer than the terminal is wide: what is broken goes on, indented, in the next line. If standard output is
+    no terminal, the text itself, so that programs find each fact in one line."""
+    if not sys.stdout.isatty():
+        return text
+    width, lines = shutil.get_terminal_size().columns, []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        broken = textwrap.wrap(line, width, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False)
+        lines += broken or [""]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def info(

@@ -17,9 +17,17 @@ from hbc.errors import ArtifactError
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
-    X: Annotated[Path, typer.Argument(metavar="DATA", help="The rows: .csv, .parquet or .npy. They have to fit into memory.")],
+    X: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="The rows: .csv, .parquet or .npy, or - for standard input. They must fit into memory."
+        ),
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write: .csv, .parquet or .npy. By default CSV to stdout.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file to write: .csv, .parquet or .npy. By default, or for -, CSV to standard output."
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="The methods, with commas between them. By default predict, or the model's first.")
@@ -33,18 +41,21 @@ def predict(
     A method with one number or label for a row is a column of its name; one with several has columns such as predict_proba_CLASS, or
     transform_0. A frame may have more columns than the model takes, such as the target.
 
-    Example: `hbc predict model.hbc test.parquet -o out.parquet --methods predict,predict_proba`
+    Examples: `hbc predict model.hbc test.parquet -o out.parquet --methods predict,predict_proba`, and
+    `head -100 test.csv | hbc predict model.hbc - > out.csv`
     """
     require_file(model, "a model saved by hbc")
     if not is_saved(model):
         advice = f"First: hbc convert {model} -o {model.stem}.hbc"
         raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    if output == data.PIPE:
+        output = None
     if output is not None:
         data.require_suffix(output)
         for given in (model, X):
             require_new(output, given, set(), "another file than the model and the data")
     clock = Clock()
-    with progress(f"reading {X.name}", quiet) as tell:
+    with progress(f"reading {data.name_of(X)}", quiet) as tell:
         rows = data.read(X)
         tell(f"loading {model.name}")
         loaded = hbc.load(model, device, backend)

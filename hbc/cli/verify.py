@@ -20,7 +20,9 @@ from hbc.errors import ArtifactError
 def verify(
     model: Annotated[Path, typer.Argument(help="The fitted model, as for `hbc convert` (a pickle only with --trust).")],
     compiled: Annotated[Path, typer.Argument(help="The model that `hbc convert` made of it: a .hbc file.")],
-    X: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to compare on: .csv, .parquet or .npy.")],
+    X: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Rows to compare on: .csv, .parquet or .npy, or - for standard input.")
+    ],
     methods: Annotated[
         str | None, typer.Option(help="The methods to compare, with commas between them. By default all.")
     ] = None,
@@ -50,7 +52,7 @@ def verify(
         raise ArtifactError(
             path=str(compiled), found="no model saved by hbc", expected="a .hbc file, as `hbc convert` writes it"
         )
-    with progress(f"reading {X.name}", quiet) as tell:
+    with progress(f"reading {data.name_of(X)}", quiet) as tell:
         rows = data.read(X)
         tell(f"reading {model.name}")
         source = source_of(model, trust)

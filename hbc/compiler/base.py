@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hbc.cache.shelf import Shelf
-from hbc.errors import BackendUnavailableError
+from hbc.errors import BackendUnavailableError, meant
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
@@ -211,6 +211,8 @@ class Backend:
     packages: tuple[str, ...] = ()
     extra: str | None = None
     exports: Collection[str] = ()
+    numbers_only: Collection[str] = ()
+    """Those of the suffixes whose files cannot take strings."""
     calls: str = ""
     """The module whose function `recalled` makes an executable of compiled methods in the cache, without importing the packages, and whose
     function `code_versions` tells the versions of the libraries that run them. Empty where no code is kept."""
@@ -222,16 +224,33 @@ BACKENDS: dict[str, Backend] = {
         ("tvm",),
         "tvm",
         dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
+        (".so", ".o", ".a"),
         "hbc.compiler.tvm.run.executable",
     ),
-    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}),
-    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}),
+    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",)),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}, (".pt",)),
     "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ("opset", "plain", "columns")}),
     "numpy": Backend("hbc.compiler.numpy"),
 }
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}
 EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.exports}
 """Suffix of an exported file → the backend of hbc's that writes it."""
+
+
+def require_numbers(place: str, suffix: str, spec: InputSpec, kinds: Kinds) -> None:
+    """Raise ValueError, which begins with `place`, if files with this suffix take numbers only and the model takes strings. It needs no
+    compiler, so it can be asked before one is imported."""
+    if any(suffix in backend.numbers_only for backend in BACKENDS.values()):
+        refuse_strings(place, f"{suffix} files", spec, kinds)
+
+
+def refuse_strings(place: str, holder: str, spec: InputSpec, kinds: Kinds) -> None:
+    """Raise ValueError, which begins with `place`, if the model takes strings, which the `holder` cannot hold. It names the columns."""
+    if columns := [spec.describe_column(i) for i, kind in enumerate(kinds) if kind == "str"]:
+        raise ValueError(
+            f"{place}: the model takes strings ({', '.join(columns)}), which {holder} cannot hold. Export it to .onnx, or save() it; or "
+            "encode the strings before the model (sklearn.preprocessing.OrdinalEncoder)."
+        )
 
 
 LOWERED_STRATEGIES = ("gemm", "tree_trav", "perf_tree_trav")
@@ -262,16 +281,8 @@ def backend_name(name: str) -> str:
     lowered = name.lower() if isinstance(name, str) else ""
     canonical = ALIASES.get(lowered, lowered)
     if canonical not in BACKENDS and canonical not in (known := known_backends()):
-        raise ValueError(f"unknown backend {name!r}{_meant(lowered, [*known, *ALIASES])}; known are {', '.join(known)}")
+        raise ValueError(f"unknown backend {name!r}{meant(lowered, [*known, *ALIASES])}; known are {', '.join(known)}")
     return canonical
-
-
-def _meant(name: str, known: list[str]) -> str:
-    """The words " (did you mean …?)" if one of the known names is much like this one, otherwise nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def is_available(name: str) -> bool:

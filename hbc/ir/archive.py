@@ -210,12 +210,17 @@ def _directory(stream: IO[bytes]) -> dict[str, tuple[zipfile.ZipInfo, int]]:
 
 def unreadable(path: str, error: BaseException) -> ArtifactError:
     """The error for a file that cannot be read at all."""
-    return ArtifactError(
-        path=path,
-        found=f"a file that cannot be read ({type(error).__name__}: {error})",
-        expected="a model saved by hbc (CompiledModel.save)",
-        advice="hbc.convert takes models of other libraries.",
-    )
+    if isinstance(error, IsADirectoryError):
+        found = "a directory"
+    elif isinstance(error, zipfile.BadZipFile):
+        found = "a file that cannot be read (it is no zip archive, as saved models are, or a damaged one)"
+    else:
+        found = f"a file that cannot be read ({type(error).__name__}: {error})"
+    advice = ""
+    if not path.endswith(".hbc"):
+        name = os.path.basename(path)
+        advice = f"If another library wrote it: hbc.convert({name!r}), or `hbc convert {name}` on the command line."
+    return ArtifactError(path=path, found=found, expected="a model saved by hbc (CompiledModel.save)", advice=advice)
 
 
 def _inflated(content: Array, size: int) -> Array:

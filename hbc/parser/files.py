@@ -20,6 +20,8 @@ READERS = {
     ".joblib": "hbc.parser.sklearn.pickles",
 }
 """The module that reads a file by its suffix, with a function `read_file(path)`."""
+LIBRARIES = {"hbc.parser.lightgbm": "LightGBM", "hbc.parser.xgboost": "XGBoost", "hbc.parser.onnxml": "skl2onnx or onnxmltools"}
+"""The library that writes what a module reads; pickles have none."""
 PICKLES = (".pkl", ".pickle", ".joblib")
 
 
@@ -51,7 +53,7 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
             expected="a file that only holds data",
             advice="If you trust where it comes from: --trust on the command line; in Python, load it yourself and convert the model.",
         )
-    return _read(module, "read_file", path, str(path))
+    return _read(module, "read_file", path, str(path), path.suffix.lower() in PICKLES)
 
 
 def read_onnx(data: bytes) -> Any:
@@ -59,20 +61,20 @@ def read_onnx(data: bytes) -> Any:
     return _read(READERS[".onnx"], "read_bytes", data, "the bytes given as a model")
 
 
-def _read(module: str, function: str, source: Any, path: str) -> Any:
+def _read(module: str, function: str, source: Any, path: str, pickled: bool = False) -> Any:
     try:
         return getattr(importlib.import_module(module), function)(source)
     except ImportError as error:
         advice = "Install the library that the model was trained with."
         raise ArtifactError(path=path, found=str(error), expected="the model's library", advice=advice) from error
     except Exception as error:  # whatever a library raises for a broken file
-        reason = _said(error)
-        found = f"a file that its library cannot read ({reason})"
-        raise ArtifactError(path=path, found=found, expected="a fitted model") from error
+        expected = "a pickle of a fitted model" if pickled else f"a fitted model, as {LIBRARIES[module]} writes it"
+        damaged = pickled and not isinstance(error, AttributeError)  # which names a class that is not there
+        reason = "it is no pickle, or a damaged one" if damaged else f"its library says: {_said(error)}"
+        raise ArtifactError(path=path, found=f"a file that cannot be read ({reason})", expected=expected) from error
 
 
 def _said(error: Exception) -> str:
-    """What a library says, without the time and the place in its source with which XGBoost begins, and the stack trace that follows."""
+    """What a library says: its first line, without the time and the place in its source with which XGBoost begins."""
     lines = re.sub(r"^\[\d\d:\d\d:\d\d\] \S+:\d+: ", "", str(error)).strip().splitlines()
-    said = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
-    return f"it is no pickle, or damaged; {said}" if type(error).__module__ == "_pickle" else said
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -16,6 +16,7 @@ from typing import NamedTuple
 Box = Hashable
 SWEEPS = 12
 GAP = 18.0  # pixels between the boxes of a layer
+EDGE = 1.0  # the pixels beside the outermost boxes
 BEND = 6.0  # the width in pixels of a bend
 
 
@@ -61,8 +62,8 @@ def layout(sources: Mapping[Box, Sequence[Box]], widths: Mapping[Box, float]) ->
         rows[number[box]].append(box)
     rows = _ordered(rows, above, below)
     middles = _middles(rows, above, below, size)
-    left = min((middles[box] - size[box] / 2 for box in middles), default=0.0)
-    right = max((middles[box] + size[box] / 2 for box in middles), default=0.0)
+    left = min((middles[box] - size[box] / 2 for box in middles), default=0.0) - EDGE
+    right = max((middles[box] + size[box] / 2 for box in middles), default=0.0) + EDGE
     return Layout({box: middle - left for box, middle in middles.items()}, number, right - left)
 
 

@@ -35,14 +35,23 @@ def test_extra_config() -> None:
             convert()
 
 
+def test_keywords_that_were_probably_meant() -> None:
+    for function, option, message in (
+        (hbc.convert, "devce", r"hbc\.convert has no argument 'devce' \(did you mean 'device'\?\); it has model, backend, X,"),
+        (hbc.load, "bakend", r"hbc\.load has no argument 'bakend' \(did you mean 'backend'\?\)"),
+        (hbc.tune, "row", r"hbc\.tune has no argument 'row' \(did you mean 'rows'\?\)"),
+        (hbc.load, "colour", r"hbc\.load has no argument 'colour'; it has path, device, backend,"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            function(MODEL, **{option: 1})  # type: ignore[operator]
+
+
 def test_test_input() -> None:
     with pytest.raises(TypeError, match="pass the sample as X="):
         hbc.convert(MODEL, "numpy", test_input=X)  # type: ignore[call-arg]
 
 
 def test_other_wrong_calls_have_pythons_own_errors() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'devce'"):
-        hbc.convert(MODEL, "numpy", devce="cpu")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="takes from 1 to 4 positional arguments but 6 were given"):
         hbc.convert(MODEL, "numpy", X, "cpu", {}, 1)  # type: ignore[misc]
     assert list(inspect.signature(hbc.convert).parameters)[:4] == ["model", "backend", "X", "device"]

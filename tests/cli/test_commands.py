@@ -90,7 +90,7 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--backend", "jax"], "unknown backend 'jax'; known are"),
         (["convert", "{model}", "--trust", "-o", "{out}/nowhere/x.hbc"], "no such folder"),
         (["convert", "{out}/model.xyz", "-o", "{out}/x.hbc"], "suffix"),
-        (["convert", "{out}/broken.json", "-o", "{out}/x.hbc"], "cannot read"),
+        (["convert", "{out}/broken.json", "-o", "{out}/x.hbc"], "cannot be read"),
         (["convert", "{out}", "-o", "{out}/x.hbc"], "found a directory"),
         (["convert", "{out}/folder.json", "-o", "{out}/x.hbc"], "found a directory"),
         (["convert", "{model}", "--trust", "-o", "{out}/x.joblib"], "found the suffix '.joblib'"),
@@ -113,7 +113,7 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    if message == "cannot read":
+    if message == "cannot be read":
         pytest.importorskip("xgboost")
     (tmp_path / "model.xyz").write_text("")
     (tmp_path / "folder.json").mkdir()
@@ -181,7 +181,7 @@ def test_models_of_boosting_libraries(tmp_path: Path, name: str) -> None:
     whole = model.read_bytes()
     model.write_bytes(whole[: len(whole) // 2])
     said = run_alone("convert", model, "-o", output, ok=False)
-    assert "cannot read" in said
+    assert "cannot be read" in said
     assert "Stack trace" not in said
     assert "suffix" in run("convert", model, "-o", model, ok=False)
 
@@ -292,13 +292,17 @@ def test_a_target_is_for_libraries_or_json(pickled: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("broken.txt", "LightGBMError: Unknown model format"), ("broken.json", "XGBoostError"), ("broken.pkl", "it is no pickle")],
+    [
+        ("broken.txt", "its library says: Unknown model format"),
+        ("broken.json", "its library says: "),
+        ("broken.pkl", "it is no pickle, or a damaged one"),
+    ],
 )
 def test_nothing_of_other_libraries_is_printed(tmp_path: Path, name: str, message: str) -> None:
     pytest.importorskip({"broken.txt": "lightgbm", "broken.json": "xgboost"}.get(name, "joblib"))
     (tmp_path / name).write_text("hello")
     said = run_alone("convert", tmp_path / name, "--trust", "-o", tmp_path / "m.hbc", ok=False)
-    assert said.startswith(f"hbc: {tmp_path / name}: found a file that its library cannot read ({message}")
+    assert said.startswith(f"hbc: {tmp_path / name}: found a file that cannot be read ({message}")
     assert said.count("\n") == 1
     assert not re.search(r"\d\d:\d\d:\d\d|\.h:", said)
 
@@ -341,3 +345,43 @@ def test_progress_is_for_terminals(pickled: Path, tmp_path: Path) -> None:
         assert done.returncode == 0
     assert b"compiling model.pkl for numpy" in shown["--json"]
     assert shown["--quiet"] == b""
+
+
+def test_another_librarys_file_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "trees.txt").write_text("tree\n")
+    with pytest.raises(hbc.ArtifactError, match=r"no zip archive.*hbc\.convert\('trees\.txt'\)"):
+        hbc.load(tmp_path / "trees.txt")
+    with pytest.raises(hbc.ArtifactError, match="found a directory"):
+        hbc.load(tmp_path)
+
+
+def test_lines_of_explain_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hbc.cli.look import fitted
+
+    text = "passes:\n    " + "word " * 60 + "\n\nend\n"
+    assert fitted(text) == text  # standard output is no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = fitted(text)
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.split() == text.split()
+    assert shown.splitlines()[2].startswith(" " * 8 + "word")
+
+
+def test_text_for_files_of_numbers_is_refused_before_a_compiler_is_imported(tmp_path: Path) -> None:
+    """Of a saved model, before anything of it but the manifest is read."""
+    pandas = pytest.importorskip("pandas")
+    from sklearn.preprocessing import OneHotEncoder
+
+    frame = pandas.DataFrame({"city": ["Bern", "Oslo"]})
+    hbc.convert(OneHotEncoder().fit(frame), "numpy").save(tmp_path / "m.hbc")
+    code = (
+        "import sys; from hbc.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as ended: print(ended.code, [name for name in ('torch', 'tvm', 'sklearn') if name in sys.modules])"
+    )
+    for suffix in (".pt", ".pt2", ".so"):
+        command = [sys.executable, "-c", code, "convert", str(tmp_path / "m.hbc"), "-o", str(tmp_path / f"m{suffix}")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert f"takes strings (column 0 ('city')), which {suffix} files cannot hold" in done.stderr
+        assert done.stdout.strip() == "1 []"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
@@ -140,6 +141,32 @@ def test_onnx_models(tmp_path: Path) -> None:
         assert found == {"predict": len(X), "predict_proba": 2 * len(X)}
 
 
+def test_onnx_models_of_several_inputs(tmp_path: Path, frame: Any, pipeline: Any) -> None:
+    """An input for each column is found by name, in any order; inputs of several columns take them in their order."""
+    pytest.importorskip("onnxruntime")
+    to_onnx = pytest.importorskip("skl2onnx").to_onnx
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+
+    X = frame.drop(columns="kind").rename(columns=lambda name: name.replace(" ", "_"))  # names that ONNX allows
+    kinds = [(name, StringTensorType([None, 1]) if name == "city" else FloatTensorType([None, 1])) for name in X.columns]
+    options = {LogisticRegression: {"zipmap": False}}
+    fitted = clone(pipeline).fit(X, frame["kind"])
+    columns = to_onnx(fitted, initial_types=kinds, options=options)
+    numbers, y = X.drop(columns="city").to_numpy(), frame["kind"]
+    halves = make_pipeline(
+        make_column_transformer((StandardScaler(), [0]), (StandardScaler(), slice(1, 4))), LogisticRegression()
+    ).fit(numbers, y)
+    parts = [("first", FloatTensorType([None, 1])), ("rest", FloatTensorType([None, 3]))]
+    X[["city", *X.columns[:4]]].to_parquet(tmp_path / "columns.parquet")
+    np.save(tmp_path / "parts.npy", numbers)
+    for name, proto in (("columns.parquet", columns), ("parts.npy", to_onnx(halves, initial_types=parts, options=options))):
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        run("convert", tmp_path / "m.onnx", "-o", tmp_path / "m.hbc", "--backend", "numpy")
+        said = json.loads(run("verify", tmp_path / "m.onnx", tmp_path / "m.hbc", tmp_path / name, "--json")[0])
+        assert {each["method"]: each["values"] for each in said["methods"]} == {"predict": len(X), "predict_proba": 2 * len(X)}
+        assert said["agrees"]
+
+
 def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Path) -> None:
     path, rows = saved(pipeline, tmp_path), tmp_path / "rows.csv"
     frame.to_csv(rows, index=False)
@@ -228,3 +255,26 @@ def test_predict_of_arrays(tmp_path: Path) -> None:
         (path.with_suffix(".hbc"), tmp_path / "X.npy", "--methods", "apply"): "found 'apply', expected some of predict",
     }.items():
         assert message in run("predict", *arguments, status=1)[1]
+
+
+def test_rows_through_pipes(pipeline: Any, frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first bytes of standard input tell its format."""
+    path, X = saved(pipeline, tmp_path).with_suffix(".hbc"), frame.drop(columns="kind")
+    parquet = io.BytesIO()
+    X.to_parquet(parquet)
+    for data in (X.to_csv(index=False).encode(), parquet.getvalue()):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        said, _ = run("predict", path, "-", "-o", "-")
+        assert said.split() == ["predict", *pipeline.predict(X)]
+    numbers = LinearRegression().fit(X.iloc[:, :2].to_numpy(), X.iloc[:, 2])
+    npy = io.BytesIO()
+    np.save(npy, X.iloc[:, :2].to_numpy())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(npy.getvalue())))
+    said, _ = run("predict", saved(numbers, tmp_path, "numbers").with_suffix(".hbc"), "-")
+    np.testing.assert_allclose(np.array(said.split()[1:], float), numbers.predict(X.iloc[:, :2].to_numpy()), rtol=1e-9)
+
+
+def test_a_file_that_is_no_array(pipeline: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows.npy").write_text("hello")
+    said = run("predict", saved(pipeline, tmp_path).with_suffix(".hbc"), tmp_path / "rows.npy", status=1)[1]
+    assert "found a file of another format, expected an array that numpy.save wrote" in said

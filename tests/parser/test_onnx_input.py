@@ -430,7 +430,7 @@ def test_objects_bytes_and_paths(tmp_path: Path) -> None:
         np.testing.assert_array_equal(hbc.convert(form, "numpy").predict(X), expected)
     hbc.convert(model, "torch").save(tmp_path / "model.hbc")
     np.testing.assert_allclose(hbc.load(tmp_path / "model.hbc").predict(X), expected, rtol=1e-6)
-    with pytest.raises(hbc.ArtifactError, match="cannot read"):
+    with pytest.raises(hbc.ArtifactError, match="cannot be read"):
         hbc.convert(b"no model", "numpy")
     with pytest.raises(FileNotFoundError):
         hbc.convert(tmp_path / "nothing.onnx", "numpy")

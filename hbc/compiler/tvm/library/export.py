@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from hbc.compiler.base import About, CompileOptions
+from hbc.compiler.base import About, CompileOptions, refuse_strings
 from hbc.compiler.tvm.build import Kernel
 from hbc.compiler.tvm.library.entries import Call, Constants, Entry, entry_functions, fact_functions, whole_module
 from hbc.compiler.tvm.library.input_test import InputTest, input_test, test_function, untestable
@@ -212,11 +212,7 @@ def _with_class_numbers(graph: Graph) -> tuple[Graph, dict[str, Array]]:
 def _require_numbers(graph: Graph, path: str, about: About) -> None:
     """Raise ValueError for a graph that takes strings or computes with them."""
     if any(node.type.dtype == "str" for node in graph.inputs):
-        columns = [about.spec.describe_column(i) for i, kind in enumerate(about.kinds) if kind == "str"]
-        raise ValueError(
-            f"{path}: the model takes strings ({', '.join(columns)}), and a library that stands alone takes numbers. Encode them before "
-            "the model (sklearn.preprocessing.OrdinalEncoder), export it to .onnx, or save() it."
-        )
+        refuse_strings(path, f"{Path(path).suffix} files", about.spec, about.kinds)
     for method in graph.outputs:
         texts = {type(node.op).__name__ for node in graph.select(method).nodes if node.type.dtype == "str"} - {"Constant"}
         if texts:
