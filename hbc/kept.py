@@ -112,8 +112,9 @@ def _array_document(array: Array, to: AnyStore) -> dict[str, Any]:
 
 
 def _signature_document(signature: Signature) -> dict[str, Any]:
+    """The inputs are pairs in their order, which a dict in JSON would lose: `host10` comes before `host2` there."""
     outputs = {method: _types_document(types) for method, types in signature.outputs.items()}
-    return {"inputs": dict(zip(signature.inputs, _types_document(signature.inputs.values()), strict=True)), "outputs": outputs}
+    return {"inputs": [*zip(signature.inputs, _types_document(signature.inputs.values()), strict=True)], "outputs": outputs}
 
 
 def _types_document(types: Any) -> list[Any]:
@@ -234,7 +235,7 @@ def _object(digest: str, of: AnyStore) -> bytes:
 
 
 def _signature(document: Mapping[str, Any]) -> Signature:
-    inputs = dict(zip(document["inputs"], _types(document["inputs"].values()), strict=True))
+    inputs = {name: TensorType(dtype, tuple(shape)) for name, (dtype, shape) in document["inputs"]}
     return Signature(inputs, {method: _types(types) for method, types in document["outputs"].items()})
 
 

@@ -17,7 +17,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
 
@@ -51,13 +51,21 @@ def frame() -> tuple[Any, Any]:
     return make_pipeline(steps, LogisticRegression()).fit(X, X["town"] == "Oslo"), X
 
 
+def many_texts() -> tuple[Any, Any]:
+    """The host computes 11 inputs of the compiled code, of which each must find its place again."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame({f"c{i}": rng.choice(list("abcdefgh"[: i % 6 + 2]), 200) for i in range(11)})
+    model = make_pipeline(make_column_transformer((OrdinalEncoder(), list(X))), RandomForestClassifier(20, random_state=0))
+    return model.fit(X, (X["c2"] == X["c10"]) | (X["c9"] == "a")), X
+
+
 def text() -> tuple[Any, Any]:
     words = np.array(["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran"])
     X = [" ".join(np.random.default_rng(seed).choice(words, 6)) for seed in range(60)]
     return make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(X, np.arange(60) % 2), X
 
 
-MODELS = {"numbers": numbers, "scaled": scaled, "frame": frame, "text": text}
+MODELS = {"numbers": numbers, "scaled": scaled, "frame": frame, "many texts": many_texts, "text": text}
 
 LOAD = """
 import pickle, sys
