@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from hbc.builder import Builder, checked_device, checked_target, known_strategies, positive, read
-from hbc.compiler.base import BackendName, CompileOptions, DeviceName, StrategyName, backend_name, is_available, known_backends
+from hbc.builder import Builder, checked_device, checked_target, positive, read
+from hbc.compiler.base import (
+    BackendName,
+    CompileOptions,
+    DeviceName,
+    StrategyName,
+    backend_name,
+    is_available,
+    known_backends,
+    strategies_of,
+)
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.hummingbird import answered
 from hbc.ir.graph import Graph
@@ -116,7 +125,7 @@ def compiled(parsed: Parsed, builder: Builder) -> CompiledModel:
     main = main_variant(parsed)
     graphs = {kinds: LazyGraph.of(graph) for kinds, graph in parsed.variants.items()}
     builder, origin = builder.as_tuned(graphs[main]), new_origin(parsed.libraries)
-    return CompiledModel(parsed.info, parsed.spec, graphs, builder, main, origin)._prepare(compile=True)
+    return CompiledModel(parsed.info, parsed.spec, graphs, builder, main, origin)._prepare()
 
 
 def saved_input(path: str | os.PathLike[str]) -> tuple[InputSpec, Kinds]:
@@ -200,7 +209,7 @@ def tune(
     note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
     kept = Tuned(counts, found.overall, found.each, note)
     path = choices.keep(kept, graph, builder.backend, builder.options)
-    chosen = _rebuilt(usual, builder.chosen(kept))._prepare(compile=True)
+    chosen = _rebuilt(usual, builder.chosen(kept))._prepare()
     return Tuning(chosen, counts, found.seconds, str(found.overall), {**left_out, **found.left_out}, path)
 
 
@@ -238,7 +247,7 @@ def strategies(backend: BackendName) -> tuple[str, ...]:
         >>> hbc.strategies("numpy")[0]
         'auto'
     """
-    return known_strategies(backend_name(backend))
+    return strategies_of(backend_name(backend))
 
 
 def self_test(backend: str) -> None:
@@ -290,7 +299,7 @@ def _rows(rows: Any) -> tuple[int, ...]:
 
 
 def _strategy(strategy: Any, backend: str) -> str:
-    known = known_strategies(backend)
+    known = strategies_of(backend)
     if strategy not in known:
         raise ValueError(f"unknown strategy {strategy!r}; backend {backend!r} has {', '.join(known)}")
     return str(strategy)

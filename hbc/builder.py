@@ -26,11 +26,12 @@ from hbc.compiler.base import (
     load_compiler,
     recalls,
     require_numbers,
+    strategies_of,
 )
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, UnsupportedOperatorError
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
-from hbc.kept import file_shelf, find, keep, made_by, shelf_of
+from hbc.kept import file_shelf, find, keep, keep_that_it_runs, known_to_run, made_by, shelf_of
 from hbc.lazy import record
 from hbc.runtime import artifact
 from hbc.runtime.contents import Contents
@@ -41,11 +42,6 @@ from hbc.runtime.variant import Plan, Recalled
 if TYPE_CHECKING:
     from hbc.assembly import Recipe
     from hbc.tuning import choices
-
-
-def known_strategies(backend: str) -> tuple[str, ...]:
-    """The strategies for tree ensembles of a backend, given its canonical name. Raises BackendUnavailableError."""
-    return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *load_compiler(backend).strategies)))
 
 
 @record
@@ -130,7 +126,7 @@ class Builder:
             return self
         from hbc.tuning import choices
 
-        found = choices.find(graph.graph, self.backend, self.options, known_strategies(self.backend))
+        found = choices.find(graph.graph, self.backend, self.options, strategies_of(self.backend))
         return self if found is None else self.chosen(found)
 
     @property
@@ -143,7 +139,7 @@ class Builder:
         by the estimates; strategy → the reason why it is left out, for the others)."""
         from hbc.optimizer.strategy import worth_measuring
 
-        return worth_measuring(self.compiler, graph.nodes, self.options, rows, known_strategies(self.backend)[1:])
+        return worth_measuring(self.compiler, graph.nodes, self.options, rows, strategies_of(self.backend)[1:])
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
         """The builder for another backend or device (None: the same). Options that only the old backend understands are dropped."""
@@ -163,6 +159,20 @@ class Builder:
 
     def plan(self, graph: Graph) -> Plan:
         return _assembly().plan(self.recipe, graph)
+
+    def runs(self, graph: LazyGraph) -> bool:
+        shelves = list(self._shelves(graph))
+        if any(known_to_run(shelf) for shelf in shelves):
+            return True
+        from hbc.optimizer.runnable import require_runnable
+
+        try:
+            require_runnable(graph.graph, *self.recipe[:3])
+        except UnsupportedOperatorError:
+            return False
+        if shelves:
+            keep_that_it_runs(shelves[-1])
+        return True
 
     def compile(self, plan: Plan) -> Executable:
         return _assembly().compile_plan(self.recipe, plan)

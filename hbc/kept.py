@@ -25,6 +25,8 @@ from hbc.version import VERSION
 
 VARIANT = "variant"
 """The name of a variant's own document on its shelf. Those of its methods are there too."""
+RUNS = "runs"
+"""The name of the document that says only that the backend runs the variant."""
 
 
 def shelf_of(graph: LazyGraph, settings: Mapping[str, Any]) -> Shelf | None:
@@ -46,6 +48,19 @@ def made_by(backend: str) -> dict[str, str]:
     """What compiles and runs the code of a saved model here: hbc, a digest of its programs, and the backend's libraries with their
     versions. Raises BackendUnavailableError."""
     return {"hbc": VERSION, "programs": programs(), **code_versions(backend)}
+
+
+# --- that it runs --------------------------------------------------------------------------------------------------------
+
+
+def known_to_run(shelf: Shelf) -> bool:
+    """Whether a process found that the backend runs this variant, or compiled it. Then this one need not import the compiler (0.8 s)."""
+    return any(shelf.find(name) is not None for name in (RUNS, VARIANT))
+
+
+def keep_that_it_runs(shelf: Shelf) -> None:
+    """Write on the shelf of a variant that the backend runs it."""
+    shelf.refer(RUNS, {})
 
 
 # --- keeping -------------------------------------------------------------------------------------------------------------

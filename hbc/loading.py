@@ -78,7 +78,7 @@ def load(
         builder = builder.as_tuned(contents.graphs[contents.main])
         model = model_of(contents, builder)
         # The saved backend could run all variants when the model was converted, and need not prove it now.
-        model = model._prepare_main() if backend is None else model._prepare(compile=True)
+        model = model._prepare_main() if backend is None else model._prepare()
         return model._warmed(warm_up)
     except BackendUnavailableError as error:
         advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."

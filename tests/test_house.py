@@ -241,7 +241,9 @@ def test_libraries_behind_names_are_homes_too() -> None:
     assert all(name.startswith("hbc.parser.") for name in modules)
     for name in hbc.backends():
         if hbc.backends()[name] and name in BACKENDS:
-            assert load_compiler(name).exports == BACKENDS[name].exports, f"{name} declares its files twice, differently"
+            compiler, declared = load_compiler(name), BACKENDS[name]
+            assert compiler.exports == declared.exports, f"{name} declares its files twice, differently"
+            assert compiler.strategies == declared.strategies, f"{name} declares its strategies twice, differently"
     for name in set(READERS.values()):
         assert callable(importlib.import_module(name).read_file)
 

@@ -111,6 +111,10 @@ class Executable(ABC):
         """From now on, look for compiled methods on this shelf of the cache, and put there those that are compiled. By default nothing."""
         return
 
+    def named(self, variant: str) -> None:
+        """Take the name of the variant that it computes, for what HBC_DEBUG prints. By default nothing."""
+        return
+
     def warm_up(self, method: str) -> None:
         """Do now what the first call of a method would do. By default nothing: most backends compile a graph as a whole."""
         return
@@ -152,7 +156,8 @@ class Compiler(ABC):
 
     @abstractmethod
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
-        """The strategy for a tree ensemble under `strategy="auto"`, and the reason in a few words."""
+        """The strategy for a tree ensemble under `strategy="auto"`, and the reason in a few words. It must be one that can run the
+        ensemble: for most variants, `hbc.convert` does not try it."""
 
     @abstractmethod
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
@@ -204,8 +209,8 @@ def completed(found: Any, kind: type[Part]) -> Part:
 
 @record
 class Backend:
-    """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them, and the files that
-    it exports (as in `Compiler`), which can be looked up here without importing the packages."""
+    """Where a compiler is found: the module that has `COMPILER`, the packages it needs, the extra that installs them; and the files that
+    it exports and its strategies (as in `Compiler`), which can be looked up here without importing the packages."""
 
     module: str
     packages: tuple[str, ...] = ()
@@ -213,6 +218,7 @@ class Backend:
     exports: Collection[str] = ()
     numbers_only: Collection[str] = ()
     """Those of the suffixes whose files cannot take strings."""
+    strategies: tuple[str, ...] = ()
     calls: str = ""
     """The module whose function `recalled` makes an executable of compiled methods in the cache, without importing the packages, and whose
     function `code_versions` tells the versions of the libraries that run them. Empty where no code is kept."""
@@ -225,12 +231,19 @@ BACKENDS: dict[str, Backend] = {
         "tvm",
         dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
         (".so", ".o", ".a"),
+        ("walk", "scan", "select"),
         "hbc.compiler.tvm.run.executable",
     ),
-    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",)),
-    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}, (".pt",)),
-    "onnx": Backend("hbc.compiler.onnx", ("onnx", "onnxruntime"), "onnx", {".onnx": ("opset", "plain", "columns")}),
-    "numpy": Backend("hbc.compiler.numpy"),
+    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",), ("scan",)),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}, (".pt",), ("scan",)),
+    "onnx": Backend(
+        "hbc.compiler.onnx",
+        ("onnx", "onnxruntime"),
+        "onnx",
+        {".onnx": ("opset", "plain", "columns")},
+        strategies=("onnxml",),
+    ),
+    "numpy": Backend("hbc.compiler.numpy", strategies=("reference",)),
 }
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}
 EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.exports}
@@ -288,6 +301,17 @@ def backend_name(name: str) -> str:
 def is_available(name: str) -> bool:
     """Whether the packages of a backend are installed (they are not imported)."""
     return all(importlib.util.find_spec(package) is not None for package in _backend(name).packages)
+
+
+def strategies_of(name: str) -> tuple[str, ...]:
+    """The strategies for tree ensembles of a backend, given its canonical name: "auto", the paper's, its own. The packages of hbc's own
+    backends are not imported for it. Raises BackendUnavailableError."""
+    if name in BACKENDS:
+        _require_packages(name, BACKENDS[name])
+        own = BACKENDS[name].strategies
+    else:
+        own = load_compiler(name).strategies
+    return tuple(dict.fromkeys(("auto", *LOWERED_STRATEGIES, *own)))
 
 
 def recalls(name: str) -> bool:

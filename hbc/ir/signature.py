@@ -414,6 +414,13 @@ class Limits:
         return np.inf if self.strictest is None else self.strictest.safe
 
 
+def name_of(kinds: Kinds) -> str:
+    """The name of a variant: "f32" where all columns have one dtype, otherwise "f64 × 3 + str × 2"."""
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    return " + ".join(f"{kind} × {kinds.count(kind)}" for kind in sorted(set(kinds)))
+
+
 def input_layout(kinds: Kinds) -> dict[str, tuple[int, ...]]:
     """Name of a graph input → the columns that it holds, in order, for a variant with columns of the dtypes `kinds`. Numbers
     are in a matrix `X`, or if they have several dtypes in a matrix for each (`X_f32`, `X_f64`). Strings are in a matrix `S`."""

@@ -26,9 +26,10 @@ class Lower:
     device: str = "cpu"
 
     def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._lower)
+        return rewrite(graph, self.step)
 
-    def _lower(self, node: Node) -> Node | None:
+    def step(self, node: Node) -> Node | None:
+        """What the node becomes, whose parts may be lowered further; None for one that stays."""
         if isinstance(node.op, PresentEntries) and len(node.inputs) == 1 and self._sorts:
             return node.op(*node.inputs, Ascending()(*node.inputs))
         if self.compiler.supports(node.op) or on_host(node):

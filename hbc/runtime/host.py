@@ -74,6 +74,11 @@ class HostedExecutable(Executable):
         if self.device is not None:
             self.device.keep_in(shelf)
 
+    def named(self, variant: str) -> None:
+        """See hbc.compiler.base.Executable."""
+        if self.device is not None:
+            self.device.named(variant)
+
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
 

@@ -134,17 +134,12 @@ class CompiledModel(Estimator, Methods):
                 variant.graph  # noqa: B018
         return self
 
-    def _prepare(self, *, compile: bool) -> CompiledModel:
-        """The model itself, after optimizing every variant that the cache on disk does not have, and compiling the main one if asked.
-        Raises UnsupportedOperatorError for an operator that the backend cannot run: now, not at the first call."""
-        main = self.variants[self._main]
-        if compile:
-            main.ready  # noqa: B018
+    def _prepare(self) -> CompiledModel:
+        """The model itself, after compiling the main variant, unless the cache on disk has it. The others are optimized and compiled when
+        they are needed. Raises UnsupportedOperatorError for an operator that the backend cannot run, in any of them: now, not at a call."""
+        self.variants[self._main].ready  # noqa: B018
         for variant in self.variants.values():
-            variant.facts  # noqa: B018
-            # Where methods are compiled at their first call, the rest takes no time, and the cache gets to know the variant.
-            if compile and main.ready.executable.keeps_code:
-                variant.ready  # noqa: B018
+            variant.require_runnable()
         return self
 
     def warm_up(self, methods: str | Sequence[str] | None = None, dtypes: Any = None) -> CompiledModel:
@@ -281,8 +276,9 @@ class CompiledModel(Estimator, Methods):
         builders = {level: self._builder.for_level(level) for level in levels}
         graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
         for builder, _ in builders.values():
-            model = CompiledModel(self._estimator, self.spec, graphs, builder, self._main, self._origin)._prepare(compile=True)
+            model = CompiledModel(self._estimator, self.spec, graphs, builder, self._main, self._origin)
             for variant in model.variants.values():
+                variant.ready  # noqa: B018
                 for call in model._calls.values():
                     call.warm_up(variant)
         return {level: store for level, (_, store) in builders.items()}

@@ -50,9 +50,9 @@ def explain(model: Facts) -> str:
         *_rejected(plan.facts.limits, variant.kinds, model.spec),
         "",
         "variants (one for each dtype of input; each is compiled when it is first needed):",
-        *(f"  {_kinds(other.kinds)}: {_state(other)}" for other in model.variants),
+        *(f"  {other.name}: {_state(other)}" for other in model.variants),
         "",
-        f"The rest is about the variant {_kinds(variant.kinds)}.",
+        f"The rest is about the variant {variant.name}.",
         "",
         "passes:",
         *_passes(plan),
@@ -120,12 +120,6 @@ def _owners(entry: InputLimits) -> str:
     return ", ".join(dict.fromkeys(owner for owner in entry.owners if owner))
 
 
-def _kinds(kinds: Kinds) -> str:
-    if len(set(kinds)) == 1:
-        return kinds[0]
-    return " + ".join(f"{kind} × {kinds.count(kind)}" for kind in sorted(set(kinds)))
-
-
 def _state(variant: Variant) -> str:
     """What happened to a variant so far, with the times."""
     times = variant.times
@@ -164,7 +158,7 @@ def _report(model: Facts, unfolded: bool) -> str:
         "input": [_input(model.spec)],
         "compiled code in the file": [model.code] if model.code else [],
         "tree ensembles": strategies(plan),
-        "variants": [f"{_kinds(other.kinds)}: {_state(other)}" for other in model.variants],
+        "variants": [f"{other.name}: {_state(other)}" for other in model.variants],
         "launches in a call": [f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()],
     }
     rows = "".join(

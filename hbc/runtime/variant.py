@@ -11,10 +11,10 @@ from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About, Direct, Executable
 from hbc.ir.graph import Graph, Node
 from hbc.ir.lazy_graph import LazyGraph
-from hbc.ir.signature import InputSpec, Kinds, Limits
+from hbc.ir.signature import InputSpec, Kinds, Limits, name_of
 from hbc.ir.types import TensorType
 from hbc.lazy import record
-from hbc.process import building
+from hbc.process import PASSES, building, show
 from hbc.runtime.input.gate import Gate
 
 
@@ -91,6 +91,10 @@ class Builder(Protocol):
 
     def plan(self, graph: Graph) -> Plan: ...
 
+    def runs(self, graph: LazyGraph) -> bool:
+        """Whether the backend can run this graph, told without optimizing it. False may mean that only `plan` can tell."""
+        ...
+
     def compile(self, plan: Plan) -> Executable: ...
 
     def recall(self, graph: LazyGraph) -> Recalled | None:
@@ -139,16 +143,37 @@ class Variant:
         return self.source.graph
 
     @property
+    def name(self) -> str:
+        """Its name in reports: "f32" where all columns have one dtype, otherwise "f64 × 3 + str × 2"."""
+        return name_of(self.kinds)
+
+    @property
     def plan(self) -> Plan:
         return self._plan or self._optimize()
 
     @building
     def _optimize(self) -> Plan:
         if self._plan is None:
+            self._show("passes:")
             start = time.perf_counter()
             self._plan = self._builder.plan(self.graph)
-            self.times.optimizing = time.perf_counter() - start
+            self.times.optimizing = seconds = time.perf_counter() - start
+            self._show(f"optimized in {seconds * 1e3:.1f} ms")
         return self._plan
+
+    def require_runnable(self) -> None:
+        """Raises UnsupportedOperatorError for a graph that the backend cannot run: when the model is converted, not at a call. The graph is
+        optimized for it only where nothing less can tell."""
+        if self._plan is not None:
+            return
+        if self._builder.runs(self.source):
+            self._show("can run; it is optimized and compiled when it is needed")
+        else:
+            self._optimize()
+
+    def _show(self, text: str) -> None:
+        """Print what happens to the variant, if HBC_DEBUG asks for it."""
+        show(PASSES, lambda: f"hbc: variant {self.name}: {text}")
 
     @property
     def recalled(self) -> Recalled | None:
@@ -184,6 +209,7 @@ class Variant:
                 self.times.compiling = time.perf_counter() - start
             else:
                 executable = recalled.executable
+            executable.named(self.name)
             facts = self.facts
             gates = {method: Gate(limits, self.kinds, self._spec) for method, limits in facts.looser.items()}
             self._ready = Ready(executable, Gate(facts.limits, self.kinds, self._spec), gates)

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from hbc.cache.folder import cache_folder
-from hbc.compiler.base import CompileOptions, known_backends
+from hbc.compiler.base import CompileOptions, code_versions, known_backends, load_compiler, recalls
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
@@ -78,8 +78,8 @@ def folder() -> Path | None:
 
 
 def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path | None:
-    """The path of the file for a model. The libraries of the backend must be loaded, since their versions are part of it. None if nothing
-    is to be kept."""
+    """The path of the file for a model. None if nothing is to be kept. The versions of the backend's packages are part of it, so they are
+    imported, but for those of a backend whose code in the cache needs less: loading such a model must not import TVM's compiler."""
     base = folder()
     if base is None:
         return None
@@ -87,11 +87,22 @@ def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path | None:
         "version": VERSION,
         "structure": structure(graph),
         "backend": backend,
-        "libraries": {name: getattr(sys.modules.get(name), "__version__", "") for name in known_backends()[backend].packages},
+        "libraries": _versions(backend),
         "options": {**asdict(options), "batch_size": None, "target": repr(options.target)},
         "machine": this_machine(),
     }
     return base / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
+
+
+def _versions(backend: str) -> dict[str, str]:
+    """Package → version, of those that a backend needs. Raises BackendUnavailableError."""
+    packages = known_backends()[backend].packages
+    if recalls(backend):
+        found = code_versions(backend)
+    else:
+        load_compiler(backend)
+        found = {name: getattr(sys.modules.get(name), "__version__", "") for name in packages}
+    return {name: found[name] for name in packages}
 
 
 def structure(graph: Graph) -> str:

@@ -133,12 +133,12 @@ def _distinct(
     left_out: dict[str, str] = {}
     for choice in (*strategies, *told):
         try:
-            model = made(choice)._prepare(compile=False)
+            model = made(choice)
+            method = _measured_method(model)
+            compiled = _compiled(model, method)
         except UnsupportedOperatorError as error:
             left_out[str(choice)] = error.culprits[0].reason
             continue
-        method = _measured_method(model)
-        compiled = _compiled(model, method)
         same[choice] = next((other for other in models if _compiled(models[other], method) == compiled), choice)
         if same[choice] == choice:
             models[choice] = model

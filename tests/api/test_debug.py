@@ -3,6 +3,8 @@ the generated source. HBC_WITHOUT leaves out passes."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
@@ -37,6 +39,25 @@ def test_each_level_shows_more(
     shown = [text for text in SHOWN["4"] if text in output.err]
     assert tuple(shown) == SHOWN[level]
     assert not output.out
+
+
+def test_every_line_belongs_to_a_variant(
+    forest: RandomForestClassifier, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tvm")
+    monkeypatch.setenv("HBC_DEBUG", "1")
+    hbc.convert(forest, "tvm").predict(X)
+    lines = capfd.readouterr().err.splitlines()
+    shown = [re.sub(r"[\d.]+ ms", "… ms", line) for line in lines if not line.startswith("hbc: pass ")]
+    assert shown == [
+        "hbc: variant f32: passes:",
+        "hbc: variant f32: optimized in … ms",
+        "hbc: variant f64: can run; it is optimized and compiled when it is needed",
+        "hbc: variant i64: can run; it is optimized and compiled when it is needed",
+        "hbc: variant f64: passes:",
+        "hbc: variant f64: optimized in … ms",
+        "hbc: variant f64: predict compiled in … ms",
+    ]
 
 
 GENERATED = {

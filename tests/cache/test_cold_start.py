@@ -20,6 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
+from hbc.compiler.base import CompileOptions
+from hbc.tuning import choices
 
 pytest.importorskip("tvm")
 
@@ -112,6 +114,44 @@ def test_kept_code_answers_without_the_compiler(name: str, cache: Path, tmp_path
     files = saved(name, tmp_path)
     absent = ABSENT if name != "text" else ("torch", "sklearn", "hbc.parser.parse")  # which compiles code for the host too
     assert answer(*files, *absent) == "True"
+
+
+def test_kept_code_answers_without_the_compiler_where_models_were_tuned(cache: Path, tmp_path: Path) -> None:
+    """A model that was not tuned, and one that was tuned after it had been saved: the choice is understood without the compiler."""
+    files, absent = saved("numbers", tmp_path), [each for each in ABSENT if not each.startswith("hbc.")]
+    (cache / "tuned").mkdir()
+    assert answer(*files, *absent) == "True"
+    walked = choices.Choice("walk", threads=1, block=128)
+    assert choices.keep(
+        choices.Tuned((1,), walked, (walked,), "by the test"), hbc.load(files[0]).graph, "tvm", CompileOptions()
+    )
+    code = LOAD.replace("(a == b).all()", "abs(a - b).max() < 1e-12") + "assert model._builder.choice.block == 128\n"
+    answer(*files, code=code)  # compiles
+    assert answer(*files, *absent, code=code) == "True"
+
+
+CONVERT = """
+import pickle, sys
+from pathlib import Path
+import hbc
+found = hbc.convert(sys.argv[1])
+X, expected = pickle.loads(Path(sys.argv[2]).read_bytes())
+print((found.predict(X) == expected).all(), *[name for name in sys.argv[3:] if name in sys.modules])
+"""
+
+
+def test_conversion_finds_kept_code_without_the_compiler(cache: Path, tmp_path: Path) -> None:
+    """That the backend runs the other dtypes is in the cache too."""
+    lightgbm = pytest.importorskip("lightgbm")
+    import pickle
+
+    X, _ = np.random.default_rng(0).normal(size=(300, 6)), None
+    booster = lightgbm.train({"verbose": -1, "num_leaves": 7}, lightgbm.Dataset(X, X[:, 0]), 20)
+    booster.save_model(tmp_path / "model.txt")
+    compiled = hbc.convert(tmp_path / "model.txt")
+    X = X.astype(np.float32)
+    (tmp_path / "answers.pkl").write_bytes(pickle.dumps((X, compiled.predict(X))))
+    assert answer(tmp_path / "model.txt", tmp_path / "answers.pkl", "tvm", "hbc.optimizer.pipeline", code=CONVERT) == "True"
 
 
 HEAVY = (

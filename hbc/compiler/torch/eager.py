@@ -67,7 +67,7 @@ class TorchCompiler(Compiler):
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
         if options.device != "cpu":
-            perfect = int(op.depths.max(initial=0)) <= 10
+            perfect = int(op.depths.max(initial=0)) <= 10 and lowerable(op)["perf_tree_trav"]
             return "perf_tree_trav" if perfect else "tree_trav", "the paper's rule for GPUs: padding up to depth 10"
         return choose(self.name, op, self.candidates(op, options), options.batch_size)
 

@@ -87,6 +87,7 @@ class TvmExecutable(Executable):
         self._compile_methods = compile_methods
         self.steps: list[str] = []
         self._shelf: Shelf | None = None
+        self._variant = ""
         self._ready: dict[str, Method] = {}
         self._tensors: dict[int, Any] = {}
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -103,6 +104,10 @@ class TvmExecutable(Executable):
     def keep_in(self, shelf: Shelf) -> None:
         """See hbc.compiler.base.Executable."""
         self._shelf = shelf
+
+    def named(self, variant: str) -> None:
+        """See hbc.compiler.base.Executable."""
+        self._variant = variant
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         ready = self._ready.get(method) or self._prepare(method)
@@ -230,7 +235,7 @@ class TvmExecutable(Executable):
             kept = "code found in the cache" if compiled.code.found else "compiled"
             how = f"found in {self._shelf.store.place}" if self._shelf and found else kept
             self.steps.append(f"{method} {how} in {(time.perf_counter() - start) * 1e3:.0f} ms")
-            show(PASSES, lambda: f"hbc: {self.steps[-1]}")
+            show(PASSES, lambda: f"hbc: variant {self._variant}: {self.steps[-1]}")
             self._ready[method] = self._bind(compiled)
         return self._ready[method]
 
