@@ -54,6 +54,7 @@ MAY_IMPORT = {
         "assembly",
     },
     "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
+    "serve": {"errors", "lazy", "version", "ir", "runtime", "loading"},
     "api": {
         "errors",
         "hummingbird",
@@ -67,7 +68,16 @@ MAY_IMPORT = {
         "tuning",
         "builder",
     },
-    "cli": {"errors", "api", "cache.store", "compiler.base", "compiler.tvm.run.folder", "parser.files", "parser.source"},
+    "cli": {
+        "errors",
+        "api",
+        "cache.store",
+        "compiler.base",
+        "compiler.tvm.run.folder",
+        "parser.files",
+        "parser.source",
+        "serve.process",
+    },
     "__main__": {"cli"},
     "__init__": {"errors", "version", "hummingbird", "api", "loading", "parser.registry", "runtime.model"},
 }
@@ -88,6 +98,10 @@ HOMES = {
     "typer": ["cli"],
     "rich": ["cli"],
     "pandas": ["cli/data.py"],
+    "starlette": ["serve/http.py"],
+    "uvicorn": ["serve/protocol.py", "serve/process.py"],
+    "httptools": ["serve/protocol.py"],
+    "orjson": ["serve/documents.py", "serve/logs.py"],
 }
 """Third-party library → the only files (by prefix, under hbc/) that may import it. numpy may be imported anywhere."""
 

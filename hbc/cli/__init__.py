@@ -13,6 +13,7 @@ from hbc.cli.doctor import doctor
 from hbc.cli.look import explain, info
 from hbc.cli.machine import cache, runtime
 from hbc.cli.predict import predict
+from hbc.cli.serve import serve
 from hbc.cli.tune import tune
 from hbc.cli.verify import verify
 from hbc.errors import HbcError
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs.",
 )
-for command in (convert, verify, predict, export, explain, info, tune, runtime, doctor):
+for command in (convert, verify, predict, serve, export, explain, info, tune, runtime, doctor):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

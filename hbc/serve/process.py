@@ -1,0 +1,414 @@
+"""The processes of a server: one that serves, or a parent that starts, watches and stops several that share a listening socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from hbc.errors import ArtifactError
+from hbc.lazy import record
+from hbc.serve.engine import Engine, clock
+from hbc.serve.failures import Failure
+from hbc.serve.http import Application
+from hbc.serve.limits import Limits
+from hbc.serve.logs import Forward, Log
+from hbc.serve.protocol import Connection, connection_class
+from hbc.serve.repository import Repository
+from hbc.serve.service import Service
+from hbc.serve.workers import Family, Lines
+
+BACKLOG = 4096
+LINGER_SECONDS = 0.3
+"""How long a server that stops still takes what is on its way. Each answer then says that the connection is closed."""
+
+
+@record
+class Settings:
+    """All that a server is told. It is passed to workers as JSON."""
+
+    files: Mapping[str, str]
+    directory: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    threads: int = 1
+    poll: float = 2.0
+    """The seconds between two looks at the files; 0: look at SIGHUP only."""
+    trust_code: bool = False
+    backend: str | None = None
+    device: str | None = None
+    token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    control: bool = True
+    access_log: bool = False
+    quiet: bool = False
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, and end when all accepted requests are answered. SIGHUP looks at the files again. Raises ArtifactError
+    if a file that was named cannot be loaded, OSError if the address is taken, ValueError for settings that do not fit."""
+    Limits(**settings.limits)  # type: ignore[arg-type]
+    if (settings.certificate is None) != (settings.key is None):
+        raise ValueError("TLS: found one of certificate and key, expected both")
+    if settings.certificate is not None and settings.key is not None:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.key)
+    sockets = _listening(settings.host, settings.port)
+    try:
+        if settings.workers == 1:
+            Worker(settings, sockets).run()
+        else:
+            Parent(settings, sockets).run()
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host. Raises OSError if one is taken."""
+    found: list[socket.socket] = []
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        each = socket.socket(family, kind, protocol)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            each.bind((address[0], found[0].getsockname()[1] if found else port, *address[2:]))
+            each.listen(BACKLOG)  # who connects before the models are loaded waits
+        except OSError as error:
+            each.close()
+            for other in found:
+                other.close()
+            raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+        each.setblocking(False)
+        each.set_inheritable(True)
+        found.append(each)
+    return found
+
+
+class Worker:
+    """A process that serves. control: the socket to the parent, if there is one. folder: where the workers' statistics are."""
+
+    def __init__(
+        self, settings: Settings, sockets: list[socket.socket], control: socket.socket | None = None, folder: Path | None = None
+    ) -> None:
+        self.settings = settings
+        self._sockets = sockets
+        self._control = control
+        self.log = Log(quiet=settings.quiet)
+        limits = Limits(**settings.limits)  # type: ignore[arg-type]
+        directory = None if settings.directory is None else Path(settings.directory)
+        files = {name: Path(path) for name, path in settings.files.items()}
+        self.repository = Repository(
+            files,
+            directory,
+            trust_code=settings.trust_code,
+            backend=settings.backend,
+            device=settings.device,
+            tell=self.log.tell,
+        )
+        self.family = Family(self.repository, folder, control)
+        engine = Engine(limits, settings.threads, lambda error: self.log.failed("model failed", error))
+        self.service = Service(
+            self.repository,
+            engine,
+            limits,
+            self.log,
+            token=settings.token,
+            control=settings.control,
+            access_log=settings.access_log,
+        )
+        self._background: set[asyncio.Task[Any]] = set()
+
+    def run(self) -> None:
+        """Load the models, and serve them until a signal. Raises ArtifactError for a file that was named and cannot be loaded."""
+        self.repository.refresh()
+        bad = [each for each in self.repository.index() if each["state"] != "READY" and each["name"] in self.settings.files]
+        if bad and self._control is None:
+            path = self.settings.files[bad[0]["name"]]
+            raise ArtifactError(path=path, found=bad[0]["reason"], expected="a model saved by hbc")
+        server = Server(self)
+        server.run(self._sockets)
+        self.service.engine.close()
+
+    def started(self) -> None:
+        """Called when the server listens."""
+        address = self._sockets[0].getsockname()
+        scheme = "http" if self.settings.certificate is None else "https"
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self.log.tell(
+            "ready", url=f"{scheme}://{host}:{address[1]}", models=[f"{s.name}/{s.version}" for s in self.repository.all()]
+        )
+        self.family.send({"what": "ready"})
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._start(asyncio.to_thread(self._refresh)))
+        if self.settings.poll:
+            self._start(self._poll())
+        if self._control is not None:
+            self._control.setblocking(False)
+            lines = Lines(self._hear)
+            loop.add_reader(self._control, self._read, lines)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.poll)
+            await asyncio.to_thread(self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            self.repository.refresh()
+        except Exception as error:  # the models that there are stay
+            self.log.failed("models not looked at", error)
+
+    def _read(self, lines: Lines) -> None:
+        """Hear what the parent says. If it is gone, end as after SIGTERM."""
+        assert self._control is not None
+        try:
+            data = self._control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            lines.feed(data)
+        else:
+            asyncio.get_running_loop().remove_reader(self._control)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self._start(asyncio.to_thread(self._change, message["what"], message["name"]))
+
+    def _change(self, what: str, name: str) -> None:
+        with contextlib.suppress(Failure):  # the process that was asked has said so
+            getattr(self.repository, what)(name)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, with Connection, and an end that loses no request."""
+
+    def __init__(self, worker: Worker) -> None:
+        settings, limits = worker.settings, worker.service.limits
+        config = uvicorn.Config(
+            Application(worker.service, worker.family),
+            http=connection_class(worker.service),
+            ws="none",
+            loop="uvloop",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=int(limits.drain_seconds) or 1,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+        super().__init__(config)
+        self._worker = worker
+        forward = Forward(worker.log)
+        for name in ("uvicorn", "uvicorn.error", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers = [forward] if name != "uvicorn.error" else []
+            logger.propagate = name == "uvicorn.error"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._worker.started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            now = clock()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.look(now)
+            self._worker.family.write()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what has come and what is on its way, then close."""
+        self._worker.service.draining = True
+        self._worker.log.tell("stopping", connections=len(self.server_state.connections))
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.drain()
+        await asyncio.sleep(LINGER_SECONDS)
+        await super().shutdown(sockets)
+        self._worker.family.write()
+        self._worker.log.tell("stopped")
+
+
+class Parent:
+    """The process that starts workers and watches them. It hands on SIGTERM, SIGINT and SIGHUP, and what one worker says to the others."""
+
+    def __init__(self, settings: Settings, sockets: list[socket.socket]) -> None:
+        self._settings = settings
+        self._sockets = sockets
+        self._log = Log(quiet=settings.quiet)
+        self._selector = selectors.DefaultSelector()
+        self._workers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+        self._lines: dict[int, Lines] = {}
+        self._unloaded: set[str] = set()
+        self._stopping = False
+        self._ready = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="hbc-serve-")
+
+    def run(self) -> None:
+        """Raises ArtifactError if the first worker ends before it is ready."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        self._selector.register(wake_read, selectors.EVENT_READ, None)
+        received: list[int] = []
+        before = {
+            s: signal.signal(s, lambda sig, _: received.append(sig))
+            for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+        }
+        previous = signal.set_wakeup_fd(wake_write)
+        try:
+            self._start()  # alone: what it compiles, the others find in the cache
+            while self._workers:
+                for key, _ in self._selector.select(timeout=1.0):
+                    if key.data is None:
+                        os.read(wake_read, 4096)
+                    else:
+                        self._read(key.data)
+                while received:
+                    self._signal(received.pop(0))
+                self._watch()
+        finally:
+            signal.set_wakeup_fd(previous)
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            os.close(wake_read)
+            os.close(wake_write)
+            self._folder.cleanup()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        sockets = [each.fileno() for each in self._sockets]
+        command = [sys.executable, "-m", "hbc.serve.process", str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno(), *sockets], stdin=subprocess.DEVNULL)
+        theirs.close()
+        told = {
+            "settings": asdict(self._settings),
+            "sockets": sockets,
+            "folder": self._folder.name,
+            "unloaded": sorted(self._unloaded),
+        }
+        ours.sendall(json.dumps(told).encode() + b"\n")
+        ours.setblocking(False)
+        self._workers[process.pid] = (process, ours)
+        self._selector.register(ours, selectors.EVENT_READ, process.pid)
+        self._lines[process.pid] = Lines(lambda message, pid=process.pid: self._hear(pid, message))  # type: ignore[misc]
+
+    def _read(self, pid: int) -> None:
+        _, control = self._workers[pid]
+        try:
+            data = control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._lines[pid].feed(data)
+        else:
+            self._selector.unregister(control)
+
+    def _hear(self, pid: int, message: dict[str, Any]) -> None:
+        if message["what"] == "ready":
+            self._ready += 1
+            while not self._stopping and len(self._workers) < self._settings.workers:
+                self._start()
+            return
+        (self._unloaded.add if message["what"] == "unload" else self._unloaded.discard)(message["name"])
+        for other, (_, control) in self._workers.items():
+            if other != pid:
+                with contextlib.suppress(OSError):
+                    control.sendall(json.dumps(message).encode() + b"\n")
+
+    def _signal(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            return
+        self._stopping |= number != signal.SIGHUP
+        for process, _ in self._workers.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
+
+    def _watch(self) -> None:
+        """Start another worker for one that has ended. Raises ArtifactError if none has ever been ready."""
+        for pid, (process, control) in list(self._workers.items()):
+            if process.poll() is None:
+                continue
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(control)
+            control.close()
+            del self._workers[pid], self._lines[pid]
+            if self._stopping:
+                continue
+            if not self._ready:
+                raise ArtifactError(
+                    path="worker",
+                    found=f"exit status {process.returncode} before it was ready",
+                    expected="a worker that serves",
+                )
+            self._log.tell("worker ended", worker=pid, status=process.returncode)
+            time.sleep(0.05)  # one that ends at once must not be started in a tight loop
+            self._start()
+
+
+def _worker(control_number: int) -> None:
+    """The main function of a worker, which `Parent` starts."""
+    control = socket.socket(fileno=control_number)
+    told = b""
+    while not told.endswith(b"\n"):
+        part = control.recv(1)  # byte by byte: what follows the line is for later
+        if not part:
+            return
+        told += part
+    document = json.loads(told)
+    settings = Settings(**document["settings"])
+    sockets = [socket.socket(fileno=number) for number in document["sockets"]]
+    worker = Worker(settings, sockets, control, Path(document["folder"]))
+    for name in document["unloaded"]:
+        worker.repository.leave_out(name)
+    worker.run()
+
+
+if __name__ == "__main__":
+    _worker(int(sys.argv[1]))

@@ -1,0 +1,274 @@
+"""Repository: the models that a server has, by name and version. It loads, reloads and unloads them, and never loses one for a bad file."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hbc.errors import HbcError
+from hbc.lazy import record
+from hbc.loading import load
+from hbc.serve.failures import Failure
+from hbc.serve.served import Served
+from hbc.serve.statistics import Statistics
+
+MODEL = "model.hbc"
+"""The name of the file in a folder NAME/VERSION of a directory of models."""
+
+SUFFIX = ".hbc"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+FIRST = "1"
+"""The version of a file that lies in no folder of a version."""
+
+Tell = Callable[..., None]
+"""Says what happened, for the log: an event, and facts by keyword."""
+
+
+@record
+class Place:
+    """A file that may be served."""
+
+    name: str
+    version: str
+    path: Path
+
+
+@record
+class Stamp:
+    """What tells a file from another that takes its place: a file that is written anew has another."""
+
+    size: int
+    changed: int
+    number: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """Raises OSError."""
+        found = os.stat(path)
+        return cls(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+class Repository:
+    """The models of a server. Reading is for the event loop: `get`, `index`. Changing may take seconds, and is for a thread: `refresh`,
+    `load`, `unload`. A model is put in place whole, after it was warmed up; requests that hold the one before keep it to their end.
+
+    files: the models by name, each one file. directory: a folder with NAME/VERSION/model.hbc, NAME/model.hbc and NAME.hbc. Nothing else is
+    ever read. trust_code: run the compiled code in the files (`hbc.load`). Raises ValueError for a name that no URL can hold, or twice."""
+
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        directory: Path | None = None,
+        *,
+        trust_code: bool = False,
+        backend: Any = None,
+        device: Any = None,
+        tell: Tell = lambda event, **facts: None,
+    ) -> None:
+        for name in files:
+            if not NAME.fullmatch(name):
+                raise ValueError(
+                    f"name of a model: found {name!r}, expected letters, digits, _, - and . only: NAME=FILE gives one"
+                )
+        self.files = dict(files)
+        self.directory = None if directory is None else Path(os.path.realpath(directory))
+        self._options: dict[str, Any] = {"trust_code": trust_code, "backend": backend, "device": device}
+        self._tell = tell
+        self._ready: dict[str, dict[str, Served]] = {}
+        self._usual: dict[str, Served] = {}
+        self._unloaded: set[str] = set()
+        self._failed: dict[tuple[str, str], tuple[Any, str]] = {}
+        self._statistics: dict[tuple[str, str], Statistics] = {}
+        self._changing = threading.Lock()
+        self._told: set[str] = set()
+
+    # --- for the event loop --------------------------------------------------------------------------------------------
+
+    def get(self, name: str, version: str | None = None) -> Served:
+        """The model; of several versions the one with the highest number. Raises Failure if it is not ready or unknown."""
+        found = self._usual.get(name) if version is None else self._ready.get(name, {}).get(version)
+        if found is None:
+            raise self._absent(name, version)
+        return found
+
+    def _absent(self, name: str, version: str | None) -> Failure:
+        which = f"model {name!r}" if version is None else f"version {version!r} of model {name!r}"
+        if name in self._unloaded:
+            return Failure("missing", f"{which} is unloaded; POST /v2/repository/models/{name}/load loads it.")
+        reasons = [why for (known, v), (_, why) in list(self._failed.items()) if known == name and version in (None, v)]
+        if reasons:
+            return Failure("unavailable", f"{which} is not ready: {reasons[0]}", retry_after=5)
+        return Failure("missing", f"there is no {which}; GET /v1/models lists those that there are.")
+
+    def all(self) -> list[Served]:
+        """All that is ready, by name and version."""
+        return [found for _, versions in sorted(self._ready.items()) for _, found in sorted(versions.items(), key=_number)]
+
+    def versions(self, name: str) -> list[str]:
+        """The versions of a model that are ready, by number."""
+        return sorted(self._ready.get(name, {}), key=int)
+
+    def index(self) -> list[dict[str, str]]:
+        """Name, version, state (READY or UNAVAILABLE) and the reason for every model that is known."""
+        found = [{"name": s.name, "version": s.version, "state": "READY", "reason": ""} for s in self.all()]
+        ready = {(s.name, s.version) for s in self.all()}
+        for (name, version), (_, why) in sorted(self._failed.items()):
+            if (name, version) not in ready:
+                found.append({"name": name, "version": version, "state": "UNAVAILABLE", "reason": why})
+        found += [{"name": n, "version": "", "state": "UNAVAILABLE", "reason": "unloaded"} for n in sorted(self._unloaded)]
+        return found
+
+    def statistics(self) -> dict[tuple[str, str], Statistics]:
+        """(name, version) → its statistics, also of models that are not ready any more."""
+        return dict(self._statistics)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model that is known is ready, or was unloaded on purpose."""
+        return all(version in self._ready.get(name, ()) for name, version in list(self._failed)) and bool(
+            self._ready or self._unloaded
+        )
+
+    # --- for a thread --------------------------------------------------------------------------------------------------
+
+    def refresh(self, names: Sequence[str] | None = None) -> list[str]:
+        """Look at the files, load those that are new or have changed, and drop those that are gone. Returns the names that changed.
+
+        A file that cannot be read, since somebody is writing it for example, keeps the model of before; it is tried again when it changes.
+        names: look at these models only."""
+        with self._changing:
+            places = [p for p in self._places() if names is None or p.name in names]
+            known = {(p.name, p.version) for p in places}
+            changed = [p.name for p in places if p.name not in self._unloaded and self._load(p)]
+            for name, versions in list(self._ready.items()):
+                gone = [v for v in versions if (name, v) not in known and (names is None or name in names)]
+                if gone:
+                    self._put(name, {v: served for v, served in versions.items() if v not in gone})
+                    self._tell("model gone", model=name, versions=gone)
+                    changed.append(name)
+            for key in [k for k in self._failed if k not in known and (names is None or k[0] in names)]:
+                del self._failed[key]
+            return changed
+
+    def load(self, name: str) -> None:
+        """Load a model, anew if it is loaded. Raises Failure if there is no file for it, or none of its files can be read."""
+        with self._changing:
+            places = [place for place in self._places() if place.name == name]
+            if not places:
+                raise Failure("missing", f"there is no file for a model {name!r}.")
+            for place in places:
+                self._load(place, again=True)
+            bad = [self._failed[p.name, p.version][1] for p in places if (p.name, p.version) in self._failed]
+            if bad:
+                raise Failure("invalid", f"model {name!r}: {bad[0]}")
+            self._unloaded.discard(name)
+
+    def unload(self, name: str) -> None:
+        """Answer no more requests for a model. Those that have come are answered. Raises Failure for an unknown one."""
+        with self._changing:
+            if name not in self._ready and name not in self._unloaded:
+                raise self._absent(name, None)
+            self._unloaded.add(name)
+            self._put(name, {})
+            self._tell("model unloaded", model=name)
+
+    def leave_out(self, name: str) -> None:
+        """Do not load a model until `load` is called for it: it was unloaded in another process."""
+        self._unloaded.add(name)
+
+    def _load(self, place: Place, again: bool = False) -> bool:
+        """Load a file if it has changed. Returns whether there is a new model."""
+        key = place.name, place.version
+        before = self._ready.get(place.name, {}).get(place.version)
+        try:
+            stamp = Stamp.of(place.path)
+            failed = self._failed.get(key)
+            if not again and ((before is not None and before.stamp == stamp) or (failed is not None and failed[0] == stamp)):
+                return False
+            statistics = self._statistics.setdefault(key, Statistics())
+            model = load(place.path, **self._options)
+            served = Served(place.name, place.version, place.path, stamp, model, statistics)
+            served.warm_up()
+            if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
+                return False
+        except (HbcError, OSError, ValueError) as error:
+            why = str(error) if isinstance(error, HbcError) else f"{type(error).__name__}: {error}"
+            self._failed[key] = (_stamp_or_none(place.path), why)
+            self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
+            return False
+        self._failed.pop(key, None)
+        self._unloaded.discard(place.name)
+        self._put(place.name, {**self._ready.get(place.name, {}), place.version: served})
+        self._tell("model loaded", model=place.name, version=place.version, path=str(place.path))
+        return True
+
+    def _put(self, name: str, versions: dict[str, Served]) -> None:
+        """Put the versions of a model in place. The event loop sees the old ones or the new ones: each dict is replaced whole."""
+        if versions:
+            self._usual[name] = versions[max(versions, key=int)]
+            self._ready[name] = versions
+        else:
+            self._usual.pop(name, None)
+            self._ready.pop(name, None)
+
+    def _places(self) -> list[Place]:
+        """The files that there are. A name that is used twice, or that no URL can hold, is left out, and the log says so once."""
+        places = [Place(name, FIRST, path) for name, path in self.files.items()]
+        for place in self._found():
+            if place.name in self.files:
+                self._once(f"{place.path}: the name {place.name!r} is that of a file that was given: left out")
+            elif any((p.name, p.version) == (place.name, place.version) for p in places):
+                self._once(f"{place.path}: there is another version {place.version} of {place.name!r}: left out")
+            else:
+                places.append(place)
+        return places
+
+    def _found(self) -> list[Place]:
+        """The files in the directory. Links that lead out of it are not followed."""
+        if self.directory is None:
+            return []
+        found = []
+        try:
+            entries = sorted(self.directory.iterdir())
+        except OSError as error:
+            self._once(f"{self.directory}: {error.strerror}: no models")
+            return []
+        for entry in entries:
+            if entry.suffix == SUFFIX and entry.is_file():
+                found.append(Place(entry.stem, FIRST, entry))
+            elif entry.is_dir():
+                if (entry / MODEL).is_file():
+                    found.append(Place(entry.name, FIRST, entry / MODEL))
+                versions = [sub for sub in entry.iterdir() if VERSION.fullmatch(sub.name) and (sub / MODEL).is_file()]
+                found += [Place(entry.name, sub.name, sub / MODEL) for sub in sorted(versions)]
+        return [place for place in found if self._allowed(place)]
+
+    def _allowed(self, place: Place) -> bool:
+        if not NAME.fullmatch(place.name):
+            self._once(f"{place.path}: a model's name has letters, digits, _, - and . only: left out")
+            return False
+        if not Path(os.path.realpath(place.path)).is_relative_to(self.directory or "/"):
+            self._once(f"{place.path}: leads out of the directory: left out")
+            return False
+        return True
+
+    def _once(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._tell("model left out", reason=what)
+
+
+def _number(entry: tuple[str, Served]) -> int:
+    return int(entry[0])
+
+
+def _stamp_or_none(path: Path) -> Stamp | None:
+    try:
+        return Stamp.of(path)
+    except OSError:
+        return None

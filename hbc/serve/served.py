@@ -1,0 +1,174 @@
+"""Served: one loaded version of a model, and its methods as functions of a request's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.runtime.model import CompiledModel
+from hbc.serve.failures import Failure
+from hbc.serve.statistics import Statistics
+
+Outputs = dict[str, Any]
+"""Name of an output → its values: an array [rows, …]. For a single record: one value, or an array without the axis of rows."""
+
+DTYPES = ("float32", "float64", "int64")
+"""The dtypes of numbers for which models are compiled."""
+
+
+class Predictor:
+    """A method of a model for the forms in which rows come: `record` (a dict), `records` (a list of dicts), `columns` (a dict of lists or
+    arrays) and `matrix` (an array or a list of rows). Each returns Outputs, and raises InvalidInputError as the method does.
+
+    The names of columns count, not their order: an object of JSON has none."""
+
+    def __init__(self, model: CompiledModel, method: str) -> None:
+        self.method = method
+        self._call: Callable[[Any], Any] = getattr(model, method)
+        spec = model.spec
+        self._order = None if spec.frames.by_name or spec.ndim != 2 else spec.feature_names
+        """The names in order, for models that read frames by position."""
+
+    def record(self, row: Mapping[str, Any]) -> Outputs:
+        if self._order is not None and tuple(row) != self._order:
+            row = _in_order(row, self._order, "record")
+        return {name: values[0] for name, values in self._named(self._call([row])).items()}
+
+    def records(self, rows: Sequence[Mapping[str, Any]]) -> Outputs:
+        if self._order is not None and any(tuple(row) != self._order for row in rows):
+            rows = _records_in_order(rows, self._order)
+        return self._named(self._call(rows))
+
+    def columns(self, columns: Mapping[str, Any]) -> Outputs:
+        if self._order is not None and tuple(columns) != self._order:
+            columns = _in_order(columns, self._order, "columns")
+        return self._named(self._call(columns))
+
+    def matrix(self, X: Any) -> Outputs:
+        return self._named(self._call(X))
+
+    def _named(self, result: Any) -> Outputs:
+        if type(result) is np.ndarray:
+            return {self.method: result}
+        return named_outputs(self.method, result)
+
+
+def _in_order(row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dict[str, Any]:
+    """The same with its names in order. Raises InvalidInputError for other names: the model would take them by position."""
+    if row.keys() != set(order):
+        raise _other_names(row, order, where)
+    return {name: row[name] for name in order}
+
+
+def _records_in_order(rows: Sequence[Mapping[str, Any]], order: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The records with their names in order. What only some of them have is NaN in the others, as pandas has it. Raises
+    InvalidInputError."""
+    known: dict[str, None] = {}
+    for row in rows:
+        known.update(dict.fromkeys(row))
+    if known.keys() != set(order):
+        raise _other_names(known, order, "records")
+    return [{name: row.get(name, np.nan) for name in order} for row in rows]
+
+
+def _other_names(found: Mapping[str, Any], order: tuple[str, ...], where: str) -> InvalidInputError:
+    missing = [name for name in order if name not in found]
+    further = [name for name in found if name not in set(order)]
+    parts = [f"no {_listed(missing)}"] if missing else []
+    parts += [f"{_listed(further)}, which the model does not have"] if further else []
+    return InvalidInputError(
+        found=" and ".join(parts), expected=f"the {len(order)} columns {_listed(list(order))}", where=where
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"{name!r:.60}" for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def named_outputs(method: str, result: Any) -> Outputs:
+    """The arrays of any result of a method, by name: METHOD itself for one array (a sparse matrix is made dense), METHOD_0, METHOD_1 … for
+    a list of arrays, METHOD_COLUMN for a frame."""
+    if hasattr(result, "columns"):
+        return {f"{method}_{name}": result[name].to_numpy() for name in result.columns}
+    if isinstance(result, list | tuple):
+        return {f"{method}_{place}": np.asarray(each) for place, each in enumerate(result)}
+    if hasattr(result, "toarray"):
+        return {method: result.toarray()}
+    if hasattr(result, "__next__"):  # staged_…: the result after each stage
+        return {method: np.stack(list(result), axis=1)}
+    return {method: np.asarray(result)}
+
+
+class Served:
+    """One loaded version of a model. It never changes, but for its statistics and what the engine keeps in `cost`."""
+
+    def __init__(self, name: str, version: str, path: Path, stamp: Any, model: CompiledModel, statistics: Statistics) -> None:
+        self.name = name
+        self.version = version
+        self.path = path
+        self.stamp = stamp
+        """What tells this file from a later one in its place."""
+        self.model = model
+        self.statistics = statistics
+        self.methods = tuple(method for method in model.methods if not method.startswith("fit"))
+        self.usual = next((m for m in ("predict", "transform") if m in self.methods), self.methods[0])
+        """The method that is called if a request names none."""
+        names = model.spec.feature_names
+        self.names: tuple[str, ...] | None = names
+        """The names of the columns, if the model knows them."""
+        self.n_features = model.spec.n_features
+        self.mixes_rows = any(variant.source.mixes_rows for variant in model.variants.values())
+        """Whether a row's result depends on the others of the call. Such requests are never computed together."""
+        self.predictors = {method: Predictor(model, method) for method in self.methods}
+        self.classes = _labels(getattr(model, "classes_", None))
+        """The names of the classes, as JSON values, for a classifier with one target; otherwise None."""
+        self.class_texts = [str(label) for label in self.classes or ()]
+        self.known_names = frozenset(names or ())
+        self.cost = Cost()
+        self.pending = 0
+        """The requests that are waiting or being computed."""
+
+    def predictor(self, method: str) -> Predictor:
+        """The function of a method. Raises Failure for one that the model does not have."""
+        found = self.predictors.get(method)
+        if found is None:
+            raise Failure("invalid", f"methods: found {method!r}, expected some of {', '.join(self.methods)}.")
+        return found
+
+    def warm_up(self) -> None:
+        """Compile all methods for all dtypes, so that no request has to wait for the compiler."""
+        for dtype in DTYPES:
+            try:
+                self.model.warm_up(self.methods, dtype)
+            except ValueError:  # the model has no variant for this dtype alone
+                continue
+
+
+class Cost:
+    """What calls of a model have taken of late, for the engine: `seconds(rows)` is an estimate. It starts with one that is too high for
+    many rows, so that the first large call is made in a thread."""
+
+    def __init__(self) -> None:
+        self.fixed = 1e-5
+        self.per_row = 1e-5
+
+    def seconds(self, rows: int) -> float:
+        return self.fixed + rows * self.per_row
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Take a measured call into account, by an eighth."""
+        if rows <= 2:
+            self.fixed += (seconds - self.fixed) * 0.125
+        else:
+            self.per_row += (max(seconds - self.fixed, 0.0) / rows - self.per_row) * 0.125
+
+
+def _labels(classes: Any) -> list[Any] | None:
+    """The labels as JSON values. None for what is no single array of them."""
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1:
+        return None
+    return [label.item() if isinstance(label, np.generic) else label for label in classes.tolist()]

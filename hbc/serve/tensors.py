@@ -1,0 +1,238 @@
+"""Tensors of the Open Inference Protocol v2, for HTTP and gRPC: their datatypes, their bytes, and how a model reads them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.ir.types import Array
+from hbc.lazy import record
+from hbc.serve.engine import Form, Request
+from hbc.serve.failures import Failure
+from hbc.serve.limits import Limits
+from hbc.serve.served import Outputs, Served
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("bool"),
+    **{f"UINT{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+    "BYTES": np.dtype(object),
+}
+"""Datatype of the protocol → numpy's."""
+
+DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+
+MATRIX = "input"
+"""The name of the one tensor of a model whose columns have no names."""
+
+
+@record
+class Tensor:
+    """A named tensor. `values`: an array of `shape`, of DTYPES[datatype]; strings for BYTES."""
+
+    name: str
+    datatype: str
+    values: Array
+
+
+def dtype_of(name: str, datatype: Any) -> np.dtype[Any]:
+    """Raises Failure for a datatype that the protocol does not have."""
+    found = DTYPES.get(datatype) if isinstance(datatype, str) else None
+    if found is None:
+        raise Failure("invalid", f"input {name!r}: found the datatype {datatype!r}, expected one of {', '.join(DTYPES)}.")
+    return found
+
+
+def from_bytes(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryview) -> Tensor:
+    """The tensor of the protocol's bytes: little-endian, row-major; BYTES are elements with their lengths before them. Raises Failure for
+    other lengths, and for BYTES that are no UTF-8."""
+    dtype = dtype_of(name, datatype)
+    count = _count(shape)
+    if datatype == "BYTES":
+        return Tensor(name, datatype, _texts(name, count, raw).reshape(shape))
+    if len(raw) != count * dtype.itemsize:
+        raise Failure(
+            "invalid", f"input {name!r}: found {len(raw)} bytes, expected {count * dtype.itemsize} for {datatype}{list(shape)}."
+        )
+    values = np.frombuffer(raw, dtype).copy()  # aligned, and writable: compiled code takes no other array as it is
+    if datatype == "BOOL" and count and values.view(np.uint8).max() > 1:
+        raise Failure("invalid", f"input {name!r}: found a byte that is neither 0 nor 1, expected BOOL.")
+    return Tensor(name, datatype, values.reshape(shape))
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _texts(name: str, count: int, raw: bytes | memoryview) -> Array:
+    values = np.empty(min(count, len(raw) // 4), object)
+    place = 0
+    for i in range(count):
+        if len(raw) - place < 4:
+            raise Failure("invalid", f"input {name!r}: the bytes end in element {i}, expected {count} elements.")
+        (size,) = struct.unpack_from("<I", raw, place)
+        place += 4
+        if len(raw) - place < size:
+            raise Failure("invalid", f"input {name!r}: found an element of {size} bytes, where {len(raw) - place} are left.")
+        values[i] = text(name, raw[place : place + size])
+        place += size
+    if place != len(raw):
+        raise Failure("invalid", f"input {name!r}: {len(raw) - place} bytes are left after {count} elements.")
+    return values
+
+
+def text(name: str, raw: bytes | memoryview) -> str:
+    """The string of an element of BYTES. Raises Failure for what is no UTF-8."""
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Failure("invalid", f"input {name!r}: found bytes that are no UTF-8 text, expected a string.") from error
+
+
+def to_bytes(values: Array) -> bytes:
+    """The protocol's bytes of an array that `output_tensor` has made."""
+    if values.dtype == object:
+        parts = []
+        for value in values.ravel():
+            raw = value.encode()
+            parts += [struct.pack("<I", len(raw)), raw]
+        return b"".join(parts)
+    return values.tobytes()
+
+
+def output_tensor(name: str, values: Any) -> Tensor:
+    """An output as a tensor. Labels that are no numbers become BYTES: their text."""
+    array = np.asarray(values)
+    if array.dtype.kind in "OUST":
+        texts = np.empty(array.shape, object)
+        texts.ravel()[:] = [each if type(each) is str else str(each) for each in array.ravel().tolist()]
+        return Tensor(name, "BYTES", texts)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    datatype = DATATYPES.get(little.dtype)
+    if datatype is None:
+        little, datatype = array.astype("<f8"), "FP64"
+    return Tensor(name, datatype, np.ascontiguousarray(little).reshape(array.shape))
+
+
+# --- tensors to requests -----------------------------------------------------------------------------------------------
+
+
+def request_of(
+    served: Served, tensors: Sequence[Tensor], methods: Sequence[str], limits: Limits, deadline: float | None, asked: float
+) -> Request:
+    """The request for tensors: one matrix [rows, columns], or one tensor [rows] or [rows, 1] for each column. `methods`: those asked for,
+    or none for the usual one. Raises Failure for tensors that do not fit together, or do not fit the model."""
+    chosen = tuple(dict.fromkeys(methods)) or (served.usual,)
+    for method in chosen:
+        served.predictor(method)
+    if not tensors:
+        raise Failure("invalid", "inputs: found none, expected a matrix, or a tensor for each column.")
+    if len(tensors) > limits.columns:
+        raise Failure("too_large", f"inputs: found {len(tensors)}, expected at most {limits.columns}.")
+    form, value, rows = _read(served, tensors)
+    if rows > limits.rows:
+        raise Failure("too_large", f"inputs: found {rows} rows, expected at most {limits.rows}.")
+    if form == "matrix" and value.ndim == 2 and value.shape[1] > limits.columns:
+        raise Failure("too_large", f"inputs: found {value.shape[1]} columns, expected at most {limits.columns}.")
+    return Request(served, chosen, form, value, rows, deadline, asked)
+
+
+def _read(served: Served, tensors: Sequence[Tensor]) -> tuple[Form, Any, int]:
+    first = tensors[0]
+    shape = first.values.shape
+    names = served.names
+    alone = len(tensors) == 1 and (names is None or first.name not in names or (len(shape) == 2 and shape[1] != 1))
+    if alone:
+        if served.model.spec.ndim == 1:
+            return "matrix", first.values.reshape(-1) if len(shape) == 2 and shape[1] == 1 else first.values, len(first.values)
+        if len(shape) != 2:
+            raise Failure(
+                "invalid", f"input {first.name!r}: found the shape {list(shape)}, expected [rows, {served.n_features}]."
+            )
+        return "matrix", first.values, shape[0]
+    if names is None:
+        raise Failure("invalid", f"inputs: found {len(tensors)}, expected one matrix: the model's columns have no names.")
+    columns = _columns(tensors)
+    rows = len(first.values)
+    if rows == 1 and all(tensor.values.dtype.char in "dlqO?" for tensor in tensors):
+        # Python's own numbers have these dtypes: a dict of them is the same frame, and is read in a tenth of the time.
+        return "record", {name: values.item() for name, values in columns.items()}, 1
+    return "columns", columns, rows
+
+
+def _columns(tensors: Sequence[Tensor]) -> Mapping[str, Array]:
+    """Name → values [rows]. Raises Failure for other shapes, and for a name that comes twice."""
+    rows = tensors[0].values.shape[0] if tensors[0].values.ndim else 0
+    columns: dict[str, Array] = {}
+    for tensor in tensors:
+        values = tensor.values
+        if values.shape != (rows,):
+            if values.shape != (rows, 1):
+                raise Failure(
+                    "invalid", f"input {tensor.name!r}: found the shape {list(values.shape)}, expected [{rows}] or [{rows}, 1]."
+                )
+            values = values.reshape(rows)
+        if tensor.name in columns:
+            raise Failure("invalid", f"input {tensor.name!r}: it comes twice.")
+        columns[tensor.name] = values
+    return columns
+
+
+def asked_outputs(served: Served, names: Sequence[str]) -> tuple[str, ...]:
+    """The methods that give the outputs with these names. Raises Failure for a name that no method gives."""
+    methods = []
+    for name in names:
+        method = name if name in served.predictors else next((m for m in served.methods if name.startswith(f"{m}_")), None)
+        if method is None:
+            raise Failure("invalid", f"outputs: found {name!r}, expected some of {', '.join(served.methods)}.")
+        methods.append(method)
+    return tuple(dict.fromkeys(methods))
+
+
+def output_tensors(request: Request, outputs: Outputs, names: Sequence[str]) -> list[Tensor]:
+    """The outputs that were asked for, in their order; all, if `names` is empty. Raises Failure for a name that is not among them."""
+    found = {}
+    for name, values in outputs.items():
+        if request.form == "record":
+            values = np.asarray(values)[None] if not isinstance(values, str) else np.array([values], object)
+        found[name] = values
+    chosen: list[str] = []
+    for name in names or list(found):
+        parts = [name] if name in found else [key for key in found if key.startswith(f"{name}_") and name in request.methods]
+        if not parts:
+            raise Failure("invalid", f"outputs: found {name!r}, expected some of {', '.join(found)}.")
+        chosen += parts
+    return [output_tensor(name, found[name]) for name in dict.fromkeys(chosen)]
+
+
+def metadata(served: Served) -> tuple[list[tuple[str, str, list[int]]], list[tuple[str, str, list[int]]]]:
+    """(inputs, outputs) of a model as (name, datatype, shape); -1 stands for any size. The columns, where they have names; otherwise one
+    matrix. Numbers are FP64, as JSON's and pandas' are; other datatypes are read as numpy's arrays of these are."""
+    spec = served.model.spec
+    datatypes = ["BYTES" if column.strings else "FP64" for column in spec.columns]
+    if served.names is None or spec.ndim != 2:
+        datatype = datatypes[0] if datatypes and len(set(datatypes)) == 1 else "BYTES" if "BYTES" in datatypes else "FP64"
+        shape = [-1] if spec.ndim == 1 else [-1, spec.n_features]
+        inputs = [(MATRIX, datatype, shape)]
+    else:
+        inputs = [(name, datatype, [-1]) for name, datatype in zip(served.names, datatypes, strict=True)]
+    return inputs, [(method, *_output_of(served, method)) for method in served.methods]
+
+
+def _output_of(served: Served, method: str) -> tuple[str, list[int]]:
+    """(datatype, shape) of a method's output, by its name and the classes. It is a description: the answer says what it holds."""
+    labels = served.classes
+    if method == "predict" and labels is not None:
+        if all(type(label) is int for label in labels):
+            return "INT64", [-1]
+        return ("FP64", [-1]) if all(isinstance(label, float) for label in labels) else ("BYTES", [-1])
+    if labels is not None and method in ("predict_proba", "predict_log_proba"):
+        return "FP64", [-1, len(labels)]
+    return "FP64", [-1] if method == "predict" else [-1, -1]

@@ -1,0 +1,310 @@
+"""The Open Inference Protocol v2 over HTTP: JSON, and the extension for binary tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hbc.serve.documents import described, jsonable, parsed, written
+from hbc.serve.engine import Answer, Request
+from hbc.serve.failures import Failure
+from hbc.serve.limits import Limits
+from hbc.serve.messages import Head, Reply
+from hbc.serve.served import Served
+from hbc.serve.statistics import Statistics
+from hbc.serve.tensors import (
+    Tensor,
+    asked_outputs,
+    dtype_of,
+    from_bytes,
+    metadata,
+    output_tensors,
+    request_of,
+    to_bytes,
+)
+from hbc.version import VERSION
+
+EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "schedule_policy"]
+LENGTH = b"inference-header-content-length"
+REFUSED = ("sequence_id", "shared_memory_region", "classification")
+"""Parameters of extensions that hbc does not have. To ignore them would change the answer."""
+
+LARGEST_SIZE = 1 << 31
+
+
+class Wanted:
+    """How a request wants its answer."""
+
+    __slots__ = ("binary", "names", "request_id", "usual_binary")
+
+    def __init__(self, request_id: str | None, names: list[str], binary: dict[str, bool], usual_binary: bool) -> None:
+        self.request_id = request_id
+        self.names = names
+        """The outputs asked for; empty for all."""
+        self.binary = binary
+        """Output → whether it is asked for as bytes."""
+        self.usual_binary = usual_binary
+
+
+def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) -> tuple[Request, Wanted]:
+    """(the request, how its answer is wanted). Raises Failure."""
+    raw: memoryview | None = None
+    if head.json_length:
+        length = _length(head.json_length, len(body))
+        body, raw = body[:length], memoryview(body)[length:]
+    document = parsed(body)
+    inputs, outputs = document.get("inputs"), document.get("outputs", [])
+    if type(inputs) is not list or type(outputs) is not list:
+        where, found = ("inputs", inputs) if type(inputs) is not list else ("outputs", outputs)
+        raise Failure("invalid", f"{where}: found {described(found)}, expected a list of objects.")
+    if len(inputs) > limits.columns:
+        raise Failure("too_large", f"inputs: found {len(inputs)}, expected at most {limits.columns}.")
+    parameters = _parameters(document, "parameters")
+    wanted = _wanted(document.get("id"), outputs, parameters)
+    deadline = None
+    if "timeout" in parameters:
+        timeout = parameters["timeout"]
+        if type(timeout) is not int or not 0 <= timeout < 1 << 62:
+            raise Failure("invalid", f"parameters.timeout: found {described(timeout)}, expected a number of microseconds.")
+        deadline = asked + timeout / 1e6 if timeout else None
+    methods = asked_outputs(served, wanted.names)
+    if raw is None and (row := _one_row(served, inputs)) is not None:
+        for method in methods:
+            served.predictor(method)
+        return Request(served, methods or (served.usual,), "record", row, 1, deadline, asked), wanted
+    tensors = _tensors(inputs, raw)
+    return request_of(served, tensors, methods, limits, deadline, asked), wanted
+
+
+def _length(text: str, most: int) -> int:
+    """Raises Failure for what is no place in the body."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text) <= most):
+        raise Failure(
+            "invalid",
+            f"Inference-Header-Content-Length: found {text!r:.40}, expected a number of at most {most}, the body's bytes.",
+        )
+    return int(text)
+
+
+def _parameters(document: dict[str, Any], where: str) -> dict[str, Any]:
+    """Raises Failure for what is no object, and for parameters that cannot be ignored."""
+    found = document.get("parameters")
+    if found is None:
+        return {}
+    if type(found) is not dict:
+        raise Failure("invalid", f"{where}: found {described(found)}, expected an object.")
+    for name in REFUSED:
+        if found.get(name):
+            raise Failure("invalid", f"{where}.{name}: this server does not have that extension.")
+    return found
+
+
+def _wanted(request_id: Any, outputs: list[Any], parameters: dict[str, Any]) -> Wanted:
+    """Raises Failure."""
+    if request_id is not None and type(request_id) is not str:
+        raise Failure("invalid", f"id: found {described(request_id)}, expected a string.")
+    names, binary = [], {}
+    for place, output in enumerate(outputs):
+        name = output.get("name") if type(output) is dict else None
+        if type(name) is not str:
+            raise Failure("invalid", f"outputs[{place}]: found {described(output)}, expected an object with a name.")
+        names.append(name)
+        asked = _parameters(output, f"outputs[{place}].parameters").get("binary_data")
+        if asked is not None:
+            binary[name] = _boolean(asked, f"outputs[{place}].parameters.binary_data")
+    usual = _boolean(parameters.get("binary_data_output", False), "parameters.binary_data_output")
+    return Wanted(request_id, names, binary, usual)
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if type(value) is not bool:
+        raise Failure("invalid", f"{where}: found {described(value)}, expected true or false.")
+    return value
+
+
+PYTHONS: dict[str, Any] = {"FP64": float, "INT64": int, "BYTES": str, "BOOL": bool}
+"""Datatype → the type of Python's that is the same to a frame."""
+
+
+def _one_row(served: Served, inputs: list[Any]) -> dict[str, Any] | None:
+    """The record that inputs of one row are, one for each column, of Python's own types. None for all others: they are read as tensors.
+    Thirty tensors of one row would cost five times what the rest of the request does."""
+    if served.names is None or len(inputs) != served.n_features:
+        return None
+    row: dict[str, Any] = {}
+    for each in inputs:
+        if type(each) is not dict or each.get("shape") not in ([1], [1, 1]) or "parameters" in each:
+            return None
+        name, data, wanted = each.get("name"), each.get("data"), PYTHONS.get(str(each.get("datatype")))
+        if type(name) is not str or type(data) is not list or len(data) != 1 or wanted is None:
+            return None
+        value: Any = data[0]
+        if type(value) is not wanted:
+            if wanted is not float or type(value) is not int or abs(value) > 1 << 53:
+                return None
+            value = float(value)
+        elif wanted is int and not -(1 << 63) <= value < 1 << 63:
+            return None
+        row[name] = value
+    return row if len(row) == served.n_features and row.keys() <= served.known_names else None
+
+
+def _tensors(inputs: list[Any], raw: memoryview | None) -> list[Tensor]:
+    """Raises Failure for inputs that are no tensors, and for bytes that are too many or too few."""
+    tensors = []
+    place = 0
+    for number, each in enumerate(inputs):
+        if type(each) is not dict:
+            raise Failure("invalid", f"inputs[{number}]: found {described(each)}, expected an object.")
+        name = each.get("name")
+        if type(name) is not str:
+            raise Failure("invalid", f"inputs[{number}].name: found {described(name)}, expected a string.")
+        shape = _shape(name, each.get("shape"))
+        size = _parameters(each, f"inputs[{number}].parameters").get("binary_data_size")
+        if size is None:
+            tensors.append(_of_list(name, each.get("datatype"), shape, each.get("data")))
+            continue
+        if raw is None or type(size) is not int or not 0 <= size <= len(raw) - place:
+            left = 0 if raw is None else len(raw) - place
+            raise Failure(
+                "invalid",
+                f"input {name!r}: found a binary_data_size of {described(size)}, where {left} bytes are left after the JSON.",
+            )
+        if "data" in each:
+            raise Failure("invalid", f"input {name!r}: found data beside binary_data_size, expected one of them.")
+        dtype_of(name, each.get("datatype"))
+        tensors.append(from_bytes(name, each["datatype"], shape, raw[place : place + size]))
+        place += size
+    if raw is not None and place != len(raw):
+        raise Failure("invalid", f"body: {len(raw) - place} bytes are left after the tensors.")
+    return tensors
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    if type(shape) is not list or len(shape) > 8 or not all(type(size) is int and 0 <= size < LARGEST_SIZE for size in shape):
+        raise Failure("invalid", f"input {name!r}: found the shape {described(shape)}, expected a list of sizes.")
+    return tuple(shape)
+
+
+def _of_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> Tensor:
+    """The tensor of JSON's data, flat or nested. Raises Failure for values that the datatype does not hold exactly, but for the rounding of
+    numbers to FP32 and FP16."""
+    dtype = dtype_of(name, datatype)
+    if type(data) is not list:
+        raise Failure("invalid", f"input {name!r}: found {described(data)} as data, expected a list.")
+    flat = _flat(data, shape, name)
+    if datatype == "BYTES":
+        wrong = next((value for value in flat if type(value) is not str), None) if set(map(type, flat)) - {str} else None
+        expected = "strings"
+        values = np.empty(len(flat), object)
+        values[:] = flat
+        bad = bool(set(map(type, flat)) - {str})
+    elif datatype.startswith("FP"):
+        expected = "numbers"
+        bad = bool(set(map(type, flat)) - {int, float})
+        wrong = next((value for value in flat if type(value) not in (int, float)), None) if bad else None
+        if not bad:
+            with np.errstate(over="ignore"):
+                values = np.array(flat, np.float64).astype(dtype)
+    else:
+        kind = bool if datatype == "BOOL" else int
+        least, most = (0, 1) if kind is bool else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+        expected = "true or false" if kind is bool else f"integers from {least} to {most}"
+        bad = bool(set(map(type, flat)) - {kind}) or (bool(flat) and not (least <= min(flat) and max(flat) <= most))
+        wrong = next((v for v in flat if type(v) is not kind or not least <= v <= most), None) if bad else None
+        if not bad:
+            values = np.array(flat, dtype)
+    if bad:
+        raise Failure("invalid", f"input {name!r}: found {described(wrong)} in the data of {datatype}, expected {expected}.")
+    return Tensor(name, datatype, values.reshape(shape))
+
+
+def _flat(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:
+    """The values in order. Raises Failure where they are not as many as the shape says."""
+    count = 1
+    for size in shape:
+        count *= size
+    levels = 0
+    while data and type(data[0]) is list and levels < len(shape) - 1:
+        if any(type(part) is not list or len(part) != shape[levels + 1] for part in data) or (
+            levels == 0 and len(data) != shape[0]
+        ):
+            raise Failure("invalid", f"input {name!r}: found nested data of other sizes, expected {list(shape)}.")
+        data = [value for part in data for value in part]
+        levels += 1
+    if len(data) != count:
+        raise Failure("invalid", f"input {name!r}: found {len(data)} values, expected {count} for the shape {list(shape)}.")
+    return data
+
+
+# --- answers -----------------------------------------------------------------------------------------------------------
+
+
+def write(request: Request, answer: Answer, wanted: Wanted) -> Reply:
+    """The answer, with bytes behind the JSON for the outputs that are asked for so."""
+    served = request.served
+    outputs: list[dict[str, Any]] = []
+    raw: list[bytes] = []
+    for tensor in output_tensors(request, answer.outputs, wanted.names):
+        values = tensor.values
+        about: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(values.shape)}
+        if wanted.binary.get(tensor.name, wanted.usual_binary):
+            data = to_bytes(values)
+            about["parameters"] = {"binary_data_size": len(data)}
+            raw.append(data)
+        else:
+            about["data"] = jsonable(values.ravel())
+        outputs.append(about)
+    document: dict[str, Any] = {"model_name": served.name, "model_version": served.version, "outputs": outputs}
+    if wanted.request_id is not None:
+        document["id"] = wanted.request_id
+    text = written(document)
+    if not raw:
+        return Reply(200, text)
+    headers = ((b"content-type", b"application/octet-stream"), (LENGTH, str(len(text)).encode()))
+    return Reply(200, b"".join([text, *raw]), headers)
+
+
+def server_metadata() -> dict[str, Any]:
+    return {"name": "hbc", "version": VERSION, "extensions": EXTENSIONS}
+
+
+def model_metadata(served: Served, versions: list[str]) -> dict[str, Any]:
+    inputs, outputs = metadata(served)
+    return {
+        "name": served.name,
+        "versions": versions,
+        "platform": "hbc",
+        "inputs": [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in inputs],
+        "outputs": [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in outputs],
+    }
+
+
+def model_statistics(name: str, version: str, found: Statistics) -> dict[str, Any]:
+    """The statistics of a version, as Triton writes them. Durations are in nanoseconds."""
+
+    def duration(seconds: float, count: int) -> dict[str, int]:
+        return {"count": count, "ns": round(seconds * 1e9)}
+
+    return {
+        "name": name,
+        "version": version,
+        "last_inference": round(found.last * 1000),
+        "inference_count": found.rows,
+        "execution_count": found.executions,
+        "inference_stats": {
+            "success": duration(found.request_seconds, found.success),
+            "fail": duration(found.failure_seconds, found.failure),
+            "queue": duration(found.queue_seconds, found.success),
+            "compute_input": duration(found.input_seconds, found.success),
+            "compute_infer": duration(found.infer_seconds, found.success),
+            "compute_output": duration(found.output_seconds, found.success),
+            "cache_hit": duration(0, 0),
+            "cache_miss": duration(0, 0),
+        },
+        "batch_stats": [
+            {"batch_size": size, "compute_infer": duration(seconds, int(calls))}
+            for size, (calls, seconds) in sorted(found.batches.items())
+        ],
+    }
