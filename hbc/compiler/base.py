@@ -119,6 +119,11 @@ class Executable(ABC):
         """Do now what the first call of a method would do. By default nothing: most backends compile a graph as a whole."""
         return
 
+    def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
+        """A function that returns the values of `run(method, arrays)` for what stands in these arrays when it is called. It is for few rows
+        that are written into the same memory again and again. One thread at a time may call it."""
+        return lambda: self.run(method, arrays)
+
     def prepared(self, array: Array) -> Any:
         """The array in the form that the function of `direct` takes with the least delay. For arrays that come again and again. By
         default the array itself."""

@@ -205,6 +205,10 @@ class Operator:
             return None
         return self._with({name: array[first] for name, array in self._arrays.items()}), first
 
+    def told_apart(self) -> Sequence[Array] | None:
+        """For each column of the first operand: the values that the operator knows there as categories. None: it knows none."""
+        return None
+
     @property
     def parameters(self) -> Iterator[str]:
         """The names of the parameters, on which results depend: all fields but those made by `beside`."""

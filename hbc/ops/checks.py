@@ -181,6 +181,9 @@ class CheckValues(Check):
             found = t.logical_or(found, t.logical_and(t.isnan(x), t.constant(self.nan)))
         return found if self.allowed else t.logical_not(found)
 
+    def told_apart(self) -> Sequence[Array] | None:
+        return [row[:count] for row, count in zip(self.values, self.counts, strict=True)] if self.allowed else None
+
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
         return {"counts": range(self.values.shape[1] + 1)}
 

@@ -195,6 +195,9 @@ class Categorize(Operator):
             object.__setattr__(self, "_code_table", cached)
         return cached
 
+    def told_apart(self) -> Sequence[Array]:
+        return (self.categories,)
+
     def lower(self, x: Node) -> Node:
         order = np.argsort(self.categories)
         ordered = self.categories[order]

@@ -67,6 +67,11 @@ class Lookup(Operator):
             y[:, j] = np.where(known, codes[place], self.unknown[j])
         return np.where(np.isnan(x), self.missing, y) if x.dtype.kind == "f" else y
 
+    def told_apart(self) -> Sequence[Array]:
+        kind = self.categories.dtype
+        padding = np.inf if kind.kind == "f" else np.iinfo(kind).max
+        return [np.unique(row[row != padding]) for row in self.categories]
+
     def lower(self, x: Node) -> Node:
         span = None if self.complete else self._span()
         if span is not None and x.type.dtype in ("i32", "i64", "f32", "f64"):

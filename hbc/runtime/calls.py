@@ -98,13 +98,18 @@ class ArrayCall:
             width = self.shared.spec.n_features
             if variant is not None and X.ndim == 2 and X.shape[1] == width and flags.c_contiguous and flags.aligned:
                 # A plain matrix of the right width, dtype and layout goes through without a copy.
-                return self._compute(variant, (X,))
+                return self.answer(variant, (X,))
         elif sparse.is_sparse(X) and self._needs_blocks(X):
             parts = _in_blocks(X, self._read)
             if isinstance(parts[0], list):
                 return [np.concatenate(each) for each in zip(*parts, strict=True)]
             return np.concatenate(parts)
         return self._read(X)
+
+    @property
+    def answers_rows(self) -> bool:
+        """Whether the result for a frame is that of `answer` for its arrays: an array, whatever the dtypes of the frame."""
+        return not (self.returns or self._keeps_dtype)
 
     def _needs_blocks(self, X: Any) -> bool:
         """Whether a sparse matrix has to be cut into blocks of rows. Raises InvalidInputError where the method takes none."""
@@ -114,9 +119,10 @@ class ArrayCall:
 
     def _read(self, X: Any) -> Any:
         kinds, arrays = self.shared.intake(X)
-        return self._compute(self.shared.variants[kinds], arrays)
+        return self.answer(self.shared.variants[kinds], arrays)
 
-    def _compute(self, variant: Variant, arrays: Sequence[Array]) -> Any:
+    def answer(self, variant: Variant, arrays: Sequence[Array]) -> Any:
+        """The result for the inputs of a variant's graph. Raises InvalidInputError for values that the source rejects."""
         found = self.fast(variant, arrays)
         return self.slow(variant, arrays) if found is None else found
 

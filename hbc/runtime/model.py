@@ -22,6 +22,7 @@ from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES
+from hbc.lazy import cached_property
 from hbc.runtime import artifact
 from hbc.runtime.calls import Shared, call_of
 from hbc.runtime.contents import Contents
@@ -35,6 +36,8 @@ from hbc.runtime.variant import Builder, Variant
 
 if TYPE_CHECKING:
     from hbc.runtime.methods import Methods
+    from hbc.runtime.records import RecordHandle
+    from hbc.runtime.schema import Schema
 else:
     Methods = object  # a model has only the methods of its source: `_class_with` makes them
 
@@ -119,6 +122,14 @@ class CompiledModel(Estimator, Methods):
         """The names of the source estimator's methods that can be called."""
         return self.variants[self._main].source.methods
 
+    @cached_property
+    def schema(self) -> Schema:
+        """The columns that the model takes (names, dtypes, categories) and the results of its methods: `hbc.runtime.schema.Schema`. It
+        comes from the model itself, also after `hbc.load`."""
+        from hbc.runtime.schema import schema_of  # most models are never asked
+
+        return schema_of(self._estimator, self.spec, self.variants, self.variants[self._main])
+
     @property
     def info(self) -> Info:
         """Where the model comes from: the source class, versions, the time of its conversion, and your own notes."""
@@ -187,6 +198,16 @@ class CompiledModel(Estimator, Methods):
         if wanted not in plain:
             raise ValueError(f"dtype {wanted} is converted by the model; a handle takes {', '.join(map(str, plain))}")
         return Handle(call, wanted)
+
+    def bind_record(self, method: str) -> RecordHandle:
+        """The method as a RecordHandle: a function for single records (dicts or tuples of Python values), many records, or dicts of
+        columns, without a frame. It is meant for servers: `hbc.runtime.records.RecordHandle`.
+
+        Raises ValueError for a method that the model does not have."""
+        from hbc.runtime.records import RecordHandle  # most models are never asked
+
+        self._asked([method])
+        return RecordHandle(self._calls[method])
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 

@@ -178,6 +178,13 @@ class KnownColumns:
         return "X" if self.spec.ndim == 1 else f"X, {self.spec.describe_column(column)}"
 
 
+def names_of(spec: InputSpec) -> tuple[str, ...] | None:
+    """The names of a model's columns, or None where it goes by position."""
+    if spec.feature_names is None and spec.frames.numbered:
+        return tuple(map(str, range(spec.n_features)))
+    return spec.feature_names
+
+
 def count_of_columns(n: int) -> str:
     return "1 column" if n == 1 else f"{n} columns"
 

@@ -13,7 +13,6 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
-from hbc.runtime.input.pandas_frame import PandasFrame
 from hbc.runtime.input.values import coded_digits, reject_dtype
 
 MOST_CHOSEN = 256
@@ -49,7 +48,7 @@ class FrameReader:
             raise InvalidInputError(found=f"a frame of {frame.library}", expected=expected, advice=advice)
         if frames.rows_required and frame.pandas and not frame.rows:
             raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
-        if frames.integer_categories and isinstance(frame, PandasFrame) and frame.categories() != frames.integer_categories:
+        if frames.integer_categories and frame.pandas and frame.categories() != frames.integer_categories:
             counts = ", ".join(map(str, frames.integer_categories))
             raise InvalidInputError(
                 found="other categorical columns",

@@ -104,6 +104,11 @@ class FrameView:
         """(codes, categories) of a categorical column of pandas; the code of a missing value is -1. None for other columns."""
         return None
 
+    def categories(self) -> tuple[int, ...]:
+        """The number of categories of each categorical column of pandas, in order; -1 for a column whose categories are not the integers
+        from 0 on."""
+        return ()
+
     def _series(self, index: int) -> Any:
         return self._frame.get_column(self.names[index])
 

@@ -20,8 +20,10 @@ SHORTER: dict[tuple[str, str], type[FrameView]] = {
 
 
 def read_frame(X: Any) -> FrameView | Array | None:
-    """A FrameView for a frame, the values of a series, None for anything else. Raises
+    """A FrameView for a frame (or for a FrameView), the values of a series, None for anything else. Raises
     InvalidInputError for a lazy frame, and for two columns of one name."""
+    if isinstance(X, FrameView):
+        return X
     known = SHORTER.get((type(X).__module__.partition(".")[0], type(X).__name__))
     if known is not None:
         return known(X)

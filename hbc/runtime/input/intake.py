@@ -32,7 +32,7 @@ class Intake:
 
     def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
         self.spec = spec
-        columns = KnownColumns(spec, variants)
+        self.columns = columns = KnownColumns(spec, variants)
         self._arrays = ArrayReader(columns)
         self._frames = FrameReader(self._arrays)
         self._first = columns.variants[0]

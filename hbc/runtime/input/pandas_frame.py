@@ -83,9 +83,7 @@ class PandasFrame(FrameView):
         categorical = type(held.dtype).__name__ == "CategoricalDtype"
         return (np.asarray(held.codes), np.asarray(held.categories)) if categorical else None
 
-    def categories(self) -> tuple[int, ...]:
-        """The number of categories of each categorical column, in order;
-        -1 for a column whose categories are not the integers from 0 on."""
+    def categories(self) -> tuple[int, ...]:  # see FrameView
         held = [self._held(index) for index in range(self.width)]
         known = [list(column.categories) for column in held if type(column.dtype).__name__ == "CategoricalDtype"]
         return tuple([len(each) if each == list(range(len(each))) else -1 for each in known])

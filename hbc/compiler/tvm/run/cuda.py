@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -22,6 +22,10 @@ class CudaExecutable(TvmExecutable):
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """None: its arrays have to be sent to the device first."""
         return None
+
+    def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
+        """`run` itself: the arrays have to be sent each time."""
+        return lambda: self.run(method, arrays)
 
     def _call(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
         run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))

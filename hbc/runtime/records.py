@@ -1,0 +1,198 @@
+"""RecordHandle: a method of a model for single records, such as a server gets them. No frame is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.runtime.calls import ArrayCall, FrameCall
+from hbc.runtime.input.columns import KnownColumns, count_of_columns, names_of
+from hbc.runtime.input.record_frame import LEAST, MOST, RecordFrame, known_to_infer
+from hbc.runtime.input.tables import as_frame
+from hbc.runtime.record_plan import Plan, picker
+
+MOST_PLANS = 256
+"""The most combinations of types of which the plan is remembered."""
+STRINGS = {str}
+BASIC = {int, float, type(None)}
+"""The types of which only the set matters (see `by_set`)."""
+REMEMBERED_TYPES = {*BASIC, bool, np.float64, np.float32, np.int64, np.int32, np.bool_}
+
+
+class RecordHandle:
+    """One method of a model, for records. `CompiledModel.bind_record` makes it.
+
+    Called with a dict (column → value) or with a tuple or list of the values in the order of the columns, it returns the method's result
+    for this one row. Values are str, numbers, bool and None. The answer is that of the method for `pandas.DataFrame([record])`, and so are
+    the errors; pandas is not needed. `rows` takes many records, and `columns` a dict of columns.
+
+    The first record of a kind (of certain Python types, with strings that were not there before) takes the way of a frame. Several threads
+    may share a handle.
+
+    Example:
+        >>> score = hbc.convert(pipeline).bind_record("predict_proba")
+        >>> score({"age": 31, "town": "Ulm", "pay": None})
+        array([[0.21, 0.79]])
+    """
+
+    __slots__ = (
+        "_by_name",
+        "_call",
+        "_items",
+        "_named",
+        "_names",
+        "_number_names",
+        "_plain",
+        "_plans",
+        "_sized",
+        "_uniform",
+        "_variants",
+        "_width",
+        "method",
+    )
+
+    def __init__(self, call: ArrayCall) -> None:
+        spec, known = call.shared.spec, call.shared.intake.columns
+        self.method = call.method
+        self._call = call
+        self._plain = spec.ndim == 2 and not spec.items
+        """Whether the model takes tables. Otherwise a record is an item, such as a document."""
+        self._names = names_of(spec)
+        self._width = spec.n_features
+        self._by_name = spec.frames.by_name and self._names is not None
+        self._items = picker(known.numbers), picker(known.texts)
+        """(the numbers, the strings) among all values of a record in order."""
+        names = self._names or ()
+        read = known.numbers, known.texts
+        self._named = tuple(picker([names[i] for i in columns]) for columns in read) if self._by_name else None
+        """(the numbers, the strings) of a dict, where columns are found by name."""
+        self._number_names = frozenset((self._names or range(spec.n_features))[i] for i in known.numbers)
+        self._sized = len(known.numbers) + len(known.texts)
+        self._uniform = by_set(known)
+        self._variants: dict[Any, Plan] = {}
+        """The dtypes of a variant → its plan, which all combinations of types share that lead to it."""
+        self._plans: dict[Any, tuple[Plan, bool]] = {}
+        """The types of the numbers (their set, if their order does not matter) → (the plan, whether Python's ints become floats, which
+        the plan takes only of 64 bits)."""
+
+    def __call__(self, record: Any) -> Any:
+        """The result of the method for one record: that of a frame of one row. Raises InvalidInputError."""
+        try:
+            values = self._values(record)
+        except (KeyError, TypeError):
+            values = None
+        if values is not None:
+            numbers, texts = values
+            key: Any = tuple(map(type, numbers))
+            entry = (self._plans.get(frozenset(key)) if self._uniform else None) or self._plans.get(key)
+            if entry is not None:
+                plan, whole = entry
+                if not whole or in_64_bits(numbers):
+                    result = plan.answer(numbers, texts)
+                    if result is not None:
+                        return result
+        return self._slowly(record, values)
+
+    def _values(self, record: Any) -> tuple[Any, Any] | None:
+        """(the numbers, the strings) of a record as a frame would have them in the model's columns. None or KeyError where the usual way
+        must say."""
+        kind = type(record)
+        if kind is dict:
+            if self._named is not None:
+                if len(record) != self._sized and set(map(type, record)) != STRINGS:
+                    return None
+                return self._named[0](record), self._named[1](record)
+            if len(record) != self._width or set(map(type, record)) != STRINGS:
+                return None
+            if self._names is not None and tuple(record) != self._names:
+                return None
+            record = tuple(record.values())
+        elif (kind is not tuple and kind is not list) or len(record) != self._width:
+            return None
+        return self._items[0](record), self._items[1](record)
+
+    def _slowly(self, record: Any, values: tuple[Any, Any] | None) -> Any:
+        """The result by the usual way, which says what is wrong with a record. It is remembered how such records get through."""
+        if not self._plain:
+            return self._call([record])
+        frame = self._frame([record])
+        if not isinstance(frame, RecordFrame) or values is None or self._call.returns or not self._call.answers_rows:
+            return self._call(frame)
+        kinds, arrays = self._call.shared.intake(frame)
+        variant = self._call.shared.variants[kinds]
+        result = self._call.answer(variant, arrays)
+        numbers, texts = values
+        types: Any = tuple(map(type, numbers))
+        if not set(types) <= REMEMBERED_TYPES:
+            return result
+        key = frozenset(types) if self._uniform and set(types) <= BASIC else types
+        plan = self._variants.get(variant.kinds)
+        if plan is None:
+            plan = self._variants.setdefault(variant.kinds, Plan(self._call, variant))
+        if plan.usable and in_64_bits(numbers):
+            plan.learn(texts, arrays)
+            if len(self._plans) < MOST_PLANS:
+                self._plans[key] = plan, int in types and not plan.integers
+        return result
+
+    def rows(self, records: Sequence[Any]) -> Any:
+        """The result of the method for many records, one row for each: that of a frame of them, `pandas.DataFrame(records)`. Raises
+        InvalidInputError."""
+        return self._call(self._frame(records) if self._plain else records)
+
+    def columns(self, columns: Mapping[Any, Any]) -> Any:
+        """The result of the method for a dict of columns (lists or arrays of equal length): that of `pandas.DataFrame(columns)`. Raises
+        InvalidInputError."""
+        if isinstance(columns, Mapping) and self._plain and type(self._call) is not FrameCall:
+            lists = list(columns.values())
+            usual = all(isinstance(values, (list, np.ndarray)) for values in lists)
+            if usual and len(set(map(len, lists))) == 1 and all(map(known_to_infer, lists)):
+                return self._call(RecordFrame(list(columns), lists))
+        return self._call(columns)
+
+    def _frame(self, records: Sequence[Any]) -> Any:
+        """The frame that records stand for: a RecordFrame, or one of pandas where only pandas knows what to make of a value, or where the
+        result is a frame. Raises InvalidInputError."""
+        dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(records)]
+        if not dicts:
+            raise InvalidInputError(found="no records", expected="at least one")
+        if type(self._call) is FrameCall:
+            return as_frame(dicts)
+        frame = RecordFrame.of_records(dicts, self._number_names)
+        return frame if frame.known else as_frame(dicts)
+
+    def _of_values(self, record: Any, row: int) -> dict[Any, Any]:
+        """The dict of the values in order. Raises InvalidInputError for anything but a tuple or list of the right length."""
+        names = range(self._width) if self._names is None else self._names
+        if not isinstance(record, (tuple, list)):
+            advice = "Pass a dict, column → value, or the values of all columns in order."
+            raise InvalidInputError(
+                found=f"a {type(record).__name__} in row {row}", expected="a record: a dict, tuple or list", advice=advice
+            )
+        if len(record) != self._width:
+            found = f"a record of {len(record)} values in row {row}"
+            raise InvalidInputError(found=found, expected=count_of_columns(self._width), advice=self._fitted_on)
+        return dict(zip(names, record, strict=True))
+
+    @property
+    def _fitted_on(self) -> str:
+        return self._call.shared.intake.columns.fitted_on()
+
+    def __repr__(self) -> str:
+        return f"<{self.method} of {self._call.shared.info.source} for records of {count_of_columns(self._width)}>"
+
+
+def by_set(known: KnownColumns) -> bool:
+    """Whether the variant for a record depends on which of int, float and None are among its numbers, and not on where they are."""
+    frames = known.spec.frames
+    if known.functions or known.beside_numbers or known.objects_only or known.category_values or frames.apart or frames.stacked:
+        return False
+    return all(len(set(variant) - {"str", "unread"}) <= 1 for variant in known.variants)
+
+
+def in_64_bits(numbers: Sequence[Any]) -> bool:
+    """Whether pandas holds all ints as int64. Larger ones are uint64, or Python objects."""
+    return all(type(value) is not int or LEAST <= value <= MOST for value in numbers)
