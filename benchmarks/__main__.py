@@ -17,7 +17,9 @@ from benchmarks.session import Run, parser_of
 
 ORDER = (
     "trees",
+    "paper",
     "operators",
+    "pipelines500",
     "optimizer",
     "strategies",
     "frames",

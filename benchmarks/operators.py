@@ -102,9 +102,8 @@ def run(run: Run) -> None:
     rounds, budget = run.given("rounds", 2, 1), run.given("budget", 0.1, 0.01)
     settings = Settings((size.rows,), rounds, budget, 1, convert_limit=20.0, call_limit=60.0)
     run.settings.update({"size": asdict(size), **asdict(settings), "cores": settings.cores})
-    names = run.asked(sorted(BY_NAME, key=lambda name: (name not in IN_THE_PAPER, name)))
-    if run.quick and not run.options.only:
-        names = names[: len(IN_THE_PAPER)] + names[len(IN_THE_PAPER) :: 8]
+    ordered = sorted(BY_NAME, key=lambda name: (name not in IN_THE_PAPER, name))
+    names = run.asked(ordered, [*ordered[: len(IN_THE_PAPER)], *ordered[len(IN_THE_PAPER) :: 10]])
     processes = Engines(settings)
     with tempfile.TemporaryDirectory(prefix="hbc-operators-") as folder:
         rows = {columns: tile(columns, size.rows, Path(folder)) for columns in (4, 20)}

@@ -60,7 +60,7 @@ def run(run: Run) -> None:
     run.on_one_core()
     texts, rng = load_newsgroups(), np.random.default_rng(0)
     dicts = [{f"name {i}": float(i) for i in rng.integers(1, 200, 20)} for _ in range(trained + scored)]
-    for name in run.steps(run.asked(MODELS)):
+    for name in run.steps(run.asked(MODELS, ("CountVectorizer", "Tfidf → LogisticRegression", "DictVectorizer"))):
         model, X = MODELS[name](), dicts if name in ("DictVectorizer", "FeatureHasher") else texts
         model.fit(X[:trained], np.arange(trained) % 4)
         method = "predict_proba" if hasattr(model, "predict_proba") else "transform"

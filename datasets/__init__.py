@@ -2,7 +2,7 @@
 so and generate data of the same shape and kinds, so that everything else still runs."""
 
 from datasets.newsgroups import load_newsgroups
-from datasets.paper import PAPER, DataSet, load_paper
+from datasets.paper import PAPER, DataSet, Table, load_paper
 from datasets.titanic import load_titanic
 
-__all__ = ["PAPER", "DataSet", "load_newsgroups", "load_paper", "load_titanic"]
+__all__ = ["PAPER", "DataSet", "Table", "load_newsgroups", "load_paper", "load_titanic"]

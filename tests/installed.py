@@ -31,6 +31,7 @@ NEEDS = {
     "hbc.parser.onnxml": ("onnx",),
     "hbc.serve": ("starlette", "uvicorn", "httptools", "uvloop", "orjson"),
     "benchmarks": ("sklearn", "lightgbm", "xgboost", "scipy"),
+    "datasets": ("sklearn", "pandas"),
 }
 """Modules of ours that import libraries."""
 

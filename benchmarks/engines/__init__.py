@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -45,6 +45,9 @@ class Engine:
     def is_peer(self) -> bool:
         return self.module != "hbc"
 
+
+EngineFilter = Callable[[str], bool]
+"""Whether an engine of that name is meant."""
 
 DISTRIBUTIONS = {"tvm": "apache-tvm", "torch": "torch", "torchscript": "torch", "onnx": "onnxruntime", "numpy": "numpy"}
 
