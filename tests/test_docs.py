@@ -6,6 +6,7 @@ import doctest
 import inspect
 import pkgutil
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -83,6 +84,24 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             [sys.executable, "-m", "hbc", *shlex.split(command, comments=True)[1:]], capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.every_case
+def test_pictures_of_passes() -> None:
+    """They show what the passes do now. Fitted numbers hang on the processor's BLAS, and are left out."""
+    pytest.importorskip("tvm")
+    pytest.importorskip("sklearn")
+    passes = runpy.run_path(str(ROOT / "docs" / "passes.py"))
+
+    def words(picture: str) -> list[str]:
+        return [re.sub(r"-?\d+\.\d+", "#", text) for text in re.findall(r"<text[^>]*>(.*?)</text>", picture)]
+
+    page = (ROOT / "docs" / "optimizer.md").read_text()
+    for name in passes["MODELS"]:
+        kept = passes["path"](name)
+        assert f"(pictures/{kept.name})" in page
+        assert words(kept.read_text()) == words(passes["picture"](name)), "run `python docs/passes.py`"
+        assert {"before", "after"} <= set(words(kept.read_text()))
 
 
 API = ROOT / "docs" / "api.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -188,7 +189,7 @@ LEGEND = (
 def _table(plan: Plan) -> str:
     """The passes as an HTML table."""
     rows = (
-        f"<tr class='{'fired' if done.changed else ''}'><td>{escape(done.name)}</td><td>{'changed the graph' if done.changed else ''}</td>"
+        f"<tr class='{'fired' if done.changed else ''}'><td>{escape(done.name)}</td><td>{'changed' if done.changed else ''}</td>"
         f"<td>{done.seconds * 1e3:.2f} ms</td><td>{'<br>'.join(map(escape, done.notes))}</td></tr>"
         for done in plan.records
     )
@@ -196,7 +197,9 @@ def _table(plan: Plan) -> str:
 
 
 def _picture(title: str, picture: str) -> str:
-    return f"<figure><figcaption>{escape(title)}</figcaption>{picture}</figure>"
+    found = re.search(r"width='(\d+)'", picture)
+    width = f" style='--width: {found[1]}'" if found else ""  # so that both pictures have the same scale
+    return f"<figure{width}><figcaption>{escape(title)}</figcaption>{picture}</figure>"
 
 
 def _details(summary: str, body: str, unfolded: bool) -> str:

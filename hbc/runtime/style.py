@@ -20,9 +20,9 @@ CSS = """
 .hbc-report td:nth-child(3) { text-align: right; white-space: nowrap; }
 .hbc-report td:nth-child(-n+2) { white-space: nowrap; }
 .hbc-report .fired td { color: var(--ink); }
-.hbc-report .graphs { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px;
-  align-items: start; }
-.hbc-report figure { margin: 0; min-width: 0; text-align: center; }
+.hbc-report .graphs { display: flex; flex-wrap: wrap; gap: 16px; align-items: start; }
+.hbc-report figure { margin: 0; min-width: 0; max-width: 100%; text-align: center;
+  flex: var(--width, 500) 1 calc(var(--width, 500) * 0.6px); }
 .hbc-report figcaption { color: var(--faint); padding: 6px 0; }
 .hbc-report svg { max-width: 100%; height: auto; font: 11px ui-monospace, monospace; }
 .hbc-report svg path { fill: none; stroke: var(--edge); }

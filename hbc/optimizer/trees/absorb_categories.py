@@ -57,7 +57,8 @@ class CategoriesIntoTrees:
         )
         if not self.compiler.supports(sets):
             return None
-        note = f"{len(codes)} one-hot columns became set tests on {len(set(sets.columns.tolist()))} columns of codes"
+        read = len(set(sets.columns.tolist()))
+        note = f"one-hot columns that became set tests: {len(codes)}; columns of codes that these read: {read}"
         position.update({column: y.type.columns + plane for plane, column in enumerate(codes)})
         number = np.full(op.feature.max() + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
         number[list(columns)] = [position[column] for column in columns.values()]

@@ -58,7 +58,7 @@ class NarrowCodes:
             if source in codes:
                 tested = op.feature == feature
                 threshold[tested] = np.searchsorted(codes[source][index], op.threshold[tested], side="right") - 1
-        note = f"{sum(map(len, codes.values()))} columns of codes became ranks, and thresholds float32"
+        note = f"columns of codes that became ranks, with thresholds in float32: {sum(map(len, codes.values()))}"
         y, position = side_by_side(columns.values(), "f32")
         number = np.full(max(features) + 2, -1, op.feature.dtype)  # the last is that of leaves, -1
         number[features] = [position[column] for column in columns.values()]
