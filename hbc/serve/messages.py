@@ -9,6 +9,7 @@ from hbc.lazy import record
 from hbc.serve.failures import Failure
 
 JSON = (b"content-type", b"application/json")
+JSON_ONLY = (JSON,)
 
 
 @record
@@ -65,13 +66,15 @@ def decoded_path(raw: bytes) -> str:
         raise Failure("invalid", "path: found bytes that are no UTF-8 text.") from error
 
 
-@record
 class Reply:
     """An answer of HTTP. Content-Length, Date and the like are added when it is written."""
 
-    status: int
-    body: bytes = b""
-    headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = JSON_ONLY) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
 
 
 @record

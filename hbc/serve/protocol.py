@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hbc.lazy import record
 from hbc.serve.engine import clock
 from hbc.serve.failures import Failure
-from hbc.serve.messages import Head, Reply, Route, decoded_path, head_of, route_of
+from hbc.serve.messages import JSON_ONLY, Head, Reply, Route, decoded_path, head_of, route_of
 
 if TYPE_CHECKING:
     from hbc.serve.service import Service
@@ -44,6 +44,8 @@ class Connection(HttpToolsProtocol):
 
     service: Service
     known: dict[bytes, Known]
+    usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
+    """The headers that every answer has, and the start of an answer of JSON with them."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -206,13 +208,14 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _bytes_of(self, reply: Reply, keep: bool) -> bytes:
-        parts = [LINES[reply.status]]
-        for name, value in (*self.server_state.default_headers, *reply.headers):
-            parts += (name, b": ", value, b"\r\n")
-        if not keep:
-            parts.append(b"connection: close\r\n")
-        parts += (b"content-length: ", str(len(reply.body)).encode(), b"\r\n\r\n", reply.body)
-        return b"".join(parts)
+        length = str(len(reply.body)).encode()
+        if keep and reply.status == 200 and reply.headers is JSON_ONLY:
+            usual = self.server_state.default_headers  # a new list every second, with the date
+            if usual is not self.usual[0]:
+                type(self).usual = (usual, _start(200, (*usual, *JSON_ONLY)) + b"content-length: ")
+            return b"".join((self.usual[1], length, b"\r\n\r\n", reply.body))
+        start = _start(reply.status, (*self.server_state.default_headers, *reply.headers))
+        return b"".join((start, b"" if keep else b"connection: close\r\n", b"content-length: ", length, b"\r\n\r\n", reply.body))
 
     def _end(self, error: Failure, status: int | None = None) -> None:
         """Say why the connection is closed, unless an answer is being written, and close it."""
@@ -278,6 +281,10 @@ class Connection(HttpToolsProtocol):
             self._ending = True
         else:
             super().shutdown()
+
+
+def _start(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    return LINES[status] + b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
 def connection_class(service: Service) -> type[Connection]:

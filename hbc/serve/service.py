@@ -13,7 +13,7 @@ from hbc.serve.engine import Answer, Engine, Request, clock
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
 from hbc.serve.logs import Log, trace_of
-from hbc.serve.messages import JSON, Head, Reply, Route, route_of
+from hbc.serve.messages import JSON_ONLY, Head, Reply, Route, route_of
 from hbc.serve.repository import Repository
 
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -156,7 +156,7 @@ class Service:
         """The reply that says why a request is not answered."""
         if self.access_log or error.status >= 500:
             self._log(head, error.status, None if asked is None else clock() - asked, error=error.message)
-        headers: tuple[tuple[bytes, bytes], ...] = (JSON,)
+        headers: tuple[tuple[bytes, bytes], ...] = JSON_ONLY
         if error.retry_after is not None:
             headers = (*headers, (b"retry-after", str(error.retry_after).encode()))
         if error.kind == "unauthorized":
