@@ -215,7 +215,9 @@ class Connection(HttpToolsProtocol):
                 type(self).usual = (usual, _start(200, (*usual, *JSON_ONLY)) + b"content-length: ")
             return b"".join((self.usual[1], length, b"\r\n\r\n", reply.body))
         start = _start(reply.status, (*self.server_state.default_headers, *reply.headers))
-        return b"".join((start, b"" if keep else b"connection: close\r\n", b"content-length: ", length, b"\r\n\r\n", reply.body))
+        return b"".join(
+            (start, b"" if keep else b"connection: close\r\n", b"content-length: ", length, b"\r\n\r\n", reply.body)
+        )
 
     def _end(self, error: Failure, status: int | None = None) -> None:
         """Say why the connection is closed, unless an answer is being written, and close it."""

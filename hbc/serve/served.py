@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import HbcError, InvalidInputError
+from hbc.runtime.input.columns import names_of
 from hbc.runtime.model import CompiledModel
+from hbc.serve import examples
 from hbc.serve.failures import Failure
 from hbc.serve.statistics import Statistics
 
@@ -29,32 +33,32 @@ class Predictor:
     def __init__(self, model: CompiledModel, method: str) -> None:
         self.method = method
         self._call: Callable[[Any], Any] = getattr(model, method)
+        self._bound = model.bind_record(method)
         spec = model.spec
-        self._order = None if spec.frames.by_name or spec.ndim != 2 else spec.feature_names
+        self._order = None if spec.frames.by_name or spec.ndim != 2 else names_of(spec)
         """The names in order, for models that read frames by position."""
 
     def record(self, row: Mapping[str, Any]) -> Outputs:
-        if self._order is not None and tuple(row) != self._order:
-            row = _in_order(row, self._order, "record")
-        return {name: values[0] for name, values in self._named(self._call([row])).items()}
+        order = self._order
+        if order is not None and tuple(row) != order:
+            row = _in_order(row, order, "record")
+        result = self._bound(row)
+        if type(result) is np.ndarray:
+            return {self.method: result[0]}
+        return {name: values[0] for name, values in named_outputs(self.method, result).items()}
 
     def records(self, rows: Sequence[Mapping[str, Any]]) -> Outputs:
         if self._order is not None and any(tuple(row) != self._order for row in rows):
             rows = _records_in_order(rows, self._order)
-        return self._named(self._call(rows))
+        return named_outputs(self.method, self._bound.rows(rows))
 
     def columns(self, columns: Mapping[str, Any]) -> Outputs:
         if self._order is not None and tuple(columns) != self._order:
             columns = _in_order(columns, self._order, "columns")
-        return self._named(self._call(columns))
+        return named_outputs(self.method, self._bound.columns(columns))
 
     def matrix(self, X: Any) -> Outputs:
-        return self._named(self._call(X))
-
-    def _named(self, result: Any) -> Outputs:
-        if type(result) is np.ndarray:
-            return {self.method: result}
-        return named_outputs(self.method, result)
+        return named_outputs(self.method, self._call(X))
 
 
 def _in_order(row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -92,6 +96,8 @@ def _listed(names: list[str]) -> str:
 def named_outputs(method: str, result: Any) -> Outputs:
     """The arrays of any result of a method, by name: METHOD itself for one array (a sparse matrix is made dense), METHOD_0, METHOD_1 … for
     a list of arrays, METHOD_COLUMN for a frame."""
+    if type(result) is np.ndarray:
+        return {method: result}
     if hasattr(result, "columns"):
         return {f"{method}_{name}": result[name].to_numpy() for name in result.columns}
     if isinstance(result, list | tuple):
@@ -117,7 +123,7 @@ class Served:
         self.methods = tuple(method for method in model.methods if not method.startswith("fit"))
         self.usual = next((m for m in ("predict", "transform") if m in self.methods), self.methods[0])
         """The method that is called if a request names none."""
-        names = model.spec.feature_names
+        names = names_of(model.spec)
         self.names: tuple[str, ...] | None = names
         """The names of the columns, if the model knows them."""
         self.n_features = model.spec.n_features
@@ -140,12 +146,17 @@ class Served:
         return found
 
     def warm_up(self) -> None:
-        """Compile all methods for all dtypes, so that no request has to wait for the compiler."""
+        """Compile all methods for all dtypes, so that no request has to wait for the compiler, and call each for an example."""
         for dtype in DTYPES:
-            try:
+            with contextlib.suppress(ValueError):  # the model has no variant for this dtype alone
                 self.model.warm_up(self.methods, dtype)
-            except ValueError:  # the model has no variant for this dtype alone
-                continue
+        form, value = examples.row(self.model)
+        for method in self.methods:
+            with contextlib.suppress(HbcError):  # a value that only this model rejects
+                for _ in range(2):
+                    begin = time.perf_counter()
+                    getattr(self.predictors[method], form)(value)
+                self.cost.fixed = max(self.cost.fixed, time.perf_counter() - begin)
 
 
 class Cost:

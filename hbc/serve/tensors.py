@@ -161,9 +161,10 @@ def _read(served: Served, tensors: Sequence[Tensor]) -> tuple[Form, Any, int]:
         raise Failure("invalid", f"inputs: found {len(tensors)}, expected one matrix: the model's columns have no names.")
     columns = _columns(tensors)
     rows = len(first.values)
-    if rows == 1 and all(tensor.values.dtype.char in "dlqO?" for tensor in tensors):
-        # Python's own numbers have these dtypes: a dict of them is the same frame, and is read in a tenth of the time.
-        return "record", {name: values.item() for name, values in columns.items()}, 1
+    if rows == 1 and all(values.dtype.char in "dlqfiO?" for values in columns.values()):
+        # A dict of one row is the same frame, and is read in a tenth of the time. Python's own numbers are those of 64 bits.
+        row = {name: values[0] if values.dtype.char in "fi" else values.item() for name, values in columns.items()}
+        return "record", row, 1
     return "columns", columns, rows
 
 
@@ -215,24 +216,23 @@ def output_tensors(request: Request, outputs: Outputs, names: Sequence[str]) -> 
 def metadata(served: Served) -> tuple[list[tuple[str, str, list[int]]], list[tuple[str, str, list[int]]]]:
     """(inputs, outputs) of a model as (name, datatype, shape); -1 stands for any size. The columns, where they have names; otherwise one
     matrix. Numbers are FP64, as JSON's and pandas' are; other datatypes are read as numpy's arrays of these are."""
-    spec = served.model.spec
-    datatypes = ["BYTES" if column.strings else "FP64" for column in spec.columns]
+    spec, schema = served.model.spec, served.model.schema
+    datatypes = ["BYTES" if column.dtype in ("str", None) else "FP64" for column in schema.columns]
     if served.names is None or spec.ndim != 2:
-        datatype = datatypes[0] if datatypes and len(set(datatypes)) == 1 else "BYTES" if "BYTES" in datatypes else "FP64"
         shape = [-1] if spec.ndim == 1 else [-1, spec.n_features]
-        inputs = [(MATRIX, datatype, shape)]
+        inputs = [(MATRIX, "BYTES" if "BYTES" in datatypes else "FP64", shape)]
     else:
         inputs = [(name, datatype, [-1]) for name, datatype in zip(served.names, datatypes, strict=True)]
-    return inputs, [(method, *_output_of(served, method)) for method in served.methods]
+    outputs = []
+    for method in served.methods:
+        output = schema.outputs[method]
+        for place, each in enumerate((output, *output.more)):
+            name = f"{method}_{place}" if output.more else method
+            outputs.append((name, _datatype(each.dtype), [-1, *each.shape]))
+    return inputs, outputs
 
 
-def _output_of(served: Served, method: str) -> tuple[str, list[int]]:
-    """(datatype, shape) of a method's output, by its name and the classes. It is a description: the answer says what it holds."""
-    labels = served.classes
-    if method == "predict" and labels is not None:
-        if all(type(label) is int for label in labels):
-            return "INT64", [-1]
-        return ("FP64", [-1]) if all(isinstance(label, float) for label in labels) else ("BYTES", [-1])
-    if labels is not None and method in ("predict_proba", "predict_log_proba"):
-        return "FP64", [-1, len(labels)]
-    return "FP64", [-1] if method == "predict" else [-1, -1]
+def _datatype(dtype: str) -> str:
+    """The datatype in which results of a dtype of numpy are sent."""
+    found = np.dtype(dtype)
+    return "BYTES" if found.kind in "OUST" else DATATYPES.get(found.newbyteorder("<"), "FP64")

@@ -123,8 +123,8 @@ def _boolean(value: Any, where: str) -> bool:
     return value
 
 
-PYTHONS: dict[str, Any] = {"FP64": float, "INT64": int, "BYTES": str, "BOOL": bool}
-"""Datatype → the type of Python's that is the same to a frame."""
+PYTHONS: dict[str, Any] = {"FP64": float, "FP32": float, "INT64": int, "BYTES": str, "BOOL": bool}
+"""Datatype → the type of JSON's values for it."""
 
 
 def _one_row(served: Served, inputs: list[Any]) -> dict[str, Any] | None:
@@ -144,6 +144,8 @@ def _one_row(served: Served, inputs: list[Any]) -> dict[str, Any] | None:
             if wanted is not float or type(value) is not int or abs(value) > 1 << 53:
                 return None
             value = float(value)
+        if each["datatype"] == "FP32":
+            value = np.float32(value)
         elif wanted is int and not -(1 << 63) <= value < 1 << 63:
             return None
         row[name] = value

@@ -33,14 +33,16 @@ class Gate:
         self.calls: list[int] = []
         served.cost.fixed = 10.0  # never in the event loop
         predictor = served.predictors[method]
-        inner = predictor._call
+        for form in ("record", "records", "matrix"):
+            setattr(predictor, form, self._slow(getattr(predictor, form), form))
 
+    def _slow(self, inner: Callable[[Any], Any], form: str) -> Callable[[Any], Any]:
         def slow(X: Any) -> Any:
             assert self.open.wait(30)
-            self.calls.append(len(X))
+            self.calls.append(1 if form == "record" else len(X))
             return inner(X)
 
-        predictor._call = slow
+        return slow
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -208,7 +210,7 @@ def test_errors_of_the_model_are_reported_and_not_shown(served: dict[str, Served
     def broken(X: Any) -> Any:
         raise RuntimeError("secret")
 
-    target.predictors["predict"]._call = broken
+    target.predictors["predict"].matrix = broken  # type: ignore[method-assign]
 
     async def work() -> None:
         engine = Engine(report=reported.append)

@@ -162,7 +162,11 @@ def strings_are_text() -> bool:
     """Whether pandas makes columns of its own dtype `str` from strings, as it does since version 3. There None is NaN, and a lone surrogate
     an error. Without pandas it counts as new."""
     pandas: Any = sys.modules.get("pandas")
-    return _is_new() if pandas is None else bool(pandas.options.future.infer_string)
+    if pandas is None:
+        return _is_new()
+    # To ask for the option warns since pandas 3.1. This function of pandas asks without.
+    known = getattr(pandas._config, "using_string_dtype", None)
+    return bool(known() if known is not None else pandas.options.future.infer_string)
 
 
 @functools.cache
