@@ -157,6 +157,10 @@ class Builder:
         strategy = self.strategy if self.choice is None else self.choice.strategy
         return _assembly().Recipe(self.compiler, self.effective, strategy, self.note)
 
+    def load(self) -> None:
+        _assembly()
+        self.compiler  # noqa: B018
+
     def plan(self, graph: Graph) -> Plan:
         return _assembly().plan(self.recipe, graph)
 
@@ -192,9 +196,9 @@ class Builder:
     def module(self, graph: Graph, about: About) -> Any:
         return _assembly().module(self.recipe, graph, about)
 
-    def recall(self, graph: LazyGraph) -> Recalled | None:
+    def recall(self, graph: LazyGraph, compiled: Callable[[], Executable]) -> Recalled | None:
         for shelf in self._shelves(graph):
-            found = find(shelf, self.backend, self.effective, lambda: self.compile(self.plan(graph.graph)))
+            found = find(shelf, self.backend, self.effective, compiled)
             if found is not None:
                 return found
         return None

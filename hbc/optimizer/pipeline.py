@@ -157,7 +157,7 @@ def _without() -> set[str]:
 def _trace(debug: int, record: PassRecord, graph: Graph) -> None:
     if debug >= PASSES:
         change = "changed" if record.changed else "-"
-        print(f"hbc: pass {record.name:<16} {record.seconds * 1e3:8.2f} ms  {change}", file=sys.stderr)
+        print(f"hbc: pass {record.name:<20} {record.seconds * 1e3:8.2f} ms  {change}", file=sys.stderr)
     if debug >= CHOICES:
         for note in record.notes:
             print(f"hbc:   {note}", file=sys.stderr)

@@ -39,6 +39,7 @@ class Facts:
 
 def explain(model: Facts) -> str:
     """The report as text, in sections."""
+    states = _states(model)  # before the plan, which for a variant of the cache is made only now, for this report
     variant, plan = model.main, model.main.plan
     settings = {key: value for key, value in model.settings.items() if key not in ("backend", "device", "tuned")}
     options = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
@@ -51,7 +52,7 @@ def explain(model: Facts) -> str:
         *_rejected(plan.facts.limits, variant.kinds, model.spec),
         "",
         "variants (one for each dtype of input; each is compiled when it is first needed):",
-        *(f"  {other.name}: {_state(other)}" for other in model.variants),
+        *(f"  {state}" for state in states),
         "",
         f"The rest is about the variant {variant.name}.",
         "",
@@ -121,10 +122,19 @@ def _owners(entry: InputLimits) -> str:
     return ", ".join(dict.fromkeys(owner for owner in entry.owners if owner))
 
 
+def _states(model: Facts) -> list[str]:
+    """What happened to each variant so far, with the times."""
+    return [f"{variant.name}: {_state(variant)}" for variant in model.variants]
+
+
 def _state(variant: Variant) -> str:
-    """What happened to a variant so far, with the times."""
     times = variant.times
-    steps = {"looked for compiled code": times.recalling, "optimized": times.optimizing, "made ready": times.compiling}
+    steps = {
+        "looked for compiled code": times.recalling,
+        "imported optimizer and compiler": times.importing,
+        "optimized": times.optimizing,
+        "made ready": times.compiling,
+    }
     text = ", ".join(f"{step} in {seconds * 1e3:.1f} ms" for step, seconds in steps.items() if seconds is not None)
     if variant.recalled is not None:
         text = f"found in {variant.recalled.place}, {text}"
@@ -153,13 +163,14 @@ def page(model: Facts) -> str:
 
 
 def _report(model: Facts, unfolded: bool) -> str:
+    states = _states(model)
     plan, parsed = model.main.plan, model.main.graph
     facts = {
         "methods": [model.methods],
         "input": [_input(model.spec)],
         "compiled code in the file": [model.code] if model.code else [],
         "tree ensembles": strategies(plan),
-        "variants": [f"{other.name}: {_state(other)}" for other in model.variants],
+        "variants": states,
         "launches in a call": [f"{method}: {_launches(launches)}" for method, launches in plan.launches.items()],
     }
     rows = "".join(

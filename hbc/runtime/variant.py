@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -89,6 +89,10 @@ class Builder(Protocol):
         """The options as JSON."""
         ...
 
+    def load(self) -> None:
+        """Import optimizer and compiler, which the other functions otherwise do at their first use."""
+        ...
+
     def plan(self, graph: Graph) -> Plan: ...
 
     def runs(self, graph: LazyGraph) -> bool:
@@ -97,8 +101,9 @@ class Builder(Protocol):
 
     def compile(self, plan: Plan) -> Executable: ...
 
-    def recall(self, graph: LazyGraph) -> Recalled | None:
-        """The variant of this graph as the saved model or the cache on disk has it, or None."""
+    def recall(self, graph: LazyGraph, compiled: Callable[[], Executable]) -> Recalled | None:
+        """The variant of this graph as the saved model or the cache on disk has it, or None. compiled: compiles the variant, for methods
+        that are not there."""
         ...
 
     def keep(self, graph: LazyGraph, plan: Plan, executable: Executable) -> None:
@@ -154,17 +159,19 @@ class Variant:
     @building
     def _optimize(self) -> Plan:
         if self._plan is None:
-            self._show("passes:")
             start = time.perf_counter()
+            self._builder.load()
+            self.times.importing = loaded = time.perf_counter() - start
+            self._show(f"optimizer and compiler imported in {loaded * 1e3:.1f} ms; passes:")
             self._plan = self._builder.plan(self.graph)
-            self.times.optimizing = seconds = time.perf_counter() - start
+            self.times.optimizing = seconds = time.perf_counter() - start - loaded
             self._show(f"optimized in {seconds * 1e3:.1f} ms")
         return self._plan
 
     def require_runnable(self) -> None:
         """Raises UnsupportedOperatorError for a graph that the backend cannot run: when the model is converted, not at a call. The graph is
         optimized for it only where nothing less can tell."""
-        if self._plan is not None:
+        if self._plan is not None or self.is_built:
             return
         if self._builder.runs(self.source):
             self._show("can run; it is optimized and compiled when it is needed")
@@ -184,7 +191,7 @@ class Variant:
     def _recall(self) -> Recalled | None:
         if self._recalled == "not asked":
             start = time.perf_counter()
-            self._recalled = self._builder.recall(self.source)
+            self._recalled = self._builder.recall(self.source, lambda: self._builder.compile(self.plan))
             self.times.recalling = time.perf_counter() - start
         return self._recalled  # type: ignore[return-value]
 
@@ -222,9 +229,11 @@ class Variant:
 
 @dataclass
 class Times:
-    """Seconds that a variant took so far: to be looked for in the cache on disk, to be optimized, to be compiled."""
+    """Seconds that a variant took so far: to be looked for in the cache on disk, to import optimizer and compiler, to be optimized, to be
+    compiled."""
 
     recalling: float | None = None
+    importing: float | None = None
     optimizing: float | None = None
     compiling: float | None = None
 

@@ -50,11 +50,11 @@ def test_every_line_belongs_to_a_variant(
     lines = capfd.readouterr().err.splitlines()
     shown = [re.sub(r"[\d.]+ ms", "… ms", line) for line in lines if not line.startswith("hbc: pass ")]
     assert shown == [
-        "hbc: variant f32: passes:",
+        "hbc: variant f32: optimizer and compiler imported in … ms; passes:",
         "hbc: variant f32: optimized in … ms",
         "hbc: variant f64: can run; it is optimized and compiled when it is needed",
         "hbc: variant i64: can run; it is optimized and compiled when it is needed",
-        "hbc: variant f64: passes:",
+        "hbc: variant f64: optimizer and compiler imported in … ms; passes:",
         "hbc: variant f64: optimized in … ms",
         "hbc: variant f64: predict compiled in … ms",
     ]

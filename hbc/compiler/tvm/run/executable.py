@@ -243,7 +243,12 @@ class TvmExecutable(Executable):
         if method not in self._ready:
             start, test = time.perf_counter(), (bounded, missing, len(accepted))
             found = self._shelf and find_method(self._shelf, method, test)
-            compiled = Compiled(*found) if found else self._compiler(method).compiled(method, bounded, missing, accepted)
+            if found:
+                compiled = Compiled(*found)
+            else:
+                methods = self._compiler(method)
+                start = time.perf_counter()  # imports and passes that came before have times of their own
+                compiled = methods.compiled(method, bounded, missing, accepted)
             if self._shelf and not found:
                 keep_method(self._shelf, method, test, *compiled)
                 if self.options.elsewhere:  # there it may be asked for without the test first, and must be found
