@@ -45,10 +45,9 @@ def one(drawn: grammar.Drawn, backends: list[str], rows: int, rounds: int, budge
     """One pipeline: {steps, engines}, or {steps, skipped} where it cannot be fitted."""
     facts = {"steps": drawn.steps, "shape": drawn.shape.name}
     try:
-        model, some = drawn.fitted()
+        model, X = drawn.fitted(rows)
     except ValueError as error:
         return {**facts, "skipped": str(error).splitlines()[0]}
-    X = np.ascontiguousarray(np.tile(some, (rows // len(some) + 1, 1))[:rows])
     method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
     calls = {SOURCE: getattr(model, method)}
     times, refused = {}, {}
@@ -61,7 +60,7 @@ def one(drawn: grammar.Drawn, backends: list[str], rows: int, rounds: int, budge
             calls.pop(f"hbc:{backend}", None)
             refused[f"hbc:{backend}"] = str(error)
         times[f"hbc:{backend}"] = time.perf_counter() - started
-    engines = in_turns(calls, SOURCE, {1: cut(some, 1), rows: [X]}, [some, X[:1]], rounds, budget)
+    engines = in_turns(calls, SOURCE, {1: cut(X, 1, 1000), rows: [X]}, [X, X[:1]], rounds, budget)
     engines[SOURCE]["versions"] = versions(("hbc", "apache-tvm", "scikit-learn"))
     for name, reason in refused.items():
         engines[name] = {"status": "failed", "reason": reason}

@@ -137,11 +137,13 @@ class NormalQuantile(Operator):
         p = np.where(upper, 1 - x, x)
         centred = p - 0.5
         square = centred * centred
-        middle = (centred + centred * (square * np.polyval(_MIDDLE[0], square) / np.polyval(_MIDDLE[1], square))) * _ROOT
-        r = np.sqrt(-2.0 * log(p))
+        y = np.array((centred + centred * (square * np.polyval(_MIDDLE[0], square) / np.polyval(_MIDDLE[1], square))) * _ROOT)
+        tails = ~(p > _CENTRE)  # and NaN: a quarter of uniform probabilities need the two logarithms
+        r = np.sqrt(-2.0 * log(p[tails]))
         z = 1.0 / r
         tail = (r - log(r) / r) - z * np.polyval(_TAIL[0], z) / np.polyval(_TAIL[1], z)
-        return np.where(p > _CENTRE, middle, np.where(upper, tail, -tail))
+        y[tails] = np.where(upper[tails], tail, -tail)
+        return y
 
     def lower(self, x: Node) -> Node:
         x = t.minimum(t.maximum(x, _LEAST), 1 - _LEAST)

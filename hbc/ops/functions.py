@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -102,7 +103,8 @@ def by_c_library(name: str, x: Array, *more: float) -> Array:
     with np.errstate(all="ignore"):
         y = np.asarray(getattr(np, NUMPY_NAMES.get(name, name))(x, *more))
     ordinary = np.isfinite(x) & np.isfinite(y)  # Python raises an error where numpy gives infinity or NaN
-    y[ordinary] = [getattr(math, name)(value, *more) for value in x[ordinary].tolist()]
+    function, constants = getattr(math, name), map(itertools.repeat, more)
+    y[ordinary] = list(map(function, x[ordinary].tolist(), *constants))  # 0.03 µs a number, a comprehension 0.1
     return y
 
 

@@ -196,3 +196,12 @@ def test_what_an_operator_looks_up_is_checked() -> None:
                     require_sound(graph_of(replace(op, **{name: array}), operands)[0])  # type: ignore[type-var]
                 checked += 1
     assert checked > 10
+
+
+def test_quantiles_on_the_host_have_the_bits_of_scipy() -> None:
+    special = pytest.importorskip("scipy.special")
+    op = OPERATORS["NormalQuantile"](on_host=True)
+    x = np.random.default_rng(0).random((1000, 20)) ** np.arange(1, 21)
+    x[::7] = 1 - x[::7]
+    x[5, :3] = np.nan, 0.0, 1.0
+    assert np.array_equal(op.evaluate(x), special.ndtri(np.clip(x, 1e-13, 1 - 1e-13)), equal_nan=True)
