@@ -20,7 +20,7 @@ from typing import Any
 OPTIONAL = (
     *("tvm", "tvm_ffi", "torch", "onnx", "onnxruntime", "sklearn", "scipy", "joblib", "lightgbm", "xgboost", "catboost"),
     *("pandas", "polars", "pyarrow", "skl2onnx", "onnxmltools", "category_encoders"),
-    *("starlette", "uvicorn", "httptools", "uvloop", "orjson", "tritonclient"),
+    *("starlette", "uvicorn", "httptools", "uvloop", "orjson", "tritonclient", "grpc", "google"),
 )
 """The libraries that hbc or its tests import, besides numpy, typer, narwhals and pytest."""
 
@@ -29,6 +29,8 @@ NEEDS = {
     "hbc.compiler.torch": ("torch",),
     "hbc.compiler.onnx": ("onnx", "onnxruntime"),
     "hbc.parser.onnxml": ("onnx",),
+    "hbc.adapters": ("orjson",),
+    "hbc.serve.grpc": ("grpc", "google"),
     "hbc.serve": ("starlette", "uvicorn", "httptools", "uvloop", "orjson"),
     "benchmarks": ("sklearn", "lightgbm", "xgboost", "scipy"),
     "datasets": ("sklearn", "pandas"),

@@ -52,6 +52,15 @@ def serve(
         Path | None, typer.Option(help="A file with the certificate for TLS (PEM).", show_default=False)
     ] = None,
     key: Annotated[Path | None, typer.Option(help="The file with its private key (PEM).", show_default=False)] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            help="The port for gRPC, which is not spoken without it. Needs the extra `grpc`.",
+            show_default=False,
+            min=0,
+            max=65535,
+        ),
+    ] = None,
     fixed: Annotated[bool, typer.Option("--fixed", help="Clients may not load and unload models.")] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Write a line for each request, which takes about 15 µs.")
@@ -75,6 +84,11 @@ def serve(
         from hbc.serve.process import Settings, serve
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(backend="serve", reason=f"{error.name} is not installed", extra="serve") from error
+    if grpc_port is not None:
+        try:
+            import hbc.serve.grpc.server  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise BackendUnavailableError(backend="grpc", reason=f"{error.name} is not installed", extra="grpc") from error
     if not models and directory is None:
         raise ArtifactError(path="hbc serve", found="no model", expected="a saved model, or --dir with a folder of them")
     files = _named(models or [])
@@ -99,6 +113,7 @@ def serve(
             token=_token(token_file),
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
+            grpc=grpc_port,
             control=not fixed,
             access_log=access_log,
             quiet=quiet,

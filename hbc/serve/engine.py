@@ -128,7 +128,7 @@ class Engine:
         if request.deadline is not None and request.deadline <= begin:
             raise _late()
         try:
-            outputs = _computed(served, request.methods, request.form, request.value)
+            outputs = computed(served, request.methods, request.form, request.value)
         except Exception as error:
             raise self._failure(error) from error
         seconds = clock() - begin
@@ -243,15 +243,21 @@ class Engine:
 
     def _failure(self, error: Exception) -> Failure:
         """The failure that an error of a model is to the caller. What is not the caller's fault is reported, and not shown."""
-        if isinstance(error, Failure):
-            return error
-        if isinstance(error, HbcError) and isinstance(error, ValueError):
-            return Failure("invalid", str(error))
+        known = failure_of(error)
+        if known is not None:
+            return known
         self._report(error)
         return Failure("internal", "the model failed; the server's log says why.")
 
 
-def _computed(served: Served, methods: tuple[str, ...], form: Form, value: Any) -> Outputs:
+def failure_of(error: Exception) -> Failure | None:
+    """The failure that an error of a model is to the caller; None for what is not the caller's fault."""
+    if isinstance(error, Failure):
+        return error
+    return Failure("invalid", str(error)) if isinstance(error, HbcError) and isinstance(error, ValueError) else None
+
+
+def computed(served: Served, methods: tuple[str, ...], form: Form, value: Any) -> Outputs:
     """The outputs of all methods."""
     if len(methods) == 1:
         return getattr(served.predictors[methods[0]], form)(value)
@@ -269,7 +275,7 @@ def _computed_together(
     if len(requests) > 1:
         begin = clock()
         try:
-            found = _split(requests, _computed(served, requests[0].methods, *_joined(requests)))
+            found = _split(requests, computed(served, requests[0].methods, *_joined(requests)))
             return found, [(sum(request.rows for request in requests), clock() - begin)]  # type: ignore[return-value]
         except Exception:  # which request it was is found below
             pass
@@ -278,7 +284,7 @@ def _computed_together(
     for request in requests:
         begin = clock()
         try:
-            results.append(_computed(served, request.methods, request.form, request.value))
+            results.append(computed(served, request.methods, request.form, request.value))
             calls.append((request.rows, clock() - begin))
         except Exception as error:
             results.append(error)

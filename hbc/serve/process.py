@@ -58,6 +58,8 @@ class Settings:
     token: str | None = None
     certificate: str | None = None
     key: str | None = None
+    grpc: int | None = None
+    """The port for gRPC; None: no gRPC."""
     control: bool = True
     access_log: bool = False
     quiet: bool = False
@@ -68,6 +70,8 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, and end when all accepted requests are answered. SIGHUP looks at the files again. Raises ArtifactError
     if a file that was named cannot be loaded, OSError if the address is taken, ValueError for settings that do not fit."""
     Limits(**settings.limits)  # type: ignore[arg-type]
+    if settings.grpc == 0 and settings.workers > 1:
+        raise ValueError("port of gRPC: found 0, expected one that all workers can listen at")
     if (settings.certificate is None) != (settings.key is None):
         raise ValueError("TLS: found one of certificate and key, expected both")
     if settings.certificate is not None and settings.key is not None:
@@ -137,6 +141,8 @@ class Worker:
             control=settings.control,
             access_log=settings.access_log,
         )
+        self.grpc: Any = None
+        """The server of gRPC, if there is one."""
         self._background: set[asyncio.Task[Any]] = set()
 
     def run(self) -> None:
@@ -150,14 +156,30 @@ class Worker:
         server.run(self._sockets)
         self.service.engine.close()
 
+    async def start_grpc(self) -> None:
+        """Listen for gRPC, if that was asked for. Raises OSError if the address is taken."""
+        settings = self.settings
+        if settings.grpc is None:
+            return
+        from hbc.serve.grpc.server import GrpcServer, Tls
+
+        tls = (
+            None
+            if settings.certificate is None or settings.key is None
+            else Tls(Path(settings.certificate), Path(settings.key))
+        )
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.grpc = GrpcServer(self.service, self.family, f"{host}:{settings.grpc}", tls)
+        await self.grpc.start()
+
     def started(self) -> None:
         """Called when the server listens."""
         address = self._sockets[0].getsockname()
         scheme = "http" if self.settings.certificate is None else "https"
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        self.log.tell(
-            "ready", url=f"{scheme}://{host}:{address[1]}", models=[f"{s.name}/{s.version}" for s in self.repository.all()]
-        )
+        models = [f"{s.name}/{s.version}" for s in self.repository.all()]
+        also = {} if self.grpc is None else {"grpc": self.grpc.address}
+        self.log.tell("ready", url=f"{scheme}://{host}:{address[1]}", **also, models=models)
         self.family.send({"what": "ready"})
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: self._start(asyncio.to_thread(self._refresh)))
@@ -237,6 +259,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        await self._worker.start_grpc()
         self._worker.started()
 
     @contextlib.contextmanager
@@ -268,8 +291,14 @@ class Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if isinstance(connection, Connection):
                 connection.drain()
+        grpc = self._worker.grpc
+        if grpc is not None:
+            grpc.drain()
         await asyncio.sleep(LINGER_SECONDS)
-        await super().shutdown(sockets)
+        if grpc is None:
+            await super().shutdown(sockets)
+        else:
+            await asyncio.gather(super().shutdown(sockets), grpc.stop(self._worker.service.limits.drain_seconds))
         self._worker.family.write()
         self._worker.log.tell("stopped")
 

@@ -1,0 +1,106 @@
+"""Tensors of gRPC's messages: what a request holds, and what an answer is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.serve.failures import Failure
+from hbc.serve.grpc.messages import Messages
+from hbc.serve.tensors import Tensor, dtype_of, from_bytes, text, to_bytes
+
+CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Datatype → the field of InferTensorContents that holds it. FP16 has none: it is sent raw."""
+
+
+def read(request: Any) -> list[Tensor]:
+    """The tensors of a ModelInferRequest. Raises Failure for one that is no tensor, and for both kinds of contents in one request."""
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise Failure(
+            "invalid", f"raw_input_contents: found {len(raw)}, expected one for each of {len(request.inputs)} inputs."
+        )
+    return [_tensor(each, raw[place] if raw else None) for place, each in enumerate(request.inputs)]
+
+
+def _tensor(given: Any, raw: bytes | None) -> Tensor:
+    name, datatype, shape = given.name, given.datatype, tuple(given.shape)
+    dtype = dtype_of(name, datatype)
+    if any(size < 0 for size in shape):
+        raise Failure("invalid", f"input {name!r}: found the shape {list(shape)}, expected no negative sizes.")
+    if given.parameters:
+        _refuse_shared_memory(given)
+    if raw is not None:
+        if given.HasField("contents"):
+            raise Failure("invalid", f"input {name!r}: found contents beside raw_input_contents, expected one of the two.")
+        return from_bytes(name, datatype, shape, raw)
+    field = CONTENTS.get(datatype)
+    if field is None:
+        raise Failure("invalid", f"input {name!r}: found no raw_input_contents, which {datatype} has to be sent in.")
+    others = [found.name for found, _ in given.contents.ListFields() if found.name != field]
+    if others:
+        raise Failure("invalid", f"input {name!r}: found {', '.join(others)}, expected {field} for {datatype}.")
+    found = getattr(given.contents, field)
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if len(found) != count:
+        raise Failure("invalid", f"input {name!r}: found {len(found)} elements, expected {count} for the shape {list(shape)}.")
+    if datatype == "BYTES":
+        values = np.empty(count, object)
+        values[:] = [text(name, element) for element in found]
+    else:
+        wide = np.array(found)
+        values = wide.astype(dtype)
+        if dtype.kind in "iu" and (values != wide).any():
+            raise Failure("invalid", f"input {name!r}: found {wide[values != wide][0]}, which is no {datatype}.")
+    return Tensor(name, datatype, values.reshape(shape))
+
+
+def _refuse_shared_memory(given: Any) -> None:
+    """Raises Failure for an input or output that stands in memory that client and server share, or that asks for class labels."""
+    for key in ("shared_memory_region", "classification"):
+        if key in given.parameters:
+            raise Failure("unsupported", f"{given.name!r}: found the parameter {key!r}, which this server does not have.")
+
+
+def asked(request: Any) -> list[str]:
+    """The names of the outputs that a ModelInferRequest asks for. Raises Failure for what cannot be had."""
+    for output in request.outputs:
+        if output.parameters:
+            _refuse_shared_memory(output)
+    return [output.name for output in request.outputs]
+
+
+def answer(request: Any, version: str, tensors: Sequence[Tensor]) -> Any:
+    """The ModelInferResponse, its values in raw_output_contents as Triton's are."""
+    found = Messages.ModelInferResponse(model_name=request.model_name, model_version=version, id=request.id)
+    for tensor in tensors:
+        found.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.values.shape)
+        found.raw_output_contents.append(to_bytes(tensor.values))
+    return found
+
+
+def timeout_of(request: Any) -> float | None:
+    """The seconds of the request parameter `timeout`, which counts microseconds; None without one. Raises Failure for another kind."""
+    if "timeout" not in request.parameters:
+        return None
+    choice = request.parameters["timeout"]
+    kind = choice.WhichOneof("parameter_choice")
+    value = getattr(choice, kind) if kind in ("int64_param", "uint64_param") else -1
+    if value < 0:
+        raise Failure("invalid", "parameter timeout: expected microseconds as a whole number.")
+    return value / 1e6 if value else None
