@@ -15,6 +15,7 @@ import hbc
 from hbc.cli import data
 from hbc.cli.models import is_saved, require_file, require_new, source_of
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, Trust, print_json, progress
+from hbc.cli.triton import write_triton
 from hbc.compiler.base import EXPORTS, require_numbers
 from hbc.errors import ArtifactError
 
@@ -157,11 +158,21 @@ def convert(
 def export(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--output", "-o", help="What to write: .onnx, .pt (TorchScript), .pt2 (torch.export), or a C library .so, .o or .a."
         ),
-    ],
+    ] = None,
+    triton: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of a file: the folder of a model for Triton's model repository. Its name is the model's name.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    triton_onnx: Annotated[
+        bool, typer.Option("--onnx", help="With --triton: the model is run by ONNX Runtime, and Triton's image needs no hbc.")
+    ] = False,
     methods: Methods = None,
     dtype: Dtype = None,
     opset: Opset = None,
@@ -175,15 +186,31 @@ def export(
 ) -> None:
     """Write a saved model to a file for use without hbc. The same as `hbc convert model.hbc -o OUTPUT`.
 
-    Examples: `hbc export model.hbc -o model.onnx --methods predict_proba`, and `hbc export model.hbc -o model.so --header model.h`
+    Examples: `hbc export model.hbc -o model.onnx --methods predict_proba`, `hbc export model.hbc -o model.so --header model.h`, and
+    `hbc export model.hbc --triton repository/house-prices`
     """
-    suffix = output.suffix.lower()
-    if suffix not in EXPORTS:
+    if (output is None) == (triton is None):
+        found = "neither" if output is None else "both"
+        raise ValueError(f"--output, --triton: found {found}, expected one: a file to write, or a folder for Triton")
+    suffix = "" if output is None else output.suffix.lower()
+    if output is not None and suffix not in EXPORTS:
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
     require_file(model, "a model saved by hbc")
     if not is_saved(model):
-        advice = f"`hbc convert` takes other models: hbc convert {model} -o {output}"
+        advice = f"`hbc convert` takes other models: hbc convert {model} -o {'model.hbc' if output is None else output}"
         raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    if triton is not None:
+        others = {
+            "dtype": dtype,
+            "opset": opset,
+            "plain": plain,
+            "columns": columns,
+            "target": target,
+            "name": name,
+            "header": header,
+        }
+        write_triton(model, triton, triton_onnx, _chosen(methods=methods, **others), as_json, quiet)
+        return
     convert(
         model,
         output,

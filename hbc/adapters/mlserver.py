@@ -1,0 +1,62 @@
+"""MLServer: the runtime `hbc.adapters.mlserver.HbcModel`, for model-settings.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlserver
+import numpy as np
+from mlserver.codecs import NumpyCodec, StringCodec
+from mlserver.errors import MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
+from mlserver.utils import get_model_uri
+
+from hbc.adapters.hosted import FILE, Failure, Hosted, Tensor
+from hbc.serve.tensors import metadata
+
+
+class HbcModel(mlserver.MLModel):
+    """A model saved by hbc. `parameters.uri` is its file, or a folder with model.hbc; `parameters.extra` may have options of `hbc.load`."""
+
+    async def load(self) -> bool:
+        """Load the model, and tell MLServer its inputs and outputs."""
+        extra: dict[str, Any] = (self.settings.parameters and self.settings.parameters.extra) or {}
+        path = await get_model_uri(self.settings, wellknown_filenames=[FILE])
+        self._hosted = Hosted(path, self.name, **extra)
+        inputs, outputs = metadata(self._hosted.served)
+        self.inputs = [MetadataTensor(name=name, datatype=datatype, shape=shape) for name, datatype, shape in inputs]
+        self.outputs = [MetadataTensor(name=name, datatype=datatype, shape=shape) for name, datatype, shape in outputs]
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """The answer. What the model rejects is an error of status 400 that says why."""
+        try:
+            found = self._hosted.tensors(
+                [_tensor(each) for each in payload.inputs], [each.name for each in payload.outputs or ()]
+            )
+        except Failure as failure:
+            raise MLServerError(failure.message, failure.status) from failure
+        return InferenceResponse(
+            id=payload.id, model_name=self.name, model_version=self.version, outputs=[_output(tensor) for tensor in found]
+        )
+
+
+def _tensor(given: Any) -> Tensor:
+    """An input as its datatype and shape say. Content types of MLServer are not asked for: a column is a tensor."""
+    datatype = given.datatype.value if hasattr(given.datatype, "value") else str(given.datatype)
+    try:
+        if datatype == "BYTES":
+            values = np.empty(len(texts := StringCodec.decode_input(given)), object)
+            values[:] = texts
+        else:
+            values = np.asarray(NumpyCodec.decode_input(given))
+        return Tensor(given.name, datatype, values.reshape(given.shape))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Failure("invalid", f"input {given.name!r}: found data that is no {datatype}{given.shape}: {error}.") from error
+
+
+def _output(tensor: Tensor) -> ResponseOutput:
+    if tensor.datatype != "BYTES":
+        return NumpyCodec.encode_output(tensor.name, tensor.values)
+    texts = [text.encode() for text in tensor.values.ravel()]
+    return ResponseOutput(name=tensor.name, datatype="BYTES", shape=list(tensor.values.shape), data=texts)
