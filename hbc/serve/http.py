@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hbc.serve import documents, openapi, v2
+from hbc.serve import documents, openapi, overview, page, v2
 from hbc.serve.engine import clock
 from hbc.serve.failures import STATUS, Failure
 from hbc.serve.messages import Head, Reply, decoded_path, head_of, route_of
@@ -124,6 +124,9 @@ class Application:
             path("/v1/models", self._list),
             path("/metrics", self._metrics),
             path("/openapi.json", self._openapi),
+            path("/overview", self._overview),
+            path("/overview/models", self._described),
+            *(path(each, self._page) for each in page.FILES),
         ]
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
@@ -215,6 +218,15 @@ class Application:
 
     async def _openapi(self, request: Request) -> Response:
         return _json(openapi.document(self.service.repository.all()))
+
+    async def _overview(self, request: Request) -> Response:
+        return _json(overview.live(self.service, self.family))
+
+    async def _described(self, request: Request) -> Response:
+        return _json({"models": [overview.described(served) for served in self.service.repository.all()]})
+
+    async def _page(self, request: Request) -> Response:
+        return _response(page.reply(request.scope["hbc"].path))
 
     def _get(self, request: Request) -> Any:
         return self.service.repository.get(request.path_params["name"], request.path_params.get("version"))

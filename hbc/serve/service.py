@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hbc.serve import documents, plain, v2
+from hbc.serve import documents, page, plain, v2
 from hbc.serve.engine import Answer, Engine, Request, clock
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
@@ -17,8 +17,8 @@ from hbc.serve.messages import JSON_ONLY, Head, Reply, Route, route_of
 from hbc.serve.repository import Repository
 
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-OPEN = ("/v2/health/live", "/v2/health/ready")
-"""The paths that need no token: what starts and stops servers asks them."""
+OPEN = ("/v2/health/live", "/v2/health/ready", *page.FILES)
+"""The paths that need no token: what starts and stops servers asks them; and the page, which asks for the token itself."""
 
 Write = Callable[[Request, Answer, Any], Reply]
 

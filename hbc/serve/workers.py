@@ -27,6 +27,11 @@ class Family:
         self._control = control
         self._written = b""
 
+    @property
+    def size(self) -> int:
+        """The number of processes that have written statistics, this one included."""
+        return 1 if self._folder is None else len({str(os.getpid()), *(path.stem for path in self._folder.glob("*.json"))})
+
     def statistics(self) -> dict[Key, Statistics]:
         """(name, version) → the statistics of all processes together. Those of the others are up to a second old. A process that was killed
         counts with what it wrote last."""
