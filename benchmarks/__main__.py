@@ -26,10 +26,11 @@ ORDER = (
     "text",
     "tune",
     "cold_start",
+    "serving",
 )
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""
-OTHERS = ("checkouts",)
-"""Those that need to be told something."""
+OTHERS = ("checkouts", "soak")
+"""Those that need to be told something, or that take long and compare nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:

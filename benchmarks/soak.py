@@ -1,0 +1,177 @@
+"""`hbc serve` under load for minutes: errors and memory over time, while its model is replaced and its processes end.
+
+Every five seconds the model's file is written anew, and once a minute the server gets SIGTERM and another takes its place at the same port:
+no request that it has accepted may stay without an answer, and its memory must not grow."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.servers import SERVERS, Request, Task
+from benchmarks.servers.process import Running, second_class
+from benchmarks.serving import START_LIMIT, cores, tasks
+from benchmarks.session import Run
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--soak": {"type": float, "help": "minutes of load on each workload"},
+    "--connections": {"type": int, "help": "connections of the load"},
+}
+SAMPLE_SECONDS = 5.0
+TERM_SECONDS = 60.0
+LEGEND = (
+    "Minutes of load over connections that stay open, each with one request at a time; every answer is compared with the source's. "
+    "Memory: of the server, in MiB, in the first and in the last fifth of a process that nobody stopped. *lost*: requests that got no "
+    "answer, or a wrong one; a connection that the server has closed is opened anew. *reloads*: the file of the model was written anew. "
+    "*SIGTERM*: the server was told to end, and another one started."
+)
+
+
+class Client(threading.Thread):
+    """One connection that sends a request again and again."""
+
+    def __init__(self, port: int, request: Request, task: Task, core: int, end: float) -> None:
+        super().__init__(daemon=True)
+        self._port, self._request, self._task, self._core, self._end = port, request, task, core, end
+        self.answered = 0
+        self.lost: list[str] = []
+        self.longest = 0.0
+
+    def run(self) -> None:
+        os.sched_setaffinity(0, {self._core})
+        headers = dict(self._request.headers)
+        connection: http.client.HTTPConnection | None = None
+        while time.monotonic() < self._end:
+            if connection is None:
+                connection = self._connected()
+                if connection is None:
+                    continue
+            begin = time.monotonic()
+            try:
+                connection.request("POST", self._request.path, self._request.body, headers)
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                # A server that stops closes idle connections. It has not taken a request that it has not begun to answer when this happens
+                # at the very moment of sending: the client may send it again, as every client of HTTP does.
+                connection.close()
+                connection = None
+                if not isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+                    self.lost.append(repr(error))
+                continue
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self._judge(answer.status, body)
+            if answer.getheader("connection", "").lower() == "close":
+                connection.close()
+                connection = None
+        if connection is not None:
+            connection.close()
+
+    def _connected(self) -> http.client.HTTPConnection | None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.connect()
+        except OSError:  # between two servers
+            time.sleep(0.01)
+            return None
+        return connection
+
+    def _judge(self, status: int, body: bytes) -> None:
+        if status != 200:
+            self.lost.append(f"{status} {body[:200]!r}")
+            return
+        found = second_class(self._request.read(body), len(self._task.rows))
+        if np.allclose(found, self._task.expected, rtol=1e-5, atol=1e-6):
+            self.answered += 1
+        else:
+            self.lost.append(f"answer {found[:3]}, expected {self._task.expected[:3]}")
+
+
+def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, Any]:
+    """The counts of one workload, and the memory over time."""
+    server = next(each for each in SERVERS if each.name == ("hbc serve, records" if task.mixed else "hbc serve, rows"))
+    request = server.request(task)
+    assert request is not None
+    core, other = cores()
+    found: dict[str, Any] = {"memory": [], "reloads": 0, "terms": 0}
+    end = time.monotonic() + 60 * minutes
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(Running(server, task, core))
+        running.wait(request, START_LIMIT)
+        clients = [Client(running.port, request, task, other, end) for _ in range(connections)]
+        for client in clients:
+            client.start()
+        # Half of the time the server is left alone, so that growth of memory would show; then it is told to end once a minute.
+        calm, next_term = time.monotonic() + 30 * minutes, 0.0
+        while time.monotonic() < end:
+            time.sleep(min(SAMPLE_SECONDS, max(end - time.monotonic(), 0)))
+            now = time.monotonic()
+            if now < calm:
+                found["memory"].append((round(now - end + 60 * minutes, 1), round(running.memory_mib(), 2)))
+            write_anew(task.folder / "model.hbc")
+            found["reloads"] += 1
+            if now >= calm and now >= next_term and end - now > 2 * SAMPLE_SECONDS:
+                next_term = now + min(TERM_SECONDS, 15 * minutes)
+                os.kill(running.process.pid, signal.SIGTERM)
+                running.process.wait(60)
+                found["terms"] += 1
+                running = stack.enter_context(Running(server, task, core, port=running.port))
+                running.wait(replace(request), START_LIMIT)
+            say(f"{sum(client.answered for client in clients):,} answered, {sum(len(client.lost) for client in clients)} lost")
+        for client in clients:
+            client.join(60)
+    lost = [reason for client in clients for reason in client.lost]
+    found |= {"answered": sum(client.answered for client in clients), "lost": len(lost), "reasons": lost[:10]}
+    found["longest_s"] = max(client.longest for client in clients)
+    return found
+
+
+def write_anew(path: Path) -> None:
+    """Replace a file by a copy of itself, as a deployment does."""
+    copy = path.with_suffix(".new")
+    shutil.copyfile(path, copy)
+    copy.replace(path)
+
+
+def run(run: Run) -> None:
+    minutes = run.given("soak", 10.0, 0.25)
+    connections = run.given("connections", 8, 4)
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = tasks(Path(name), run.quick)
+        for each in run.steps(run.asked(("row", "mixed"))):
+            run.results["workloads"][each] = soak(known[each], minutes, connections, run.say)
+
+
+def status(results: dict[str, Any]) -> int:
+    """1 if a request was lost."""
+    return int(any(found["lost"] for found in results["workloads"].values()))
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """A table with a line for each workload."""
+    lines = [
+        "| workload | answered | lost | reloads | SIGTERM | memory at first | at last | longest answer, ms |",
+        "|" + "---|" * 8,
+    ]
+    for name, found in results["workloads"].items():
+        memory = [mib for _, mib in found["memory"]]
+        fifth = max(len(memory) // 5, 1)
+        first, last = (f"{np.median(part):.1f}" if part else "–" for part in (memory[:fifth], memory[-fifth:]))
+        cells = [f"{found['answered']:,}", str(found["lost"]), str(found["reloads"]), str(found["terms"]), first, last]
+        lines.append(f"| {name} | {' | '.join(cells)} | {1e3 * found['longest_s']:.0f} |")
+    reasons = [f"- {name}: {reason}" for name, found in results["workloads"].items() for reason in found["reasons"]]
+    return "\n".join([report.heading(results, "Ten minutes of load", LEGEND), "", *lines, "", *reasons]) + "\n"
