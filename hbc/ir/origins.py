@@ -32,6 +32,12 @@ class Origins:
                 known[place] = frozenset[Place]().union(*own, *(known[each] for each in needed))
         return known[node, column]
 
+    def unchanged(self, node: Node, column: int) -> bool:
+        """Whether every number of this column is one of an input's, or one that a missing value is replaced by: nothing is computed."""
+        if isinstance(node.op, Input):
+            return True
+        return node.op.keeps_values and all(self.unchanged(*place) for place in _needed(node, column))
+
     def all_of(self, node: Node) -> list[frozenset[Place]]:
         """The origins of every column of a value."""
         return [self.of(node, column) for column in range(node.type.width)]

@@ -173,6 +173,10 @@ class OneHot(Operator):
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
         return OneHot(np.searchsorted(columns[0], self.source[kept]), self.value[kept], self.dtype), kept
 
+    def told_apart(self) -> Sequence[Array]:
+        values = [self.value[self.source == column] for column in range(int(self.source.max(initial=-1)) + 1)]
+        return [each[each == each] for each in values]
+
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
         return {"source": range(inputs[0].type.columns)}
 

@@ -107,8 +107,10 @@ def _categories(graph: Graph, spec: InputSpec, main: Variant) -> dict[int, tuple
         if values is None:
             continue
         for column, categories in enumerate(values):
-            origin = origins.of(node.inputs[0], column)
-            if len(origin) == 1:
+            operand = node.inputs[0]
+            origin = origins.of(operand, column)
+            # Numbers may be the codes of another encoder, or computed: the values of those are not the column's own.
+            if len(origin) == 1 and len(categories) and (operand.type.dtype == "str" or origins.unchanged(operand, column)):
                 ((source, place),) = origin
                 found.setdefault(layout[source][place], {}).update(dict.fromkeys(categories.tolist()))
     known = {column: tuple(values) for column, values in found.items()}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hbc.runtime.schema import Column
+from hbc.serve.documents import jsonable
 from hbc.serve.served import Served
 from hbc.serve.service import Service
 from hbc.serve.statistics import BUCKETS, Statistics
-from hbc.serve.tensors import metadata
 from hbc.serve.workers import Family
 from hbc.version import VERSION
-
-KINDS = {"BYTES": "text", "BOOL": "boolean"}
-"""Datatype of a column → its kind in words; the others are "integer" and "number"."""
 
 
 def live(service: Service, family: Family) -> dict[str, Any]:
@@ -46,16 +44,16 @@ def live(service: Service, family: Family) -> dict[str, Any]:
 
 def described(served: Served) -> dict[str, Any]:
     """A model's methods, columns and results. `form`: how a row of it is sent, "record" (by the names of columns), "row" or "item"."""
-    inputs, outputs = metadata(served)
-    spec = served.model.spec
-    if served.names is None or spec.ndim == 1:
-        datatype = inputs[0][1]
-        names = ["value"] if spec.ndim == 1 else [f"column {i}" for i in range(served.n_features)]
-        form, datatypes = ("item" if spec.ndim == 1 else "row"), [datatype] * len(names)
-    else:
-        form, names, datatypes = "record", list(served.names), [datatype for _, datatype, _ in inputs]
+    schema = served.model.schema
+    form = "item" if served.model.spec.ndim == 1 else "row" if served.names is None else "record"
     columns = [
-        {"name": name, "kind": _kind(datatype), "categories": None} for name, datatype in zip(names, datatypes, strict=True)
+        {
+            "name": ("value" if form == "item" else f"column {place}") if column.name is None else column.name,
+            "kind": kind_of(column),
+            "categories": jsonable(column.categories and list(column.categories)),
+            "missing": column.allows_missing,
+        }
+        for place, column in enumerate(schema.columns)
     ]
     return {
         "name": served.name,
@@ -65,11 +63,20 @@ def described(served: Served) -> dict[str, Any]:
         "form": form,
         "columns": columns,
         "outputs": [
-            {"name": name, "datatype": datatype, "classes": served.classes if shape[1:] and served.classes else None}
-            for name, datatype, shape in outputs
+            {
+                "name": name,
+                "datatype": output.dtype,
+                "shape": output.shape,
+                "classes": jsonable(output.names and list(output.names)),
+            }
+            for name, output in schema.outputs.items()
+            if name in served.methods
         ],
     }
 
 
-def _kind(datatype: str) -> str:
-    return KINDS.get(datatype, "number" if datatype.startswith("FP") else "integer")
+def kind_of(column: Column) -> str:
+    """What is asked for in a form: "text", "number", or what the items of a model are."""
+    if column.kind in ("document", "string") or column.dtype == "str":
+        return "text"
+    return "number" if column.kind in ("number", "category", "unread") else column.kind

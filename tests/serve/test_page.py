@@ -122,7 +122,7 @@ def send(browser: Browser) -> str:
 def test_models_and_their_schema(browser: Browser) -> None:
     assert re.search(r"ready, 2 models, one process", text(browser, "#server"))
     rows = browser.run("[...document.querySelectorAll('#schema tbody tr')].map(r => [...r.cells].map(c => c.innerText))")
-    assert [row[:2] for row in rows] == [["age", "number"], ["town <b>", "text"], ["class", "integer"]]
+    assert [row[:2] for row in rows] == [["age", "number"], ["town <b>", "text"], ["class", "number"]]
     assert rows[1][2].startswith("“Bonn”, “Köln”, “Ulm”")
     assert rows[2][2].startswith("1, 2, 3")
     assert "predict_proba" in text(browser, "#results")

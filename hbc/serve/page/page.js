@@ -160,7 +160,8 @@ function offerFields() {
     model.columns.forEach((column, i) => fields.push(field(column, i)));
     for (const column of model.columns) {
       const row = make("tr");
-      row.append(make("td", column.name), make("td", column.kind), make("td", column.categories ? valuesOf(column) : "any"));
+      const values = column.categories ? listed(column.categories) : "any";
+      row.append(make("td", column.name), make("td", column.kind), make("td", `${values}${column.missing ? ", or missing" : ""}`));
       rows.push(row);
     }
     for (const output of model.outputs) {
@@ -179,8 +180,6 @@ function listed(values) {
   const shown = values.slice(0, 30).map((value) => (typeof value === "string" ? `“${value}”` : String(value))).join(", ");
   return values.length > 30 ? `${shown} … (${values.length})` : shown;
 }
-
-const valuesOf = (column) => listed(column.categories) + (column.open ? ", or others" : "");
 
 function field(column, i) {
   const place = make("p", undefined, { className: "field" });
