@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import json
+import os
 import pkgutil
 import re
 import runpy
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hbc
@@ -45,7 +52,7 @@ RUN_ELSEWHERE = {
     "CONTRIBUTING.md": "a converter of hbc's own",
     "exporting.md": "tests/compiler/tvm/library/test_library_programs.py",
 }
-NOT_RUN = 3
+NOT_RUN = 2
 """The number of examples of the pages that are marked as not run. A higher one needs a reason."""
 
 PAGES = [page for page in DOCUMENTS if page.name not in RUN_ELSEWHERE and to_run(page, "python")]
@@ -84,6 +91,42 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             [sys.executable, "-m", "hbc", *shlex.split(command, comments=True)[1:]], capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_service_of_the_page_answers(folder: Path) -> None:
+    """gunicorn is started as docs/deploying.md says, with FastAPI's app and two workers, and asked until it answers."""
+    for library in ("tvm", "sklearn", "fastapi", "gunicorn"):
+        pytest.importorskip(library)
+    page = ROOT / "docs" / "deploying.md"
+    names = run_page(page)
+    (app,) = [block for block in blocks(page, "python") if block.startswith("# app.py\n")]
+    (folder / "app.py").write_text(app)
+    (command,) = re.findall(r"^    gunicorn (.*)$", page.read_text(), re.MULTILINE)
+    port = free_port()
+    options = [*shlex.split(command.replace("--workers 4", "--workers 2")), "--bind", f"127.0.0.1:{port}"]
+    environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    rows = [[0.5, 1, 2, 3, 4], [-0.5, 1, 2, 3, 4]]
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/predict", json.dumps(rows).encode(), {"Content-Type": "application/json"}
+    )
+    with subprocess.Popen([sys.executable, "-m", "gunicorn", *options], env=environment, stderr=subprocess.PIPE) as server:
+        answer, deadline = None, time.monotonic() + 90
+        while answer is None and server.poll() is None and time.monotonic() < deadline:
+            try:
+                answer = json.loads(urllib.request.urlopen(request, timeout=30).read())
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        server.terminate()
+        said = server.communicate()[1].decode()
+    assert answer is not None, said
+    np.testing.assert_array_equal(answer, names["model"].predict_proba(np.array(rows, "f4")))  # type: ignore[attr-defined]
 
 
 @pytest.mark.every_case

@@ -49,6 +49,12 @@ def test_every_package_is_pinned() -> None:
     assert needed <= pinned, "add them to constraints.txt"
 
 
+def test_the_page_of_versions() -> None:
+    from support_table import versions_in_page, versions_table
+
+    assert versions_in_page() == versions_table(), "run: python tests/support_table.py"
+
+
 @pytest.mark.slow
 def test_the_wheel_in_an_empty_environment(tmp_path: Path) -> None:
     """It takes 12 s, and is slow because it needs a package index, for numpy and scikit-learn."""
