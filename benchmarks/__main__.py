@@ -22,6 +22,7 @@ ORDER = (
     "pipelines500",
     "optimizer",
     "strategies",
+    "scaling",
     "frames",
     "text",
     "tune",

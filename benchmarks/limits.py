@@ -29,10 +29,7 @@ ROWS = 256  # whose paths are counted
 
 def limit(trained: Trained) -> dict[str, Any] | None:
     """{kernel, work, cycles, ghz, us}, where us is µs a row. None if the model has no trees of its own, or the processor is not known."""
-    compiled = hbc.convert(trained.model, "tvm", threads=1, X=np.load(trained.rows)[:1])
-    planned = compiled.variants[compiled._main].plan.graph
-    operators = dict.fromkeys(node.op for node in planned.nodes)  # XGBoost's methods have each their own
-    trees: list[Any] = [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
+    trees = _ensembles(trained)
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
     family = int(found[1]) if found else 0
     dialect = host_machine().dialect
@@ -46,6 +43,21 @@ def limit(trained: Trained) -> dict[str, Any] | None:
         return {"kernel": "scan", "work": work, "cycles": 1.0, "ghz": ghz, "us": work / 64 / ghz / 1e3}
     steps = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype))
     return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
+
+
+def work(trained: Trained) -> float | None:
+    """The number of splits that a row passes in all trees, as a mean; None if the model has no trees of its own."""
+    trees = _ensembles(trained)
+    rows = np.load(trained.rows, mmap_mode="r")[:ROWS]
+    return path_lengths(trees[0], rows.astype(trees[0].threshold.dtype)) if len(trees) == 1 else None
+
+
+def _ensembles(trained: Trained) -> list[Any]:
+    """The sums of trees in the graph that is compiled."""
+    compiled = hbc.convert(trained.model, "tvm", threads=1, X=np.load(trained.rows, mmap_mode="r")[:1])
+    planned = compiled.variants[compiled._main].plan.graph
+    operators = dict.fromkeys(node.op for node in planned.nodes)  # XGBoost's methods have each their own
+    return [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
 
 
 def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, figures, machine, report
+from benchmarks import engines, figures, grammar, machine, paper, pipelines500, report, scaling
 from benchmarks.__main__ import ORDER, OTHERS, listing, main
 from benchmarks.answers import check
 from benchmarks.engines import Engine, Task
@@ -100,6 +100,77 @@ def test_the_table_of_operators_begins_with_the_slowest() -> None:
 def run_of(tmp_path: Path, *arguments: str) -> Run:
     options = parser_of("test", "", {}).parse_args([*arguments, "--out", str(tmp_path / "run.json.gz")])
     return Run("test", options, lambda found: report.heading(found, "A run", "A legend"))
+
+
+def times(**p50: float) -> dict[str, Any]:
+    """An engine's results: µs of calls of so many rows."""
+    return {"status": "exact", "times_us": {rows[1:]: [{"p50": each}] for rows, each in p50.items()}}
+
+
+def test_a_cliff_is_where_time_grows_more_than_the_limit() -> None:
+    def workload(leaves: int, own: float, limit: float | None, work: float) -> dict[str, Any]:
+        engines = {"hbc:tvm": times(_100=100 * own), "native": times(_100=100 * 5.0)}
+        facts = {"curve": "leaves", "value": leaves, "batches": [100], "work": work, "limit": limit and {"us": limit}}
+        return {**facts, "engines": engines}
+
+    known = [workload(31, 1, 0.5, 5), workload(63, 2, 1.0, 6), workload(127, 8, 1.5, 7), workload(255, 9, None, 8)]
+    steps = scaling.curves({"workloads": {f"leaves: {each['value']}": each for each in known}})["leaves, 100 rows a call"]
+    assert [step.cliff for step in steps] == [False, False, True, False]
+    assert steps[2].growth == 4
+    assert steps[2].allowed == 1.5
+    assert steps[0].peer == (5.0, "native")
+
+
+def test_claims_of_the_paper_hold_or_do_not() -> None:
+    def cell(native: float, onnx: float, ours: float, original: float) -> dict[str, Any]:
+        named = {"native": native, "onnxruntime": onnx, "hbc:tvm": ours, "hummingbird:torch": original}
+        return {"engines": {name: times(_1=each, _100=each) for name, each in named.items()}, "model": {}}
+
+    results: dict[str, Any] = {
+        "settings": {"batches": [1, 100]},
+        "workloads": {
+            "fraud forest": cell(10, 10, 1, 50),
+            "fraud xgboost": cell(10, 20, 2, 5),
+            "year xgboost": cell(10, 20, 12, 5),
+        },
+    }
+    lines = {
+        line.split(":")[0] + line.split("|")[1][8:22]: line.split("|")[2:4] for line in paper.claims(results).splitlines()[2:]
+    }
+    (original, ours), *_ = [cells for name, cells in lines.items() if "boosted" in name]
+    assert "holds (2 of 2 cells; 2× to 2×" in original
+    assert "**does not hold** (1 of 2 cells" in ours
+    assert (
+        paper.losses(results)
+        == "* year xgboost, 100 rows: 0.42× hummingbird:torch\n* year xgboost, 1 row: 0.42× hummingbird:torch"
+    )
+    assert paper.seconds("year xgboost", results["workloads"]["year xgboost"], "native", 100) == pytest.approx(
+        10e-6 / 100 * 103_069
+    )
+
+
+def test_pipelines_are_the_same_every_time_and_refusals_are_losses() -> None:
+    drawn = grammar.draw(500)
+    assert [str(each) for each in drawn[:40]] == [str(each) for each in grammar.draw(40)]
+    assert {step for each in drawn for step in each.steps} >= {
+        "SVC",
+        "OneHotEncoder",
+        "QuantileTransformer(normal)",
+        "KernelPCA",
+    }
+    model, X = drawn[7].fitted(30)
+    assert len(np.unique(X, axis=0)) == 30
+    assert model.predict(X).shape == (30,)
+    found: dict[str, Any] = {
+        "a": {"steps": ["SVC"], "engines": {"native": times(_1=8, _100=8), "hbc:tvm": times(_1=2, _100=16)}},
+        "b": {"steps": ["SVC"], "engines": {"native": times(_1=8, _100=8), "hbc:tvm": {"status": "failed", "reason": "no"}}},
+        "c": {"steps": ["SVC"], "skipped": "a class is missing"},
+    }
+    results: dict[str, Any] = {"workloads": found, "settings": {"batches": [1, 100], "backends": ["tvm"]}}
+    assert pipelines500.speedups(results, "hbc:tvm", 100) == {"a": 0.5, "b": 0.0}
+    assert "* refused: b: no" in pipelines500.losses(results, "hbc:tvm")
+    assert "* 0.5× at 100 rows: a" in pipelines500.losses(results, "hbc:tvm")
+    assert "1 row: **50.0%** of 2 faster" in pipelines500.claims(results, "hbc:tvm")
 
 
 def test_a_run_keeps_what_it_has_found_after_each_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
