@@ -83,6 +83,11 @@ class Column(Joined):
     the same as int64. 0: it computes in a dtype of its own, so that the width does not matter."""
     signed: bool = joins(either, False)
     """Unsigned integers are rejected, whatever their width. Only beside `integer_bits`."""
+    f32_at_once: bool = joins(either, False)
+    """The source makes float32 of integers at once. Where hbc makes float64 of them before (in a frame of several dtypes, in a dtype of
+    pandas' own), or the other way round (in a list), an integer that then gives another float32 is rejected."""
+    f64_between: bool = joins(either, False)
+    """hbc makes float64 of integers before in every case, in an array of integers too."""
     function_bits: int = joins(max, 0)
     """A function receives the column as a frame holds it, and integers of pandas' own dtypes with at least this many bits give the same as
     float64. 0: there is no such function."""
@@ -130,6 +135,13 @@ class Arrays(Joined):
     """Strings of a fixed width are taken, numpy's dtype of a list of strings."""
     tuples: bool = joins(both, True)
     """Tuples of rows are taken, as lists are."""
+    objects_as_f32: Literal["", "lists", "all", "exact"] = joins(given, "")
+    """Python objects become float32: those of lists, or all. "exact": they must be numbers that float32 holds, since one estimator may read
+    them as float32, and another as float64."""
+    lists: bool = joins(both, True)
+    """Lists of rows are taken, and tuples if `tuples` says so."""
+    wide_only: bool = joins(either, False)
+    """Python objects and float16 are rejected."""
 
 
 @record
@@ -147,6 +159,13 @@ class Frames(Joined):
     """Columns of different dtypes give columns of different dtypes, so that a frame of them needs a variant of its own."""
     integers_as_f64: bool = joins(either, False)
     """The integers of a frame count as float64, those of an array do not."""
+    integers_exact: bool = joins(either, False)
+    """Beside `integers_as_f64`: another estimator computes with the integers themselves. They must be such as float32 holds, which are the
+    same numbers to both."""
+    no_integers: bool = joins(either, False)
+    """The integers and bool of a frame are rejected."""
+    plain_dtypes: bool = joins(either, False)
+    """The columns that are read must be of numpy's dtypes, of at least 32 bits, and no Python objects."""
     libraries: tuple[str, ...] = joins(common, ())
     """The libraries of the frames that are accepted; () for any."""
     no_numbers: tuple[str, ...] = joins(union, ())
@@ -158,6 +177,8 @@ class Frames(Joined):
     """Beside `text_names`: the text of a tuple, the name of a column of several levels, is "('a', 'b')" and not "a b"."""
     numbered: bool = joins(either, False)
     """The fitted names are the numbers of the columns, "0", "1" and so on, which `feature_names` leaves out."""
+    unnamed: bool = joins(either, False)
+    """If the model knows no names, those of a frame have to be no strings, since an estimator may compare names made of them."""
     named_methods: tuple[str, ...] = joins(union, ())
     """The methods that reject input without names of columns (arrays, lists, sparse matrices). The other methods take it."""
     integer_categories: tuple[int, ...] | None = joins(same, None)

@@ -13,7 +13,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.columns import Categorize
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
-from hbc.parser.frame import Frame, Refusal
+from hbc.parser.frame import Frame, Refusal, as_matrix
 
 
 def rounded_down(thresholds: Array) -> Array:
@@ -88,6 +88,15 @@ class PlaneTable:
             limit=2.0**31 if self.sets_go_left else 2.0**24,
         )
         return t.concat([x, planes(x)])
+
+
+def integers_as_f32(x: Node | Frame) -> Node:
+    """x as one matrix, with float32 for its integers beside floats. XGBoost and CatBoost read the columns of a frame one by one, so that
+    integers become float32 without float64 in between."""
+    if not isinstance(x, Frame) or len(set(x.dtypes)) == 1:
+        return as_matrix(x)
+    narrow = {c.node: t.cast(c.node, "f32") for c in x.columns if c.node.type.dtype == "i64"}
+    return replace(x, columns=tuple(replace(c, node=narrow.get(c.node, c.node)) for c in x.columns)).matrix()
 
 
 def string_categories(categories: Sequence[object]) -> Array | None:

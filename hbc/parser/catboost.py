@@ -25,12 +25,13 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
-from hbc.parser.boosting import PlaneTable, flat, staged
+from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, staged
 from hbc.parser.catboost_categories import CategoryColumns
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import note, note_input
+from hbc.parser.frame import Frame, Refusal, as_frame
+from hbc.parser.front_door import keeps_dtypes, note, note_input
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, public_name
+from hbc.parser.sparsity import may_be_sparse
 
 IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
 EXPONENT = ("Poisson", "Tweedie")
@@ -112,9 +113,10 @@ class CatBoostOutputs:
         if not self._categorical:
             self._note_names()
             note_input(Frames(libraries=FRAME_LIBRARIES, no_numbers=NO_NUMBERS), self.given)
-            note_input(Sparse(matrices_only=True), self.given)
-            return t.cast(as_matrix(self.given), "f32")
-        return t.cast(as_frame(self.given).select(self._numeric).matrix(), "f32") if self._numeric else None
+            if keeps_dtypes(self.given) or any(may_be_sparse(node) for node in as_frame(self.given).blocks()):
+                note_input(Sparse(matrices_only=True))
+            return t.cast(integers_as_f32(self.given), "f32")
+        return t.cast(integers_as_f32(as_frame(self.given).select(self._numeric)), "f32") if self._numeric else None
 
     @cached_property
     def _categories(self) -> CategoryColumns:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hbc.ir.graph import Input, Node
-from hbc.ir.signature import Arrays, Column, Frames, Sparse
+from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
-from hbc.parser.frame import Frame, as_matrix
+from hbc.parser.frame import Frame, as_matrix, dtype_givers, untouched
 
 ANY_INTEGER = 1
 """For Column.integer_bits and function_bits: integers of any width and bool give the same result as int64."""
@@ -55,8 +55,12 @@ class Notes:
     """Pairs (y, x): the source gives y in the dtype of x."""
     failing: dict[Node, str] = field(default_factory=dict)
     """Stand-in → why the source library cannot compute the result (`computed_if_it_can_be`)."""
-    polars: set[Node] = field(default_factory=set)
-    """Values that the source holds in a polars frame that an estimator has made."""
+    framed: dict[Node, str] = field(default_factory=dict)
+    """Values that the source holds in a frame that an estimator has made, and its library."""
+    as_given: set[Node] = field(default_factory=set)
+    """Computed values that the source holds in a frame if the model's input is one."""
+    widened_in_frames: list[Node] = field(default_factory=list)
+    """Integers of the model's input as float32, which the source reads from a frame as float64 (Frames.integers_as_f64)."""
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
     """See `maker`."""
 
@@ -126,6 +130,13 @@ def as_numbers(x: Node | Frame) -> Node:
     if isinstance(x, Frame) and {"f32", "i64"} <= set(x.dtypes):
         note(x.select([i for i, kind in enumerate(x.dtypes) if kind == "i64"]), Column(integer_bits=32))
     return as_matrix(x)
+
+
+def read_as_f64_from_frames(x: Node, read: Node) -> Node:
+    """`read`, x as float32, after noting that the source reads integers of the caller's frames as float64 instead."""
+    note_input(Frames(integers_as_f64=True, no_integers=None in untouched(x)))
+    _notes.get().widened_in_frames.append(read)
+    return read
 
 
 def narrow_integers_give_f32(x: Node | Frame) -> None:
@@ -218,7 +229,7 @@ def read_from_frames(x: Node) -> Node:
     notes = _notes.get()
     if not _is_computed(x, notes.makers):
         notes.widened.append(x)
-    return cast(x, "f64") if x.type.dtype == "f32" and _is_polars(x, notes.polars) else x
+    return cast(x, "f64") if x.type.dtype == "f32" and _is_polars(x, notes.framed) else x
 
 
 def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
@@ -227,21 +238,59 @@ def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
     return x in makers or (passes and all(_is_computed(source, makers) for source in x.inputs))
 
 
-def given_as_pandas(m: Any, x: Frame) -> Frame:
-    """x as new nodes that count as made by m: the source hands x on in a pandas frame of its own, whatever the caller's frame is."""
-    makers = _notes.get().makers
+def handed_on(m: Any, x: Node | Frame, library: str) -> Node | Frame:
+    """x as new nodes that count as made by m: the source hands x on in a frame of its own, whatever the model's input is held in."""
+    notes = _notes.get()
     made = {}
-    for node in {column.node for column in x.columns if column.node.type.dtype != "str"}:
-        made[node] = SelectColumns(np.arange(node.type.columns))(node)
-        makers.setdefault(made[node], (m, x))
-    return replace(x, columns=tuple(replace(column, node=made.get(column.node, column.node)) for column in x.columns))
+    for node in {column.node for column in x.columns} if isinstance(x, Frame) else {x}:
+        new = node
+        if node.type.dtype != "str":
+            new = SelectColumns(np.arange(node.type.columns))(node)
+            notes.makers.setdefault(new, (m, x))
+        made[node] = new
+        notes.framed[new] = library
+    if isinstance(x, Node):
+        return made[x]
+    return replace(x, columns=tuple(replace(column, node=made[column.node]) for column in x.columns))
 
 
-def given_as_polars(x: Node | Frame) -> None:
-    """Note that the source hands x on in a polars frame."""
-    _notes.get().polars.update({column.node for column in x.columns} if isinstance(x, Frame) else {x})
+def held_alike(y: Node, x: Node | Frame) -> Node:
+    """y, after noting that the source holds it in a container of the kind of x."""
+    notes = _notes.get()
+    kind = container_of(x)
+    if kind == "given":
+        notes.as_given.add(y)
+    elif kind != "array":
+        notes.framed[y] = kind
+    return y
 
 
-def _is_polars(x: Node, known: set[Node]) -> bool:
+def container_of(x: Node | Frame) -> str:
+    """The container in which the source holds x: "array"; the library of the frame that an estimator has made; or "given", for the kind of
+    container that the caller passes."""
+    notes = _notes.get()
+    for node in [column.node for column in x.columns] if isinstance(x, Frame) else [x]:
+        if node in notes.framed:
+            return notes.framed[node]
+    return "given" if given_columns(x) or x in notes.as_given else "array"
+
+
+def keeps_dtypes(x: Node | Frame) -> bool:
+    """Whether the dtype of the model's input decides the dtype or the container of x: x holds its columns, or a function of a frame."""
+    as_given = _notes.get().as_given
+    nodes = [column.node for column in x.columns] if isinstance(x, Frame) else [x]
+    return bool(dtype_givers(x)) or any(node in as_given or not as_given.isdisjoint(node.inputs) for node in nodes)
+
+
+def note_dtypes_of_made_frames(x: Node | Frame) -> None:
+    """Note which dtypes are rejected if the source puts the model's input into a frame, and a library that looks at dtypes then reads x."""
+    if keeps_dtypes(x) and container_of(x) in FRAME_LIBRARIES:
+        note_input(Arrays(wide_only=True))
+        note_input(Frames(plain_dtypes=True))
+
+
+def _is_polars(x: Node, framed: Mapping[Node, str]) -> bool:
     passes = isinstance(x.op, (Check, Concat, SelectColumns, Cast)) and bool(x.inputs)
-    return x in known or (passes and all(_is_polars(source, known) for source in x.inputs))
+    if x in framed:
+        return framed[x] == "polars"
+    return passes and all(_is_polars(source, framed) for source in x.inputs)

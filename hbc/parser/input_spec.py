@@ -10,7 +10,7 @@ from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_lay
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.ops.hashed_categories import HashText
-from hbc.ops.tensor import Concat
+from hbc.ops.tensor import Cast, Concat
 from hbc.parser.frame import Frame, dtype_givers, untouched
 from hbc.parser.front_door import Notes
 
@@ -52,6 +52,11 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
         arrays = replace(arrays, narrow_as_f32=as_f32)
         for i in () if as_f32 else narrow:
             columns[i] |= Column(integer_bits=NARROW)
+    if notes.widened_in_frames and _computes_with_integers(graph):
+        frames |= Frames(integers_exact=True)
+    for place, fact in _roundings(graph).items():
+        if place in origin:
+            columns[origin[place]] |= fact
     if notes.rounds_sparse and any(node.op.jumps for node in graph.nodes):
         sparse |= Sparse(accepted=False)
     dense = [method for method, nodes in graph.outputs.items() if set(nodes) & notes.dense_only]
@@ -64,6 +69,45 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
 def _sources(values: Iterable[Node | Frame], origin: Mapping[Place, int]) -> list[int]:
     """The columns of the model's input that give these values their dtype, ascending."""
     return sorted({origin[place] for x in values for place in dtype_givers(x) if place in origin})
+
+
+PASSING = (Check, Concat, SelectColumns)
+"""Operators that hand on their input's values as they are."""
+
+
+def _computes_with_integers(graph: Graph) -> bool:
+    """Whether an operator computes with integers of the input, or a method returns them."""
+    given = {node for node in (*graph.inputs, *graph.nodes) if node.type.dtype == "i64" and None not in untouched(node)}
+    readers = (node for node in graph.nodes if not given.isdisjoint(node.inputs) and node not in given)
+    returned = (node for group in graph.outputs.values() for node in group)
+    return any(not isinstance(node.op, Cast) for node in readers) or not given.isdisjoint(returned)
+
+
+def _roundings(graph: Graph) -> dict[Place, Column]:
+    """Column of integers → whether the graph makes float32 of them (or of integers computed from them) at once, or through float64."""
+    integers: dict[Node, frozenset[Place]] = {
+        node: frozenset(place for place in untouched(node) if place) for node in graph.inputs if node.type.dtype == "i64"
+    }
+    doubles: dict[Node, frozenset[Place]] = {}
+    found: dict[Place, Column] = {}
+    for node in graph.nodes if integers else ():
+        whole, double = (
+            frozenset().union(*(known.get(source, frozenset()) for source in node.inputs)) for known in (integers, doubles)
+        )
+        if whole and isinstance(node.op, SelectColumns) and None not in (chosen := untouched(node)):
+            whole = frozenset(place for place in chosen if place)
+        kind = node.type.dtype
+        if kind == "i64" and whole:
+            integers[node] = whole
+        elif isinstance(node.op, Cast) and kind == "f64" and whole:
+            doubles[node] = whole
+        elif isinstance(node.op, PASSING) and double:
+            doubles[node] = double
+        elif isinstance(node.op, Cast) and kind == "f32":
+            for places, fact in ((whole, Column(f32_at_once=True)), (double, Column(f32_at_once=True, f64_between=True))):
+                for place in places:
+                    found[place] = found.get(place, Column()) | fact
+    return found
 
 
 def _read_as_strings(graph: Graph, origin: Mapping[Place, int]) -> set[int]:

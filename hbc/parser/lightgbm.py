@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Arrays, Column, Frames, Sparse
+from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array, N
 from hbc.lazy import record
 from hbc.ops import tensor as t
@@ -24,7 +24,16 @@ from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.boosting import PlaneTable, flat, rounded_down, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import is_alone, note_given, note_input
+from hbc.parser.front_door import (
+    container_of,
+    given_columns,
+    is_alone,
+    keeps_dtypes,
+    note_dtypes_of_made_frames,
+    note_given,
+    note_input,
+    read_as_f64_from_frames,
+)
 from hbc.parser.labels import labels
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -39,7 +48,7 @@ MISSING_ZERO, MISSING_NAN = 1, 2
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
-    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null"),
+    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null", "polars.Object"),
     *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
     *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
 )
@@ -342,9 +351,28 @@ class Scores:
         return {"raw_score": flat(self.raw), "apply": self.leaves}
 
 
-def as_read(x: Node) -> Node:
-    """x in the dtype that LightGBM reads from an array: floats stay, anything else becomes float32 (basic.py, _np2d_to_np1d)."""
-    return x if x.type.is_float else t.cast(x, "f32")
+def as_read(x: Node, container: str = "array") -> Node:
+    """x in the dtype that LightGBM reads from a container (`container_of`). Floats stay. Integers of an array become float32 (basic.py,
+    _np2d_to_np1d), those of a frame float64 (_data_from_pandas)."""
+    if x.type.is_float:
+        return x
+    if container in FRAME_LIBRARIES:
+        return t.cast(x, "f64")
+    read = t.cast(x, "f32")
+    return read_as_f64_from_frames(x, read) if container == "given" else read
+
+
+def note_containers(m: Any, x: Node | Frame) -> None:
+    """Note the containers and dtypes that LightGBM reads in other ways than hbc would: what is neither float32 nor float64 becomes float32
+    in an array or a list, Python objects included. The scikit-learn classes make float64 of objects before, but not of a list."""
+    if not keeps_dtypes(x):
+        return
+    note_input(Sparse(floats_only=True))
+    if not given_columns(x):
+        note_input(Frames(no_numbers=NO_NUMBERS))
+    of_objects: Literal["lists", "all"] = "all" if public_name(type(m)) == "lightgbm.Booster" else "lists"
+    note_input(Arrays(plain_floats=True, objects_as_f32=of_objects if is_alone() else "exact"))
+    note_dtypes_of_made_frames(x)
 
 
 def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
@@ -379,17 +407,17 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
     """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
     integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
     stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
-    note_input(Frames(integers_as_f64=True), x)
     if stored and all(categories is None for categories in stored):
         counts = tuple(map(len, booster.pandas_categorical))
         others = tuple(dtype for dtype in NO_NUMBERS if dtype != "pandas.CategoricalDtype")
         note_input(Frames(no_numbers=others, integer_categories=counts), x)
     else:
         note_input(Frames(no_numbers=NO_NUMBERS), x)
-    x = as_frame(x)
-    categories = frame_categories(booster, model, x)
+    container, frame = container_of(x), as_frame(x)
+    categories = frame_categories(booster, model, frame)
     if not categories:
-        return as_read(x.matrix())
+        return as_read(frame.matrix(), container)
+    x = frame
     note_given(x.select(sorted(categories)), Column(categories_only=True))
     return with_codes(x, categories, "f32" if set(x.dtypes) <= {"str", "f32"} else "f64")
 
@@ -397,8 +425,6 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     """The outputs of a Booster. `owner` is the class that error messages name; it rejects inputs of fewer than `min_rows` rows."""
     model = read_once(read_model, booster)
-    if is_alone():
-        note_input(Sparse(floats_only=True))
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
@@ -421,6 +447,7 @@ def _model_columns(m: Any) -> Described:
 def booster(m: Any, x: Node | Frame) -> Result:
     note_input(Arrays(tuples=False), x)
     note_input(Frames(rows_required=True), x)
+    note_containers(m, x)
     result = scores(m, x, public_name(type(m)), min_rows=0)
     return {"predict": flat(result.output), **result.options}
 
@@ -433,6 +460,7 @@ def _no_predictions(m: Any) -> WithoutRows:
 def _scores(m: Any, x: Node | Frame) -> Scores:
     if m.get_params().get("pred_early_stop"):
         raise Refusal("pred_early_stop=True skips trees for some rows.", "Set pred_early_stop=False.")
+    note_containers(m, x)
     return scores(m.booster_, x, public_name(type(m)), min_rows=1)
 
 

@@ -26,9 +26,16 @@ from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
-from hbc.parser.boosting import PlaneTable, flat, string_categories, with_codes
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
-from hbc.parser.front_door import computed_of_names_only, given_columns, is_alone, note_given, note_input
+from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, string_categories, with_codes
+from hbc.parser.frame import Frame, Refusal, as_frame
+from hbc.parser.front_door import (
+    computed_of_names_only,
+    given_columns,
+    is_alone,
+    note_dtypes_of_made_frames,
+    note_given,
+    note_input,
+)
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
@@ -55,7 +62,7 @@ LEAST_LOGIT = np.float32(-88.7)
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
-    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null"),
+    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null", "polars.Object"),
     *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
     *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
 )
@@ -326,8 +333,9 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     note_input(Sparse(csr_if_named=True), x)
     note_input(Frames(no_numbers=NO_NUMBERS, text_names=True), x)
     note_input(Arrays(plain_floats=True))
+    note_dtypes_of_made_frames(x)
     _note_integers(learner.integer_categories, as_frame(x))
-    matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else as_matrix(x)
+    matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else integers_as_f32(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)

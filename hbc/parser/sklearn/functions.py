@@ -18,7 +18,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_matrix, untouched
-from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, in_dtype_of, note, note_given, note_input
+from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, held_alike, in_dtype_of, note, note_given, note_input
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, hstack
 from hbc.parser.sklearn.shared.ufuncs import ADVICE, EXACT, ONLY_BOOLS, ONLY_FLOATS, RULES, Rule
@@ -357,8 +357,8 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         for i, (_, usage) in enumerate(parts):
             _own_dtype(x.select([i]), parts[i][0], usage)
             _note_frame(x.select([i]), usage.bits, usage)
-        return hstack([node for node, _ in parts])
-    given = x if isinstance(x, Frame) and not m.validate else None
+        return held_alike(hstack([node for node, _ in parts]), x)
+    given, held = x if isinstance(x, Frame) and not m.validate else None, x
     x = as_matrix(x)
     source = checked(m, x) if m.validate else x
     widest = 0
@@ -373,7 +373,7 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
     _own_dtype(x, y, usage)
     if given is not None:
         _note_frame(given, max(usage.bits, widest), usage)
-    return y
+    return y if m.validate else held_alike(y, held)
 
 
 def _no_integers(x: Node) -> Node:

@@ -10,12 +10,12 @@ import numpy as np
 
 from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import Node
-from hbc.ir.signature import FRAME_LIBRARIES, Column, Frames, Sparse
+from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
-from hbc.parser.front_door import NO_INTEGER, given_as_pandas, given_as_polars, note_given, note_input, stacked_as_given
+from hbc.parser.front_door import NO_INTEGER, handed_on, note, note_given, note_input, stacked_as_given
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
@@ -74,24 +74,34 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     """Each step transforms the output of the step before. The methods are those of the last step."""
     steps = list(_named("steps", m.steps))
     for i, (place, _, step) in enumerate(steps[:-1]):
-        if not is_identity(step):
+        library = hands_on(step)
+        if is_identity(step):
+            note_identity(step, x, library)
+        else:
             try:
                 x = _transformed(step, x, place)
-                if hands_on(step) == "polars":
-                    given_as_polars(x)
-                elif hands_on(step) == "pandas" and isinstance(x, Frame):
-                    x = given_as_pandas(step, x)
-                elif hands_on(step) == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
+                if library == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
                     # pandas turns None among strings into NaN when it makes a new frame, so None is rejected.
                     x = without_missing(step, x, none=True)
             except UnsupportedOperatorError:
                 _survey(steps[i + 1 :])
                 raise
+        x = handed_on(step, x, library) if library else x
     place, _, last = steps[-1]
     if last is None or last == "passthrough":
         framed = any(hands_on(step) for _, _, step in steps[:-1] if not is_identity(step))
         return x if isinstance(x, Frame) and framed else as_matrix(x)
     return own_methods(m, child(last, x, place))
+
+
+def note_identity(m: Any, x: Node | Frame, library: str) -> None:
+    """Notes which containers a step that returns its input takes. `library`: it makes a frame of it, of this library."""
+    if library:
+        note_input(Sparse(accepted=False), x)  # the source cannot make a frame from a sparse matrix
+        note_input(Arrays(lists=False), x)  # pandas and polars would find a dtype for each column
+        note_input(Frames(libraries=(library,)), x)  # frames of another library would change their dtypes
+    elif getattr(m, "feature_names_out", None) is not None:
+        note_input(Frames(libraries=FRAME_LIBRARIES), x)  # FunctionTransformer cannot name the columns of other tables
 
 
 def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
@@ -244,6 +254,10 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                 block = _transformed(member, x, place)
             elif apart:
                 block = as_frame(x)
+                if public_name(type(m)) == UNION:
+                    # It puts an array beside others before it makes a frame, and names its columns otherwise than those of a frame.
+                    note(block, Column(f32_at_once=True, f64_between=True))
+                    note_input(Frames(required=block.names is not None, unnamed=True), block)
                 if any(may_be_sparse(column.node) for column in block.columns):
                     note_input(Sparse(accepted=False))  # the source cannot make a frame from a sparse matrix
             else:

@@ -12,6 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.front_door import stacked_as_given
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods, taken_in_order
@@ -86,6 +87,8 @@ def _stacked(m: Any, x: Node | Frame) -> Node:
             blocks.append(as_columns(value(estimator, member, method)))
     if m.passthrough:
         taken_in_order(x)
+        if isinstance(x, Frame):
+            stacked_as_given(x)
         blocks.append(as_matrix(x))
     return hstack(blocks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
 from hbc.runtime.input.columns import KnownColumns, count_of_columns, only_categories
 from hbc.runtime.input.containers import RESHAPE
-from hbc.runtime.input.values import converted, reject_dtype, reject_strings
+from hbc.runtime.input.values import beyond_exact, converted, reject_dtype, reject_strings
 
 
 class ArrayReader:
@@ -26,8 +27,10 @@ class ArrayReader:
         """(the variant for an array, the inputs of its graph). X is the caller's input, from
         which the array was made; None for a column of a frame. Raises InvalidInputError."""
         known = self.known
-        if isinstance(X, tuple) and not self.spec.arrays.tuples:
-            raise InvalidInputError(found="a tuple", expected="an array or a list of rows", advice="Pass numpy.array(X).")
+        facts, rows = self.spec.arrays, isinstance(X, (list, tuple))
+        if rows and not (facts.lists and (facts.tuples or isinstance(X, list))):
+            expected = "an array or a list of rows" if facts.lists else "an array or a frame"
+            raise InvalidInputError(found=f"a {type(X).__name__}", expected=expected, advice="Pass numpy.array(X).")
         array = self._shaped(array, X)
         if self.spec.frames.required:
             raise InvalidInputError(
@@ -38,8 +41,18 @@ class ArrayReader:
         if (self.spec.own_dtype or known.returned) and isinstance(X, (list, tuple)) and self.spec.frames.by_column:
             advice = "scikit-learn converts it to Python objects, and returns such: pass numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
+        if facts.wide_only and (array.dtype.kind == "O" or array.dtype == np.float16 or (rows and self.spec.frames.by_column)):
+            found = "Python objects" if array.dtype.kind == "O" else f"a list of {array.dtype}" if rows else "float16"
+            advice = (
+                "The source library puts them into a frame, from which another one takes no numbers: numpy.asarray(X, float)."
+            )
+            raise InvalidInputError(found=found, expected="an array of numbers of 32 or 64 bits", advice=advice)
         if array.dtype.kind in "fiub":
-            return self.from_numbers(array)
+            if rows and array.dtype.kind == "f" and array.dtype.itemsize < 8:
+                array = self._of_rows(array)
+            if rows and self.spec.frames.by_column and array.dtype.kind in "iub":
+                self._objects_as_f32({i: array[:, i] for i in known.numbers}, rows)
+            return self.from_numbers(array, plain=array is X)
         if known.categories_only:
             raise only_categories(_found(array, X), known.where(known.categories_only[0]))
         if array.dtype.kind not in "OUT":
@@ -58,11 +71,38 @@ class ArrayReader:
             columns[i] = known.strings(i, matrix[:, i])
         for i in known.numbers:
             columns[i] = known.floats(i, matrix[:, i])
-        kinds = known.uniform["f64"]
+        kinds = known.uniform["f32" if self._objects_as_f32(columns, rows) else "f64"]
         return kinds, known.assembled(kinds, columns, len(matrix), texts)
 
-    def from_numbers(self, array: Array) -> tuple[Kinds, list[Array]]:
-        """(the variant for an array of numbers of the right shape, the inputs of its graph). Raises InvalidInputError."""
+    def _of_rows(self, array: Array) -> Array:
+        """The narrow floats of a list of arrays as the source reads them. A list has no dtype, so that what is converted unless it is of
+        float32 or float64 becomes float64. Raises InvalidInputError if the estimators of the model differ there."""
+        widened = [self.spec.columns[i].frames_as_f64 for i in self.known.numbers]
+        if self.spec.frames.by_column or (any(widened) and not all(widened)):
+            advice = "The source library reads it as Python objects, or partly as float64: pass numpy.asarray(X)."
+            raise InvalidInputError(found=f"a list of rows of {array.dtype}", expected="an array or a frame", advice=advice)
+        return array.astype(np.float64) if any(widened) else array
+
+    def _objects_as_f32(self, columns: Mapping[int, Array], in_list: bool) -> bool:
+        """Whether the source makes float32 of these numbers, which were Python objects. Raises InvalidInputError if it makes both float32
+        and float64 of them, and float32 does not hold one."""
+        kind = self.spec.arrays.objects_as_f32
+        for i in self.known.numbers if kind == "exact" else ():
+            with np.errstate(all="ignore"):
+                narrow = columns[i].astype(np.float32)
+            if bad := columns[i][(narrow != columns[i]) & (columns[i] == columns[i])].tolist():
+                advice = "The source library may read Python objects as float32 there, and others as float64: X.astype(float)."
+                raise InvalidInputError(
+                    found=f"{bad[0]} among Python objects",
+                    expected="numbers that float32 holds",
+                    where=self.known.where(i),
+                    advice=advice,
+                )
+        return kind == "all" or (kind == "lists" and in_list)
+
+    def from_numbers(self, array: Array, plain: bool = True) -> tuple[Kinds, list[Array]]:
+        """(the variant for an array of numbers of the right shape, the inputs of its graph). Raises InvalidInputError. `plain`: it is an
+        array or a frame of one dtype, of whose integers the source makes other numbers at once."""
         known = self.known
         if known.texts and array.dtype.kind in "iub" and known.digits.issuperset(known.texts):
             kinds = known.uniform[known.kind(array.dtype)]
@@ -76,6 +116,10 @@ class ArrayReader:
                 where=known.where(known.texts[0]),
                 advice="The model was fitted on strings there.",
             )
+        suspects = known.between if plain and array.dtype.isnative else known.at_once
+        if suspects and array.dtype.kind in "iu" and array.dtype.itemsize == 8 and beyond_exact(array):
+            for i in suspects:
+                known.require_one_rounding(i, array[:, i] if array.ndim == 2 else array)
         if not array.dtype.isnative or array.dtype.itemsize > 8:
             array = self._native(array)
         for i in known.distinct_widths:
@@ -98,7 +142,11 @@ class ArrayReader:
         widened = [self.spec.columns[i].frames_as_f64 for i in self.known.numbers]
         single, computed = array.dtype.itemsize <= 4, bool(self.known.own_dtype) and not self.spec.own_dtype
         native = array.astype(np.float32 if single and not any(widened) else np.float64) if array.dtype.kind == "f" else array
-        exact = native is array or all(widened) or (not computed if single else np.array_equal(native, array, equal_nan=True))
+        exact = (
+            native is array
+            or (all(widened) and not self.known.at_once)
+            or (not computed if single else np.array_equal(native, array, equal_nan=True))
+        )
         if not exact or self.spec.arrays.plain_floats:
             advice = "The source library does not read them as the numbers that they are, or computes in them: X.astype(float)."
             raise InvalidInputError(found=f"the dtype {array.dtype.str}", expected="numpy's usual dtypes", advice=advice)

@@ -52,6 +52,11 @@ class ArrowFrame(FrameView):
         column = self._frame.column(index)
         return from_arrow(lambda: column, None) if str(column.type) in ARROW_TEXTS else None
 
+    def integers(self, index: int) -> Array | None:
+        column = self._frame.column(index)
+        kind = str(column.type)
+        return np.asarray(column.fill_null(0).to_numpy()) if kind in ARROW_NUMBERS and "int" in kind else None
+
     def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw
 

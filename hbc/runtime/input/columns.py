@@ -12,7 +12,7 @@ from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
-from hbc.runtime.input.values import converted, digits, floats, reject_numbers, strings
+from hbc.runtime.input.values import converted, digits, floats, reject_numbers, rounded_twice, strings
 
 
 def variant_dtype(dtype: np.dtype[Any]) -> DType:
@@ -39,7 +39,11 @@ class KnownColumns:
         self.distinct_widths = sorted(needs.values())
         """One column for each different requirement on integers. It is enough
         to test these for an array, since its columns have one dtype."""
+        self.at_once = spec.having("f32_at_once")
+        self.between = spec.having("f64_between")
         self.functions = spec.having("function_bits")
+        self.rounding = [i for i in self.functions if self.integer_bits[i] and i in self.numbers]
+        """The columns with which a function computes whose result has the dtype of the column, rounded."""
         self.beside_numbers = spec.having("beside_numbers")
         self.frames_as_f64 = spec.having("frames_as_f64")
         self.objects_stay = frozenset(spec.having("objects_stay"))
@@ -98,6 +102,18 @@ class KnownColumns:
             )
             raise InvalidInputError(found=f"{dtype}", expected=wide, where=self.where(column), advice=advice)
 
+    def require_one_rounding(self, column: int, integers: Array) -> None:
+        """Raise InvalidInputError for integers of which the source and hbc would make different float32, since one of them makes float64
+        of them before."""
+        if integers.dtype.kind in "iu" and integers.dtype.itemsize == 8 and len(bad := rounded_twice(integers)):
+            advice = (
+                "The source library makes float32 of it, and through float64 that is another number. Such a number is hardly meant: "
+                "pass X.astype(float), or an array of integers."
+            )
+            raise InvalidInputError(
+                found=f"the integer {bad[0]}", expected="integers that float64 holds", where=self.where(column), advice=advice
+            )
+
     def require_objects(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for numbers of numpy's dtypes other than bool."""
         if dtype.kind in "iuf":
@@ -137,7 +153,8 @@ class KnownColumns:
 
     def widens(self, dtype: np.dtype[Any]) -> bool:
         """Whether the source reads a frame's numbers of this dtype as float64, but not an array's."""
-        return self.spec.frames.integers_as_f64 and dtype.kind in "iub"
+        frames = self.spec.frames
+        return frames.integers_as_f64 and not frames.integers_exact and dtype.kind in "iub"
 
     def assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: CodedStrings | None = None) -> list[Any]:
         """The inputs of the graph for these dtypes, made from columns. `texts`: the columns of strings, if they come as codes."""

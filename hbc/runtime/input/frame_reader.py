@@ -13,7 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
-from hbc.runtime.input.values import coded_digits, reject_dtype
+from hbc.runtime.input.values import beyond_exact, coded_digits, reject_dtype
 
 MOST_CHOSEN = 256
 """The most combinations of dtypes of frames that are remembered."""
@@ -64,6 +64,8 @@ class FrameReader:
             if i not in codes and (rejected := frame.rejected_by(frames.no_numbers, positions[i])):
                 advice = "The source library does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
+        if frames.plain_dtypes:
+            self._require_plain(frame, positions)
         for i in known.beside_numbers if frame.pandas else ():
             if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
                 advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
@@ -71,9 +73,13 @@ class FrameReader:
         if positions is known.in_order and not known.texts and len(numbers) == len(positions) == frame.width:
             block = frame.block()
             if block is not None:
+                self._require_integers({i: block[:, i] for i in numbers} if block.dtype.kind in "iu" else {})
                 wide = known.widens(block.dtype) or (
                     block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64)
                 )
+                missing = block.dtype.kind == "f" and not frame.pandas and frame.integers(0) is not None  # integers with nulls
+                if known.at_once and (wide or missing) and beyond_exact(block):
+                    self._require_one_rounding(frame, positions, {i: block[:, i] for i in numbers})
                 return self.arrays.from_numbers(block.astype(np.float64) if wide else _plain(block))
         if frames.stacked:
             self._require_stackable(frame, positions)
@@ -89,6 +95,8 @@ class FrameReader:
             columns[i] = codes[i] if i in codes else frame.column(positions[i])
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
+        self._require_integers(columns)
+        given = dict(columns)
         kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
         if kinds is None:
             self._require_no_na(frame, positions, columns)
@@ -100,7 +108,48 @@ class FrameReader:
                     columns[i] = known.floats(i, values)
             self._require_dates(dates)
             kinds = self._variant(columns, frame.pandas)
-        return kinds, known.assembled(kinds, columns, frame.rows, texts)
+        arrays = known.assembled(kinds, columns, frame.rows, texts)
+        if known.at_once and any(
+            isinstance(each, np.ndarray) and each.dtype.kind in "fi" and beyond_exact(each) for each in arrays
+        ):
+            self._require_one_rounding(frame, positions, given)
+        return kinds, arrays
+
+    def _require_one_rounding(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for integers among these numbers that are other float32 through float64 (require_one_rounding)."""
+        for i in self.known.at_once:
+            values: Array | None = columns.get(i)
+            if values is not None and values.dtype.kind == "O":
+                values = np.array([v for v in values.tolist() if isinstance(v, int) and -(2**63) <= v < 2**63], np.int64)
+            elif values is not None and values.dtype.kind == "f":
+                values = frame.integers(positions[i])
+            if values is not None:
+                self.known.require_one_rounding(i, values)
+
+    def _require_integers(self, columns: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for integers that the estimators of the model read in different ways."""
+        frames = self._frames
+        if not (frames.no_integers or frames.integers_exact):
+            return
+        for i, values in columns.items():
+            whole = values.dtype.kind in "iub"
+            if whole and (frames.no_integers or (values.dtype.itemsize > 2 and (np.abs(values) > 2**24).any())):
+                raise InvalidInputError(
+                    found=f"integers ({values.dtype})" if frames.no_integers else "an integer above 2**24",
+                    expected="floats" if frames.no_integers else "floats, or integers up to 2**24",
+                    where=self.known.where(i),
+                    advice="LightGBM reads the integers of a frame as float64, and another estimator computes with them: X.astype(float).",
+                )
+
+    def _require_plain(self, frame: FrameView, positions: Sequence[int]) -> None:
+        """Raise InvalidInputError for columns that are not of numpy's dtypes of 32 and 64 bits."""
+        for i in self.known.numbers:
+            dtype = frame.column(positions[i]).dtype
+            if frame.own_dtype(positions[i]) is not None or dtype.kind not in "fiu" or dtype.itemsize < 4:
+                advice = "The source library hands them on in a frame, which others read by dtype: X.astype(float)."
+                raise InvalidInputError(
+                    found=f"the dtype {dtype}", expected="numbers of 32 or 64 bits", where=self.known.where(i), advice=advice
+                )
 
     def _variant(self, columns: dict[int, Array], pandas: bool) -> Kinds:
         """The variant for the numbers of a frame. Columns that the source widens before it looks at dtypes are replaced in `columns`."""
@@ -134,8 +183,9 @@ class FrameReader:
                     )
             mixed = len(own) > 0 or len({frame.column(positions[i]).dtype.kind == "b" for i in columns}) > 1
             computed = any(self.spec.columns[i].function_bits for i in columns)
-            objects = len(columns) > 1 and mixed and (computed or not self.known.returned.isdisjoint(columns))
-            if objects or (len(columns) == 1 and own and own[0].itemsize < 8):
+            told_apart = computed or self.spec.arrays.objects_as_f32 or not self.known.returned.isdisjoint(columns)
+            objects = len(columns) > 1 and mixed and told_apart
+            if objects or (own and (self.spec.arrays.objects_as_f32 or (len(columns) == 1 and own[0].itemsize < 8))):
                 advice = (
                     "The source library stacks them without a conversion, so that they become Python objects or keep a narrower dtype: "
                     "cast the columns, X.astype(float)."
@@ -206,6 +256,12 @@ class FrameReader:
                 return variant
         if not self._frames.by_column:
             common = np.result_type(*dtypes.values())
+            if (narrow := [i for i in self.known.rounding if dtypes[i] == np.float32]) and common != np.float32:
+                raise InvalidInputError(
+                    found=f"float32 in {listed([self.spec.describe_column(i) for i in narrow])} beside other numbers",
+                    expected="numbers of one float dtype, since the source's function computes each column in its own dtype",
+                    advice="Cast the columns to one dtype: X.astype(float).",
+                )
             # pandas makes an array of objects of bool beside numbers, so that narrow integers are not read as float32.
             mixed = "b" in {dtype.kind for dtype in dtypes.values()} and common.kind != "b"
             return self.known.uniform[
@@ -234,6 +290,12 @@ class FrameReader:
 
     def _positions(self, frame: FrameView) -> Sequence[int]:
         fitted, n = self.spec.feature_names, self.spec.n_features
+        if fitted is None and self._frames.unnamed and frame.string_names() is not None:
+            raise InvalidInputError(
+                found=f"a frame with the names {listed(frame.names)}",
+                expected="an array, since the model was fitted without names, and names made of these would be compared",
+                advice="Pass X.to_numpy().",
+            )
         if fitted is None and self._frames.numbered:
             fitted = tuple(map(str, range(n)))
         if fitted is not None and tuple(frame.names) == fitted:

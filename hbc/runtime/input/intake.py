@@ -51,7 +51,9 @@ class Intake:
             items = read_items(X, self.spec.items)
             return self._first, [strings(items, "X") if self.spec.items == "documents" else items]
         if is_sparse(X):
-            X = to_dense(X, self.spec)
+            entries, X = X, to_dense(X, self.spec)
+            if entries.format not in ("csr", "csc"):
+                return self._arrays.from_array(X, None)  # CatBoost makes float64 of these
         value = open_input(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
         return self._frames.from_frame(value) if isinstance(value, FrameView) else self._arrays.from_array(value, X)
 

@@ -74,6 +74,12 @@ class PandasFrame(FrameView):
             return dtype if dtype.kind == "O" else None
         return np.dtype(getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", object)))
 
+    def integers(self, index: int) -> Array | None:
+        held, own = self._held(index), self.own_dtype(index)
+        if own is None or own.kind not in "iu":
+            return None
+        return np.asarray(held.to_numpy(dtype=own, na_value=0))
+
     def holds_na(self, index: int) -> bool:
         held = self._held(index)
         return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())

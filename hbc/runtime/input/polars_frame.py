@@ -49,6 +49,14 @@ class PolarsFrame(FrameView):
         kind = str(self._frame.dtypes[index])
         return kind if f"polars.{kind.partition('(')[0]}" in no_numbers else ""
 
+    def own_dtype(self, index: int) -> np.dtype[Any] | None:
+        return np.dtype(object) if str(self._frame.dtypes[index]) == "Object" else None
+
+    def integers(self, index: int) -> Array | None:
+        series = self._frame.to_series(index)
+        dtype = _numpy_dtype(series.dtype)
+        return np.asarray(series.fill_null(0).to_numpy()) if dtype is not None and dtype.kind in "iu" else None
+
     def _series(self, index: int) -> Any:
         import narwhals.stable.v2 as nw
 

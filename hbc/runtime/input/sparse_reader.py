@@ -37,7 +37,9 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
             raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
         return dense
     entries = X.tocsr().tocoo()  # tocsr adds up the entries of one cell
-    dense = np.full(X.shape, np.nan, np.result_type(X.dtype, np.float32))
+    dense = np.full(
+        X.shape, np.nan, X.dtype if X.dtype.kind == "f" else np.float32
+    )  # XGBoost makes float32 of integers at once
     dense[entries.row, entries.col] = entries.data
     return dense
 

@@ -101,6 +101,22 @@ def floats(values: Array, where: str) -> Array:
     return values.astype(np.float64)
 
 
+MOST_EXACT = 2.0**53
+"""Up to this magnitude float64 holds every integer."""
+
+
+def beyond_exact(values: Array) -> bool:
+    """Whether some number may be an integer that float64 does not hold."""
+    if not values.size:
+        return False
+    return bool(np.fmax.reduce(values, axis=None) > MOST_EXACT or np.fmin.reduce(values, axis=None) < -MOST_EXACT)
+
+
+def rounded_twice(integers: Array) -> Array:
+    """Those of the integers that become another float32 if they become float64 before."""
+    return integers[integers.astype(np.float32) != integers.astype(np.float64).astype(np.float32)]
+
+
 def reject_strings(where: str, item: Any, row: int = 0) -> NoReturn:
     raise InvalidInputError(
         found=f"the string {str(item)!r:.60} in row {row}",
