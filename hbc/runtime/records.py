@@ -10,8 +10,9 @@ import numpy as np
 from hbc.errors import InvalidInputError
 from hbc.runtime.calls import ArrayCall, FrameCall
 from hbc.runtime.input.columns import KnownColumns, count_of_columns, names_of
-from hbc.runtime.input.record_frame import LEAST, MOST, RecordFrame, known_to_infer
+from hbc.runtime.input.record_frame import MOST, RecordFrame, known_to_infer
 from hbc.runtime.input.tables import as_frame
+from hbc.runtime.input.values import MOST_EXACT, MOST_SINGLE
 from hbc.runtime.record_plan import Plan, picker
 
 MOST_PLANS = 256
@@ -19,6 +20,7 @@ MOST_PLANS = 256
 STRINGS = {str}
 BASIC = {int, float, type(None)}
 """The types of which only the set matters (see `by_set`)."""
+INTEGERS = {int, np.int64}
 REMEMBERED_TYPES = {*BASIC, bool, np.float64, np.float32, np.int64, np.int32, np.bool_}
 
 
@@ -42,6 +44,7 @@ class RecordHandle:
         "_by_name",
         "_call",
         "_items",
+        "_most",
         "_named",
         "_names",
         "_number_names",
@@ -71,12 +74,12 @@ class RecordHandle:
         """(the numbers, the strings) of a dict, where columns are found by name."""
         self._number_names = frozenset((self._names or range(spec.n_features))[i] for i in known.numbers)
         self._sized = len(known.numbers) + len(known.texts)
+        self._most = largest_integer(known)
         self._uniform = by_set(known)
         self._variants: dict[Any, Plan] = {}
         """The dtypes of a variant → its plan, which all combinations of types share that lead to it."""
         self._plans: dict[Any, tuple[Plan, bool]] = {}
-        """The types of the numbers (their set, if their order does not matter) → (the plan, whether Python's ints become floats, which
-        the plan takes only of 64 bits)."""
+        """The types of numbers (a set, if their order does not matter) → (the plan, whether its integers have to be within `_most`)."""
 
     def __call__(self, record: Any) -> Any:
         """The result of the method for one record: that of a frame of one row. Raises InvalidInputError."""
@@ -90,7 +93,7 @@ class RecordHandle:
             entry = (self._plans.get(frozenset(key)) if self._uniform else None) or self._plans.get(key)
             if entry is not None:
                 plan, whole = entry
-                if not whole or in_64_bits(numbers):
+                if not whole or within(numbers, self._most):
                     result = plan.answer(numbers, texts)
                     if result is not None:
                         return result
@@ -132,10 +135,11 @@ class RecordHandle:
         plan = self._variants.get(variant.kinds)
         if plan is None:
             plan = self._variants.setdefault(variant.kinds, Plan(self._call, variant))
-        if plan.usable and in_64_bits(numbers):
+        if plan.usable and within(numbers, self._most):
             plan.learn(texts, arrays)
             if len(self._plans) < MOST_PLANS:
-                self._plans[key] = plan, int in types and not plan.integers
+                whole = not INTEGERS.isdisjoint(types) and (not plan.integers or self._most < MOST)
+                self._plans[key] = plan, whole
         return result
 
     def rows(self, records: Sequence[Any]) -> Any:
@@ -193,6 +197,14 @@ def by_set(known: KnownColumns) -> bool:
     return all(len(set(variant) - {"str", "unread"}) <= 1 for variant in known.variants)
 
 
-def in_64_bits(numbers: Sequence[Any]) -> bool:
-    """Whether pandas holds all ints as int64. Larger ones are uint64, or Python objects."""
-    return all(type(value) is not int or LEAST <= value <= MOST for value in numbers)
+def largest_integer(known: KnownColumns) -> int:
+    """The largest magnitude of an integer of which the short way makes what the source makes of it: larger ones are looked at. (In a frame
+    of pandas those of more than 64 bits are uint64, or Python objects.)"""
+    if known.spec.frames.integers_exact:
+        return int(MOST_SINGLE)
+    return int(MOST_EXACT) if known.at_once else MOST
+
+
+def within(numbers: Sequence[Any], most: int) -> bool:
+    """Whether no integer is larger."""
+    return all(type(value) not in INTEGERS or -most <= value <= most for value in numbers)

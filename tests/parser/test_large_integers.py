@@ -4,6 +4,7 @@ model gives what the source gives, or rejects the input. Rows stand at threshold
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -247,3 +248,24 @@ def test_what_the_messages_say() -> None:
         hbc.InvalidInputError, match=r"found an integer above 2\*\*24, expected floats, or integers up to 2\*\*24"
     ):
         hbc.convert(vote, "numpy").predict(pd.DataFrame(X))
+
+
+@pytest.mark.parametrize("name", ["columns: tree", "alone: xgboost", "alone: lightgbm", "vote, lightgbm and selected"])
+def test_records_of_large_integers(name: str) -> None:
+    """The short way of a record answers as a frame of one row does, and so do its rejections."""
+    X = rows("float64")
+    model = MODELS[name]().fit(pd.DataFrame(X, columns=NAMES), target(X))
+    compiled = hbc.convert(model, "numpy")
+    score = compiled.bind_record("predict")
+    for kind in ("float32", "float64"):
+        for values in rows(kind)[:30].tolist():
+            for row in ([0, *values[1:]], [*values[:2], 0.5], values, [np.int64(values[0]), 0.5, 3]):
+                record = dict(zip(NAMES, row, strict=True))
+                try:
+                    expected = compiled.predict([record])
+                except hbc.InvalidInputError as error:
+                    with pytest.raises(hbc.InvalidInputError, match=re.escape(str(error))):
+                        score(record)
+                    continue
+                np.testing.assert_array_equal(score(record), expected)
+                np.testing.assert_allclose(expected, model.predict(pd.DataFrame([record])), rtol=1e-6)

@@ -13,7 +13,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
-from hbc.runtime.input.values import beyond_exact, coded_digits, reject_dtype
+from hbc.runtime.input.values import MOST_SINGLE, beyond_exact, coded_digits, reject_dtype
 
 MOST_CHOSEN = 256
 """The most combinations of dtypes of frames that are remembered."""
@@ -133,7 +133,7 @@ class FrameReader:
             return
         for i, values in columns.items():
             whole = values.dtype.kind in "iub"
-            if whole and (frames.no_integers or (values.dtype.itemsize > 2 and (np.abs(values) > 2**24).any())):
+            if whole and (frames.no_integers or (values.dtype.itemsize > 2 and (np.abs(values) > MOST_SINGLE).any())):
                 raise InvalidInputError(
                     found=f"integers ({values.dtype})" if frames.no_integers else "an integer above 2**24",
                     expected="floats" if frames.no_integers else "floats, or integers up to 2**24",

@@ -101,8 +101,8 @@ def floats(values: Array, where: str) -> Array:
     return values.astype(np.float64)
 
 
-MOST_EXACT = 2.0**53
-"""Up to this magnitude float64 holds every integer."""
+MOST_SINGLE, MOST_EXACT = 2.0**24, 2.0**53
+"""Up to these magnitudes float32 and float64 hold every integer."""
 
 
 def beyond_exact(values: Array) -> bool:
