@@ -108,10 +108,11 @@ class Store:
         return Usage(self.folder, len(sizes), sum(sizes), _limit())
 
     def clear(self) -> Usage:
-        """Delete everything, and return what there was."""
+        """Delete everything, and return what was deleted: on a disk that cannot be written to, nothing."""
         found = self.usage()
         shutil.rmtree(self.folder, ignore_errors=True)
-        return found
+        left = self.usage()
+        return found._replace(files=found.files - left.files, bytes=found.bytes - left.bytes)
 
     def shrink(self) -> None:
         """Delete the files that were used longest ago, if there are more bytes than the limit; and what killed processes left behind."""

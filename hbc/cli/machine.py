@@ -36,6 +36,9 @@ def cache_clear() -> None:
         return
     usage = kept.clear()
     typer.echo(f"{usage.folder}: deleted {usage.files} files, {usage.bytes / 1e6:,.1f} MB")
+    if left := kept.usage().files:
+        typer.echo(f"{usage.folder}: {left} files cannot be deleted, or were written meanwhile", err=True)
+        raise typer.Exit(1)
 
 
 def _store() -> Any:
