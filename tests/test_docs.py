@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.error
 import urllib.request
@@ -186,8 +187,12 @@ def test_examples_of_artefacts(saved: Path) -> None:
     assert hbc.load(saved, backend="numpy").info.metadata["run"] == 17
 
 
-def test_signatures(saved: Path) -> None:
+def test_signatures(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signed with OpenSSF's model_signing, where it is installed. A byte that is changed is noticed."""
+    path = os.pathsep.join(
+        [sysconfig.get_path("scripts"), os.environ["PATH"]]
+    )  # where pip puts programs, also of an environment not active
+    monkeypatch.setenv("PATH", path)
     for program in ("openssl", "model_signing"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program}")
