@@ -35,6 +35,8 @@ ONNX_TYPES = {
 }
 """ONNX's number of an element type → Triton's name."""
 
+DTYPES_OF: dict[str | None, str] = {"float32": "FP32", "float64": "FP64", "int64": "INT64"}
+
 Tensors = Sequence[tuple[str, str, Sequence[int]]]
 """Name, data type of Triton, dimensions."""
 
@@ -42,7 +44,13 @@ Tensors = Sequence[tuple[str, str, Sequence[int]]]
 def write_python(folder: Path, model: Path) -> None:
     """Write a folder for the python_backend: it holds a copy of the saved model, and needs hbc in Triton's image. Raises ArtifactError if
     the folder is there already, and what `hbc.load` does."""
-    inputs, outputs = metadata(Hosted(model, backend="numpy").served)
+    served = Hosted(model, backend="numpy").served
+    inputs, outputs = metadata(served)
+    dtypes = {column.dtype for column in served.model.schema.columns}
+    if len(inputs) == 1 and served.names is None and len(dtypes) == 1:
+        # Triton takes the declared type only: that of the sample which the model was converted with.
+        ((name, datatype, shape),) = inputs
+        inputs = [(name, DTYPES_OF.get(dtypes.pop(), datatype), shape)]
     described = [[(name, triton_type(datatype), shape) for name, datatype, shape in each] for each in (inputs, outputs)]
     _require_new(folder)
     version = folder / "1"
