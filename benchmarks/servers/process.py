@@ -82,7 +82,7 @@ class Running:
 
     def memory_mib(self) -> float:
         """The memory of all its processes: what they share is counted once (PSS)."""
-        return sum(map(_pss, session_of(self.process.pid))) / 1024
+        return sum(map(_pss, processes_of(self.process.pid))) / 1024
 
 
 def free_port() -> int:
@@ -111,14 +111,18 @@ def second_class(found: Any, rows: int) -> np.ndarray[Any, Any]:
     return values[:, -1]
 
 
-def session_of(pid: int) -> list[int]:
-    """The processes of a session, which a server and its children are."""
-    found = []
+def processes_of(pid: int) -> set[int]:
+    """A process, those of its session, and all that they have started: some servers give their workers sessions of their own."""
+    parents, found = {}, {pid}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if os.getsid(int(entry.name)) == pid:
-                    found.append(int(entry.name))
+                parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[1:4]
+                parents[int(entry.name)] = int(parent)
+                if int(session) == pid:
+                    found.add(int(entry.name))
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
     return found
 
 
