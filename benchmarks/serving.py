@@ -40,10 +40,10 @@ START_LIMIT = 120.0
 LEGEND = (
     "Requests a second at saturation (16 connections, each with one request at a time), and the times of answers in µs at half of that "
     "rate, as h2load sees them: medians over the rounds. Memory: of all processes of the server, shared pages counted once, after the "
-    "load. Start: from the start of the process to the first answer; hbc compiles in the first round, and finds the code later. *of the constant*: beside a uvicorn that reads the body and answers "
-    "a constant. row: 20 numbers, LightGBM of 500 trees with 31 leaves. mixed: 30 columns of numbers and strings, imputed, scaled and "
-    "one-hot encoded before the same. batch: 100 rows of 20 numbers. FastAPI, BentoML and Ray Serve call the library that trained the "
-    "model; ONNX Runtime runs hbc's export."
+    "load. Start: from the start of the process to the first answer; hbc compiles in the first round, and finds the code later. "
+    "*of the constant*: beside a uvicorn that reads the body and answers a constant. row: 20 numbers, LightGBM of 500 trees with 31 "
+    "leaves. mixed: 30 columns of numbers and strings, imputed, scaled and one-hot encoded before the same. batch: 100 rows of 20 "
+    "numbers. FastAPI, BentoML and Ray Serve call the library that trained the model; ONNX Runtime runs hbc's export."
 )
 
 
