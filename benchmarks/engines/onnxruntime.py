@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.engines import Task
+from hbc.parser.onnxml.others import as_onnx
 
 WANTED = {"predict_proba": "probabilities", "decision_function": "scores", "score_samples": "score_samples"}
 """Method → the name of its output in the graph. Other methods have the first output: labels, values or transformed rows."""
@@ -27,7 +28,7 @@ def build(model: Any, task: Task) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     options.inter_op_num_threads = 1
-    graph = _converted(model, task)
+    graph = as_onnx(model, np.empty((1, task.features), np.float32))
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     known = [output.name for output in session.get_outputs()]
@@ -35,19 +36,3 @@ def build(model: Any, task: Task) -> Any:
     if task.dtype == "float64":
         return lambda X: session.run(wanted, {name: X.astype(np.float32)})[0]
     return lambda X: session.run(wanted, {name: X})[0]
-
-
-def _converted(model: Any, task: Task) -> Any:
-    if task.library == "sklearn":
-        from skl2onnx import to_onnx
-        from skl2onnx.common.data_types import FloatTensorType
-
-        options = {"zipmap": False} if task.method == "predict_proba" else None
-        return to_onnx(model, initial_types=[("X", FloatTensorType([None, task.features]))], options=options)
-    import onnxmltools
-    from onnxmltools.convert.common.data_types import FloatTensorType
-
-    types = [("X", FloatTensorType([None, task.features]))]
-    if task.library == "lightgbm":
-        return onnxmltools.convert_lightgbm(model, initial_types=types, zipmap=False)
-    return onnxmltools.convert_xgboost(model, initial_types=types)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import hbc
+from hbc.cli.bench import bench
 from hbc.cli.convert import convert, export
 from hbc.cli.doctor import doctor
 from hbc.cli.look import explain, info
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs.",
 )
-for command in (convert, verify, predict, serve, export, explain, info, tune, runtime, doctor):
+for command in (convert, verify, predict, serve, export, explain, info, bench, tune, runtime, doctor):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

@@ -33,6 +33,19 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 
 
+def row_counts(text: str) -> list[int]:
+    """The numbers of `--rows`. Raises ValueError for anything else."""
+    try:
+        counts = [int(count) for count in text.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise ValueError(
+            f"--rows: found {text!r}, expected positive whole numbers with commas between them, such as 1,1000,100000"
+        )
+    return counts
+
+
 def print_json(found: Any) -> None:
     typer.echo(json.dumps(found, indent=1))
 

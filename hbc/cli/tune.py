@@ -10,7 +10,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.models import is_saved, require_file, require_new, source_of
-from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress
+from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress, row_counts
 
 
 def tune(
@@ -40,14 +40,7 @@ def tune(
     from hbc.compiler.base import EXPORTS
     from hbc.parser.files import READERS
 
-    try:
-        counts = [int(count) for count in rows.split(",")]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise ValueError(
-            f"--rows: found {rows!r}, expected positive whole numbers with commas between them, such as 1,1000,100000"
-        )
+    counts = row_counts(rows)
     require_file(model)
     if output is not None:
         require_new(output, model, {*EXPORTS, *READERS}, "a name for a saved model, such as model.hbc")

@@ -394,10 +394,17 @@ class Guard:
         if array.dtype.kind == "f":
             # The sum of squares bounds every value, unless it overflows or is NaN. A NaN does no harm here: if it is not imputed, it stays
             # NaN, and the limits on the columns say whether that is allowed.
-            if np.vdot(array, array) <= min(self.safe * self.safe, 1e37):
+            if sum_of_squares(array) <= min(self.safe * self.safe, 1e37):
                 return True
             return not ((array > self.safe).any() or (array < -self.safe).any())
         return array.dtype.kind not in "iu" or self.safe >= 2.0**63
+
+
+def sum_of_squares(array: Array) -> Any:
+    """The sum of the squares of all numbers, by BLAS. It never warns. A matrix whose columns lie together, as in a frame, is read in the
+    order of its memory: numpy would copy it twice, which took 33 of the 34 ms of a call of 10,000 rows of 30 columns."""
+    lying = array.T if array.flags.fnc else array
+    return np.vdot(lying, lying)
 
 
 def _passes(require: Callable[[Array], None], x: Array) -> bool:

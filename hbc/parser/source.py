@@ -1,4 +1,4 @@
-"""The methods of a fitted model as its own library computes them, for comparing."""
+"""The methods of a fitted model as its own library computes them, or ONNX Runtime, for comparing."""
 
 from __future__ import annotations
 
@@ -31,3 +31,29 @@ def source_call(model: Any, method: str) -> Callable[[Any], Any] | None:
     if method in options:
         return lambda X: model.predict(X, **options[method])
     return None
+
+
+def onnx_call(model: Any, X: Any, method: str, threads: int) -> Callable[[Any], Any] | None:
+    """ONNX Runtime's call for a model as skl2onnx or onnxmltools convert it, or as it is if it is one of ONNX; None if it is not plain
+    which output is meant. Raises whatever the converters raise for what they do not know."""
+    from hbc.parser.onnxml.others import as_onnx
+    from hbc.parser.onnxml.session import session_call
+
+    kind = public_name(type(model))
+    if kind == "onnx.ModelProto":
+        return session_call(model, method, threads)
+    graph = as_onnx(model, X)
+    names = [each.name for each in graph.graph.input]
+    booster = kind.endswith(".Booster") and method == "predict"  # it predicts the probability of the second class
+    run = session_call(graph, "predict_proba" if booster else method, threads)
+    if run is None:
+        return None
+
+    def call(X: Any) -> Any:
+        # skl2onnx changes names of columns: "mean radius" becomes "mean_radius".
+        found = run(X.set_axis(names, axis=1) if hasattr(X, "columns") and len(names) > 1 else X)
+        if booster and found.ndim == 2 and found.shape[1] == 2:
+            return found[:, 1]
+        return found[:, 0] if method == "predict" and found.ndim == 2 and found.shape[1] == 1 else found
+
+    return call

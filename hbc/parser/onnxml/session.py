@@ -14,13 +14,15 @@ WORDS = {"predict": "label", "predict_proba": "prob"}
 """Method → the word in the name of the output that it is, where the graph has several outputs."""
 
 
-def session_call(model: Any, method: str) -> Callable[[Any], Any] | None:
+def session_call(model: Any, method: str, threads: int | None = None) -> Callable[[Any], Any] | None:
     """The function of X that gives the output for a method. X is a matrix or a frame, whose columns the inputs take one after the other;
     where each input is one column, those of a frame are found by name. None where it is not plain which output is meant."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
     if len(outputs) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import CodedStrings
-from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout
+from hbc.ir.signature import NA, InputLimits, InputSpec, Kinds, Limits, input_layout, sum_of_squares
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 ROWS_PER_BLOCK = 4096
@@ -51,7 +51,7 @@ class Gate:
         for (limits, columns), bound, array in zip(self.inputs, self.bounds, arrays, strict=True):
             # NaN, ±inf and numbers beyond the limit all fail this comparison; BLAS makes it the fastest single pass (0.5 µs for
             # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
-            if bound is None or (array.dtype != object and _begins_within(array, bound) and np.vdot(array, array) <= bound):
+            if bound is None or (array.dtype != object and _begins_within(array, bound) and sum_of_squares(array) <= bound):
                 continue
             if array.dtype.kind == "f" and self._within(array, limits):
                 unknown = [other for other in unknown if other is not array]
