@@ -12,6 +12,16 @@ ITEMS: dict[str, Any] = {"document": "a few words of text", "dict": {"name": 1.0
 """Kind of item → an example, for models that do not take columns."""
 
 
+def column_names(model: CompiledModel) -> tuple[str, ...] | None:
+    """The names of a model's columns in order. LightGBM's models have such, though they read frames by position. None: there are none."""
+    known = names_of(model.spec)
+    if known is None and model.spec.ndim == 2:
+        fitted = getattr(model, "feature_names_in_", ())
+        if len(fitted) == model.spec.n_features and all(isinstance(name, str) for name in fitted):
+            return tuple(map(str, fitted))
+    return known
+
+
 def value(column: Column, which: int = 0) -> Any:
     """A value for a column. which: another number gives another value, where there are several."""
     if column.categories:
@@ -27,7 +37,7 @@ def value(column: Column, which: int = 0) -> Any:
 def row(model: CompiledModel, which: int = 0) -> tuple[Literal["record", "matrix"], Any]:
     """("record", an object) where columns have names, otherwise ("matrix", a list with one row)."""
     columns = model.schema.columns
-    names = names_of(model.spec)
+    names = column_names(model)
     values = [value(column, which) for column in columns]
     if names is not None and model.spec.ndim == 2:
         return "record", dict(zip(names, values, strict=True))

@@ -205,7 +205,8 @@ class Application:
             raise Failure("forbidden", "this server's models are not changed over HTTP.")
         body = await self._body(request)
         asked = documents.parsed(body) if body else {}
-        if asked.get("parameters"):
+        parameters = asked.get("parameters", {})
+        if parameters and not (what == "unload" and set(parameters) == {"unload_dependents"}):
             raise Failure("invalid", "parameters: found some, expected none: models come from the server's own files only.")
         name = request.path_params["name"]
         await asyncio.to_thread(getattr(self.service.repository, what), name)

@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
@@ -181,14 +182,16 @@ class Worker:
         also = {} if self.grpc is None else {"grpc": self.grpc.address}
         self.log.tell("ready", url=f"{scheme}://{host}:{address[1]}", **also, models=models)
         self.family.send({"what": "ready"})
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._start(asyncio.to_thread(self._refresh)))
         if self.settings.poll:
             self._start(self._poll())
         if self._control is not None:
             self._control.setblocking(False)
             lines = Lines(self._hear)
-            loop.add_reader(self._control, self._read, lines)
+            asyncio.get_running_loop().add_reader(self._control, self._read, lines)
+
+    def look(self) -> None:
+        """Look at the files in a thread."""
+        self._start(asyncio.to_thread(self._refresh))
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -251,6 +254,8 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._worker = worker
+        self._look = False
+        """Whether SIGHUP has asked to look at the files."""
         forward = Forward(worker.log)
         for name in ("uvicorn", "uvicorn.error", "asyncio"):
             logger = logging.getLogger(name)
@@ -264,7 +269,11 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # only there Python handles signals
+            yield
+            return
         before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_look)
         try:
             yield
         finally:
@@ -275,7 +284,13 @@ class Server(uvicorn.Server):
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
+    def handle_look(self, sig: int, frame: FrameType | None) -> None:
+        self._look = True
+
     async def on_tick(self, counter: int) -> bool:
+        if self._look:
+            self._look = False
+            self._worker.look()
         if counter % 10 == 0:
             now = clock()
             for connection in list(self.server_state.connections):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import HbcError, InvalidInputError
-from hbc.runtime.input.columns import names_of
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
 from hbc.serve.failures import Failure
@@ -35,8 +34,8 @@ class Predictor:
         self._call: Callable[[Any], Any] = getattr(model, method)
         self._bound = model.bind_record(method)
         spec = model.spec
-        self._order = None if spec.frames.by_name or spec.ndim != 2 else names_of(spec)
-        """The names in order, for models that read frames by position."""
+        self._order = None if spec.frames.by_name or spec.ndim != 2 else examples.column_names(model) or ()
+        """The names in order, for models that read frames by position. () for columns without names."""
 
     def record(self, row: Mapping[str, Any]) -> Outputs:
         order = self._order
@@ -63,6 +62,7 @@ class Predictor:
 
 def _in_order(row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dict[str, Any]:
     """The same with its names in order. Raises InvalidInputError for other names: the model would take them by position."""
+    _require_names(order, where)
     if row.keys() != set(order):
         raise _other_names(row, order, where)
     return {name: row[name] for name in order}
@@ -71,12 +71,21 @@ def _in_order(row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dic
 def _records_in_order(rows: Sequence[Mapping[str, Any]], order: tuple[str, ...]) -> list[dict[str, Any]]:
     """The records with their names in order. What only some of them have is NaN in the others, as pandas has it. Raises
     InvalidInputError."""
+    _require_names(order, "records")
     known: dict[str, None] = {}
     for row in rows:
         known.update(dict.fromkeys(row))
     if known.keys() != set(order):
         raise _other_names(known, order, "records")
     return [{name: row.get(name, np.nan) for name in order} for row in rows]
+
+
+def _require_names(order: tuple[str, ...], where: str) -> None:
+    if not order:
+        advice = "The model was fitted on columns without names, so that only their order tells them apart."
+        raise InvalidInputError(
+            found="names of columns", expected="rows: lists of values, or one tensor", where=where, advice=advice
+        )
 
 
 def _other_names(found: Mapping[str, Any], order: tuple[str, ...], where: str) -> InvalidInputError:
@@ -123,7 +132,7 @@ class Served:
         self.methods = tuple(method for method in model.methods if not method.startswith("fit"))
         self.usual = next((m for m in ("predict", "transform") if m in self.methods), self.methods[0])
         """The method that is called if a request names none."""
-        names = names_of(model.spec)
+        names = examples.column_names(model)
         self.names: tuple[str, ...] | None = names
         """The names of the columns, if the model knows them."""
         self.n_features = model.spec.n_features

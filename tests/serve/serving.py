@@ -160,6 +160,7 @@ def running(chosen: Settings) -> Iterator[Running]:
     thread.start()
     try:
         until(lambda: server.started or not thread.is_alive())
+        assert thread.is_alive(), "the server has not started"
         yield found
     finally:
         server.should_exit = True
