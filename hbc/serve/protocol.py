@@ -5,6 +5,7 @@ so the checks and answers are the same. What it does not answer at once goes the
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 SMALL = 64 << 10
 """The most bytes of a body that is answered the short way."""
 
+HALF_CLOSED_SECONDS = 1.0
+
 MOST_KNOWN = 1024
 LONGEST_KNOWN = 2048
+
+UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -83,19 +88,23 @@ class Connection(HttpToolsProtocol):
                         self._send(reply)
                         return
                 self._raw = raw
+                if b"pgrade:" in raw:
+                    # httptools leaves out the body of a request that would change the protocol: Java's client asks so at every first one.
+                    data = UPGRADE.sub(b"\r\nx-upgrade:", raw) + data[end:]
             self._reading, self._since, self._bytes = "head", self._came, 0
         if self._reading == "head" and self._short is None:
             self._bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._end(Failure("invalid", "upgrade: the server speaks HTTP/1.1 only."))
+            self._refused = True  # it was answered as HTTP/1.1; what comes behind it is of another protocol
         except httptools.HttpParserError as error:
             refused = error.__context__
-            self._end(refused if isinstance(refused, Failure) else Failure("invalid", "the request is no HTTP/1.1."))
+            failure = refused if isinstance(refused, Failure) else Failure("invalid", "the request is no HTTP/1.1.")
+            self._end(failure, 431 if failure.kind == "too_large" else None)
         else:
-            if self._reading == "head" and self._bytes > self.service.limits.head + len(data):
-                self._end(Failure("too_large", f"head: found more than {self.service.limits.head} bytes."), 431)
+            if self._reading == "head" and self._bytes > self.service.limits.head:
+                self._end(self._long_head(), 431)
 
     def _free(self) -> bool:
         """Whether the next request may be answered at once: nothing before it is being answered, and the client reads its answers."""
@@ -111,8 +120,10 @@ class Connection(HttpToolsProtocol):
         version = self.parser.get_http_version()
         names = [name for name, _ in self.headers]
         self._require_sound(version, names)
-        if b"upgrade" in names and self.parser.should_upgrade():
-            return
+        if self._bytes > self.service.limits.head < sum(len(name) + len(value) for name, value in self.headers) + len(self.url):
+            raise self._long_head()
+        if self.parser.should_upgrade():
+            self._ending = True
         if self.parser.get_method() == b"POST" and self._free() and version == "1.1" and not self.expect_100_continue:
             known = self._known(names)
             if known is not None:
@@ -219,34 +230,44 @@ class Connection(HttpToolsProtocol):
             (start, b"" if keep else b"connection: close\r\n", b"content-length: ", length, b"\r\n\r\n", reply.body)
         )
 
+    def _long_head(self) -> Failure:
+        return Failure("too_large", f"head: found more than {self.service.limits.head} bytes, which is the most.")
+
     def _end(self, error: Failure, status: int | None = None) -> None:
-        """Say why the connection is closed, unless an answer is being written, and close it."""
-        self._refused = True
+        """Say why the connection is closed, and close it. Requests before the bad one are answered first, and then nothing is said."""
+        self._refused = self._ending = True
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
-            reply = self.service.refuse(Head("", ""), error)
-            if status is not None:
-                reply = Reply(status, reply.body, reply.headers)
-            self.transport.write(self._bytes_of(reply, keep=False))
-            self.transport.close()
-        else:
-            self.cycle.keep_alive = False
+        cycle = self.cycle
+        if self.pipeline and self._reading == "body":
+            self.pipeline.popleft()  # the bad one, which would wait for its body for ever
+            return
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or self._reading != "body":
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True  # its application hears that nobody wants the answer
+            cycle.message_event.set()
+        reply = self.service.refuse(Head("", ""), error)
+        self.transport.write(self._bytes_of(Reply(status or reply.status, reply.body, reply.headers), keep=False))
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         self._since = clock()
-        if self._half_closed or self._ending:
-            self.cycle.keep_alive = False
         super().on_response_complete()
         self._unset_keepalive_if_required()  # `look` closes idle connections: a timer for each request would take 2 µs
-        if self._half_closed and not self.pipeline:
+        if (self._half_closed or self._ending) and not self.pipeline:
             self.transport.close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client sends no more. If an answer is due, the connection stays open until it is written."""
+        """The client sends no more: it waits for its answer, or it has left, which looks the same. So it gets what is answered within
+        HALF_CLOSED_SECONDS; then the connection is closed, and its request leaves the queue."""
         waits = self.cycle is not None and not self.cycle.response_complete and not self._reading
         self._half_closed = True
-        return True if waits and self.scheme == "http" else None
+        if not waits or self.scheme != "http":
+            return None
+        self.loop.call_later(HALF_CLOSED_SECONDS, self.transport.close)
+        return True
 
     # --- limits of time, and the end -----------------------------------------------------------------------------------
 
