@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import selectors
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -110,6 +112,21 @@ def _listening(host: str, port: int) -> list[socket.socket]:
     return found
 
 
+ATTACH_FILTER = 26
+"""SO_ATTACH_FILTER of Linux, which Python has no name for."""
+
+
+def _refuse_new(sockets: list[socket.socket]) -> None:
+    """Let the kernel drop new connections, so that those which it has accepted already can all be answered before the sockets are closed:
+    that would reset them. Only Linux can do so. The filter is one instruction of BPF: drop the packet."""
+    if sys.platform != "linux":
+        return
+    instruction = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(instruction)))
+
+
 class Worker:
     """A process that serves. control: the socket to the parent, if there is one. folder: where the workers' statistics are."""
 
@@ -188,6 +205,12 @@ class Worker:
             self._control.setblocking(False)
             lines = Lines(self._hear)
             asyncio.get_running_loop().add_reader(self._control, self._read, lines)
+
+    def stopping(self) -> None:
+        """Called when the server begins to stop. The sockets of several workers are their parent's."""
+        self.service.draining = True
+        if self._control is None:
+            _refuse_new(self._sockets)
 
     def look(self) -> None:
         """Look at the files in a thread."""
@@ -301,7 +324,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what has come and what is on its way, then close."""
-        self._worker.service.draining = True
+        self._worker.stopping()
         self._worker.log.tell("stopping", connections=len(self.server_state.connections))
         for connection in list(self.server_state.connections):
             if isinstance(connection, Connection):
@@ -409,7 +432,9 @@ class Parent:
     def _signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
             return
-        self._stopping |= number != signal.SIGHUP
+        if number != signal.SIGHUP and not self._stopping:
+            self._stopping = True
+            _refuse_new(self._sockets)
         for process, _ in self._workers.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)

@@ -1,0 +1,151 @@
+"""Models in files and folders: versions, reload without a lost request, bad files, and what is never read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import folder, numbers, people, running, settings, until
+
+from hbc.serve.failures import Failure
+from hbc.serve.repository import Repository
+
+
+def put(source: str, target: Path) -> None:
+    """Copy a model so that it appears whole, with another stamp than what was there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_suffix(".new")
+    shutil.copy(folder() / f"{source}.hbc", new)
+    new.replace(target)
+
+
+def told() -> tuple[list[dict[str, Any]], Any]:
+    lines: list[dict[str, Any]] = []
+    return lines, lambda event, **facts: lines.append({"event": event, **facts})
+
+
+def test_folders_of_versions(tmp_path: Path) -> None:
+    put("people", tmp_path / "a" / "2" / "model.hbc")
+    put("numbers", tmp_path / "a" / "10" / "model.hbc")
+    put("people", tmp_path / "b" / "model.hbc")
+    put("people", tmp_path / "c.hbc")
+    (tmp_path / "a" / "x").mkdir()
+    (tmp_path / "notes.txt").write_text("")
+    repository = Repository({}, tmp_path)
+    assert not repository.ready
+    assert sorted(repository.refresh()) == ["a", "a", "b", "c"]
+    assert repository.refresh() == []
+    assert repository.versions("a") == ["2", "10"]
+    assert repository.get("a").version == "10"  # by number, not by text
+    assert repository.get("a", "2").names == repository.get("b").names
+    assert [each["name"] for each in repository.index()] == ["a", "a", "b", "c"]
+    assert repository.ready
+    for name, version in (("a", "3"), ("x", None), ("..", None), ("a/2", None), ("", None)):
+        with pytest.raises(Failure) as error:
+            repository.get(name, version)
+        assert error.value.kind == "missing"
+    shutil.rmtree(tmp_path / "a" / "10")
+    assert repository.refresh() == ["a"]
+    assert repository.get("a").version == "2"
+    shutil.rmtree(tmp_path / "a")
+    repository.refresh()
+    with pytest.raises(Failure):
+        repository.get("a")
+
+
+def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "m.hbc"
+    put("people", path)
+    lines, tell = told()
+    repository = Repository({"m": path}, tell=tell)
+    repository.refresh()
+    first = repository.get("m")
+    whole = (folder() / "numbers.hbc").read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"PK\3\4", pickle.dumps({"a": 1})):
+        path.write_bytes(content)
+        assert repository.refresh() == []
+        assert repository.get("m") is first
+        assert repository.ready
+        assert lines[-1]["event"] == "model not loaded"
+        assert lines[-1]["kept"]
+        count = len(lines)
+        repository.refresh()
+        assert len(lines) == count  # it is said once, and the file is not read again
+    path.unlink()
+    repository.refresh()
+    assert repository.get("m") is first
+    path.write_bytes(whole)
+    assert repository.refresh() == ["m"]
+    assert repository.get("m").names == tuple(numbers()[0])
+    assert repository.get("m").statistics is first.statistics
+    path.write_bytes(b"")
+    with pytest.raises(Failure, match=r"m\.hbc"):
+        repository.load("m")
+    assert repository.get("m").names == tuple(numbers()[0])
+
+
+def test_what_is_never_read(tmp_path: Path) -> None:
+    """Files outside of the directory, by links or by names; pickles; names that no URL holds, or twice."""
+    inside, outside = tmp_path / "models", tmp_path / "outside"
+    put("people", outside / "secret.hbc")
+    inside.mkdir()
+    (inside / "link.hbc").symlink_to(outside / "secret.hbc")
+    (inside / "folder").symlink_to(outside)
+    (inside / "1").mkdir()
+    (inside / "evil.pkl").write_bytes(pickle.dumps(1))
+    put("people", inside / "a b.hbc")
+    put("people", inside / "twice.hbc")
+    put("people", inside / "twice" / "model.hbc")
+    put("people", inside / "given.hbc")
+    lines, tell = told()
+    repository = Repository({"given": folder() / "numbers.hbc"}, inside, tell=tell)
+    repository.refresh()
+    repository.refresh()
+    assert {(s.name, s.path.name) for s in repository.all()} == {
+        ("given", "numbers.hbc"),
+        ("twice", repository.get("twice").path.name),
+    }
+    reasons = [line["reason"] for line in lines if line["event"] == "model left out"]
+    assert len(reasons) == 4, reasons
+    with pytest.raises(Failure, match="no file"):
+        repository.load("../outside/secret")
+    with pytest.raises(ValueError, match="NAME=FILE"):
+        Repository({"a b": folder() / "numbers.hbc"})
+
+
+def test_reload_and_unload_lose_no_request(tmp_path: Path) -> None:
+    """While requests come, the file is replaced many times by another model: every answer is that of one of the two, none is an error."""
+    path = tmp_path / "m.hbc"
+    put("people", path)
+    record = people()[0][:1].to_dict("records")[0]
+    expected = {"1 lives" if people()[1].predict(people()[0][:1])[0] == "lives" else "1 dies"}
+    found: list[tuple[int, bytes]] = []
+    with running(settings(files={"m": str(path)}, poll=0.02)) as server:
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.is_set():
+                status, _, data = server.ask("POST", "/v1/models/m:predict", {"record": record})
+                found.append((status, data))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(6):
+            before = server.worker.repository.get("m")
+            put("people", path)
+            until(lambda before=before: server.worker.repository.get("m") is not before)
+            path.write_bytes(path.read_bytes()[:500])  # half a file changes nothing
+            os.utime(path, ns=(1, 1))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert len(found) > 20
+        assert {status for status, _ in found} == {200}
+        assert {b'"predict":"' + text.split()[1].encode() + b'"' in data for _, data in found for text in expected} == {True}
+        assert server.worker.repository.get("m").statistics.success == len(found)

@@ -1,0 +1,238 @@
+"""Servers as processes: `hbc serve`, SIGTERM and SIGHUP under load, a worker that is killed, and several workers as one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import answered, folder, people, post, until
+from test_model_repository import put
+
+RECORD = json.dumps({"record": people()[0][:1].to_dict("records")[0]}).encode()
+PATH = "/v1/models/people:predict"
+
+
+class Process:
+    """A running `hbc serve`. Its log is read by a thread."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(json.loads(line) if line.startswith("{") else {"event": "text", "text": line})
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in list(self.lines) if line["event"] == name]
+
+    @property
+    def port(self) -> int:
+        return int(self.events("ready")[0]["url"].rpartition(":")[2])
+
+    @property
+    def workers(self) -> list[int]:
+        return [line["process"] for line in self.events("ready")]
+
+
+@contextmanager
+def served(*arguments: str, workers: int = 1, models: tuple[str, ...] = ()) -> Iterator[Process]:
+    """`hbc serve` on a free port, until all workers are ready. It is killed at the end if it still runs."""
+    names = models or (f"people={folder()}/people.hbc",)
+    command = [sys.executable, "-m", "hbc", "serve", *names, "--port", "0", "--workers", str(workers), *arguments]
+    environment = {**os.environ, "HBC_CACHE": "", "HBC_TOKEN": ""}
+    del environment["HBC_TOKEN"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+    found = Process(process)
+    try:
+        until(lambda: len(found.events("ready")) >= workers or process.poll() is not None, 60)
+        assert process.poll() is None, found.lines
+        yield found
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+class Load:
+    """Threads that ask over and over, each with a connection that it opens anew when the server closes it between two requests."""
+
+    def __init__(self, port: int, count: int = 4) -> None:
+        self.good = 0
+        self.bad: list[str] = []
+        self.port = port
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        request = post(PATH, RECORD, close=False)
+        while not self._stop.is_set():
+            try:
+                connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+            except OSError:
+                return  # nobody listens any more
+            with connection:
+                while not self._stop.is_set():
+                    sent = False
+                    try:
+                        connection.sendall(request)
+                        sent = True
+                        answer = answered(connection)
+                    except (OSError, AssertionError) as error:
+                        self.bad.append(f"{type(error).__name__} {error} sent={sent}")
+                        break
+                    if not answer.startswith(b"HTTP/1.1 200"):
+                        self.bad.append(answer[:200].decode())
+                        break
+                    self.good += 1
+                    if b"connection: close" in answer:
+                        break
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_sigterm_answers_everything_that_was_accepted() -> None:
+    with served() as process:
+        load = Load(process.port)
+        until(lambda: load.good > 200)
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(30) == 0
+        load.stop()
+        assert load.bad == []
+        assert [len(process.events(name)) for name in ("stopping", "stopped")] == [1, 1]
+
+
+def test_sighup_looks_at_the_files_under_load(tmp_path: Path) -> None:
+    put("people", tmp_path / "people.hbc")
+    with served("--poll", "0", "--dir", str(tmp_path), models=(f"other={folder()}/numbers.hbc",)) as process:
+        load = Load(process.port)
+        until(lambda: load.good > 50)
+        put("people", tmp_path / "people.hbc")
+        put("numbers", tmp_path / "more" / "3" / "model.hbc")
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: len(process.events("model loaded")) == 4)
+        done = load.good
+        until(lambda: load.good > done + 50)
+        load.stop()
+        assert load.bad == []
+        process.process.send_signal(signal.SIGINT)
+        assert process.process.wait(30) == 0
+
+
+def test_workers_are_one_server() -> None:
+    """A killed worker is started anew, and loses only the requests in it; unloading and statistics are those of all; SIGTERM ends all."""
+    with served(workers=2) as process:
+        parent = process.process.pid
+        first, second = process.workers
+        assert parent not in (first, second)
+        load = Load(process.port)
+        until(lambda: load.good > 200)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: len(process.events("ready")) == 3)
+        assert process.events("worker ended")[0]["worker"] == first
+        done = load.good
+        until(lambda: load.good > done + 100)
+        load.stop()
+        assert len(load.bad) <= 4  # one for each connection to the killed one
+
+        def ask(method: str, path: str) -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)
+            connection.request(method, path)
+            answer = connection.getresponse()
+            found = answer.status, answer.read()
+            connection.close()
+            return found
+
+        def counted() -> list[int]:
+            found = [
+                re.search(rb'request_success{model="people",version="1"} (\d+)', ask("GET", "/metrics")[1]) for _ in range(6)
+            ]
+            return [int(each[1]) for each in found if each]
+
+        until(lambda: len(set(counted())) == 1)  # whichever worker is asked
+        assert counted()[0] >= load.good * 0.3  # what a killed worker had counted since its last second is lost
+
+        assert ask("POST", "/v2/repository/models/people/unload")[0] == 200
+        until(lambda: {ask("GET", "/v2/models/people")[0] for _ in range(8)} == {404})
+        os.kill(second, signal.SIGKILL)
+        until(lambda: len(process.events("ready")) == 4)
+        assert {ask("GET", "/v2/models/people")[0] for _ in range(8)} == {404}  # the new one knows that it was unloaded
+        assert ask("POST", "/v2/repository/models/people/load")[0] == 200
+        until(lambda: {ask("GET", "/v2/models/people")[0] for _ in range(8)} == {200})
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(30) == 0
+        time.sleep(0)
+        for worker in process.workers:
+            with pytest.raises(ProcessLookupError):
+                os.kill(worker, 0)
+
+
+def test_workers_end_when_their_parent_is_killed() -> None:
+    with served(workers=2) as process:
+        workers = process.workers
+        process.process.kill()
+
+        def alive(pid: int) -> bool:
+            try:
+                return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                return False
+
+        until(lambda: not any(map(alive, workers)))
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve"], "found no model"),
+        (["serve", "nowhere.hbc"], "nowhere.hbc: found no file"),
+        (["serve", "--dir", "nowhere"], "nowhere: found no folder"),
+        (["serve", "A", "B"], "twice"),
+        (["serve", "a b=A"], "NAME=FILE"),
+        (["serve", "BAD"], "bad.hbc: found"),
+        (["serve", "A", "--token-file", "EMPTY"], "found no token"),
+        (["serve", "A", "--certificate", "EMPTY"], "expected both"),
+        (["serve", "A", "--timeout", "0"], "timeout: found 0"),
+        (["serve", "A", "--port", "TAKEN"], "already in use"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path: Path, capsys: Any, arguments: list[str], message: str) -> None:
+    from hbc.cli import main
+
+    put("people", tmp_path / "people.hbc")
+    put("people", tmp_path / "again" / "people.hbc")
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "bad.hbc").write_bytes(b"PK\3\4")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        known = {"A": tmp_path / "people.hbc", "B": tmp_path / "again" / "people.hbc", "EMPTY": tmp_path / "empty"}
+        known |= {"BAD": tmp_path / "bad.hbc", "TAKEN": taken.getsockname()[1]}
+        given = [str(known.get(each, each)).replace("=A", f"={known['A']}") for each in arguments]
+        with pytest.raises(SystemExit) as ended:
+            main([*given, "--quiet"])
+    assert ended.value.code == 1
+    found = capsys.readouterr().err
+    assert message in found.lower() or message in found
+    assert found.count("\n") == 1
