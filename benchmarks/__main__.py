@@ -27,6 +27,7 @@ ORDER = (
     "text",
     "tune",
     "cold_start",
+    "files",
     "serving",
 )
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""

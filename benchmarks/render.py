@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks import figures
+from benchmarks import figures, sentences
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     figures.write()
+    sentences.write()
     return 0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, figures, grammar, machine, paper, pipelines500, report, scaling
+from benchmarks import engines, figures, grammar, machine, paper, pipelines500, report, scaling, sentences
 from benchmarks.__main__ import ORDER, OTHERS, listing, main
 from benchmarks.answers import check
 from benchmarks.engines import Engine, Task
@@ -244,9 +244,14 @@ def test_peers_get_the_pins_of_what_they_share_with_hbc() -> None:
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     trees = figures.read("trees", figures.NAMES)
-    assert figures.written() == figures.summary(trees, figures.read("cold_start")), "run `python -m benchmarks render`"
     chart = figures.CHART.read_text()
     for name, own, peer, one, other in figures.figures(trees):
         assert name in chart
         for label in (f"{figures.two_digits(peer / own)}×", figures.two_digits(one), figures.two_digits(other)):
             assert f">{label}<" in chart
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("page", "name"), sentences.TEXTS)
+def test_the_figures_of_the_pages_are_those_of_the_results(page: str, name: str) -> None:
+    assert sentences.written(page, name) == sentences.TEXTS[page, name](), "run `python -m benchmarks render`"

@@ -1,0 +1,156 @@
+"""The figures in the words of the README and the docs, from the newest results: the text between two marks of a page. `python -m benchmarks
+render` writes it, and tests/test_benchmarks.py fails if a page says something else."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable
+
+from benchmarks import figures, files, report
+from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
+from benchmarks.report import MAIN, microseconds
+
+DOCS = ROOT / "docs"
+
+
+def speed() -> str:
+    """What the README says beside its chart."""
+    return figures.summary(read("trees", figures.NAMES), read("cold_start"))
+
+
+def strategies() -> str:
+    """How often the cost model chooses well. The tables of the benchmark have it, since it takes a fit to tell."""
+    lines = [
+        "| backend | share of points at which the choice is within 10 % of the fastest strategy | the best single strategy | measured on |",
+        "|---|---|---|---|",
+    ]
+    for backend in ("tvm", "torch", "onnx"):
+        found = []
+        for path in sorted(report.RESULTS.glob("*/strategies.md")):
+            rows = re.findall(rf"^\| {backend} \| (\d+) \| (.*?) \| ([\d.]+)% \|", path.read_text(), re.MULTILINE)
+            shares = {choice: float(share) for _, choice, share in rows}
+            if shares:
+                found.append((int(rows[0][0]), path.parent.name, shares))
+        points, on, shares = max(found, key=lambda each: each[0])  # the one with the most points
+        single = max((share, choice) for choice, share in shares.items() if choice.startswith("always "))
+        chosen = shares["cost model, rows known"]
+        name = single[1].removeprefix("always ")
+        lines.append(f"| {backend} | {chosen:.0f} % of {points} | {single[0]:.0f} % (`{name}`) | {PROCESSORS.get(on, on)} |")
+    return "\n".join(lines) + "\n"
+
+
+def tune() -> str:
+    """What `hbc tune` gains."""
+    (found,) = (report.read(path) for path in sorted(report.RESULTS.glob("*/tune.json.gz"))[-1:])
+    points = [point for point in found["points"] if point["exact"]]
+    ratios = [(point["times_us"]["tuned"] / point["times_us"]["auto"], point["told"]) for point in points]
+    slowest, best = max(ratios)[0], min(ratio for ratio, told in ratios if told)
+    return (
+        f"* At {len(points)} points that were measured, the tuned choice takes at most {two_digits(100 * (slowest - 1))} % longer than "
+        f'`"auto"`. Told the rows of a call, it is up to {two_digits(1 / best)} times as fast.\n'
+    )
+
+
+def threads() -> str:
+    """What a second thread gains."""
+    two = read("trees-two-threads")
+    one = figures.report.read(report.RESULTS / two["on"] / "trees.json.gz")
+    gains = []
+    for name, workload in two["workloads"].items():
+        times = [microseconds(each["engines"][MAIN], figures.MANY) for each in (one["workloads"][name], workload)]
+        if None not in times:
+            gains.append(times[0] / times[1])  # type: ignore[operator]
+    return (
+        f"Two threads are {two_digits(min(gains))} to {two_digits(max(gains))} times as fast as one, in calls of {figures.MANY:,} rows of "
+        f"{len(gains)} models ({PROCESSORS.get(two['on'], two['on'])}).\n"
+    )
+
+
+def start() -> str:
+    """How long a process takes to its first answer."""
+    found = read("cold_start")
+
+    def middle(workload: str, engine: str) -> str:
+        return f"{statistics.median(found['workloads'][workload][engine]):.2f}"
+
+    trees, large, frame = "lightgbm-500x31", "lightgbm-500x255", "titanic, a frame"
+    lines = [
+        "| seconds of the processor, whole process | code in the cache | nothing in the cache | ONNX Runtime | its own library |",
+        "|---|---|---|---|---|",
+    ]
+    for name, workload in (("LightGBM, 500 trees of 31 leaves", trees), ("LightGBM, 500 trees of 255 leaves", large)):
+        cells = [middle(workload, engine) for engine in ("hbc, cache", "hbc, empty", "ONNX Runtime", "LightGBM")]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    cells = [middle(frame, "hbc, cache"), middle(frame, "hbc, empty"), "–", middle(frame, "scikit-learn")]
+    lines.append(
+        f"| a pipeline on a frame of pandas (which takes {middle(frame, 'pandas alone')} alone) | {' | '.join(cells)} |"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def folder() -> str:
+    """What the smallest folder that serves takes."""
+    parts = read("files", [files.FOLDER])["workloads"][files.FOLDER]
+    numpy = parts["numpy"] + parts["numpy.libs"]
+    return (
+        f"The folder takes {_mb(sum(parts.values()))}: numpy with OpenBLAS {_mb(numpy)}, hbc with TVM's runtime library "
+        f"{_mb(parts['hbc'])}, `tvm_ffi` {_mb(parts['tvm_ffi'])}.\n"
+    )
+
+
+def saved() -> str:
+    """What saved models take."""
+    found = read("files", files.MODELS)["workloads"]
+    lines = ["| LightGBM, 28 features, three dtypes | bytes | write, CPU ms | read whole, CPU ms |", "|---|---|---|---|"]
+    for name in files.MODELS:
+        for how, each in found[name]["saved"].items():
+            times = [f"{each[key]:.0f}" for key in ("write_ms", "read_ms")]
+            lines.append(
+                f"| {figures.NAMES[name].removeprefix('LightGBM, ')}: `{how}` | {each['bytes']:,} | {' | '.join(times)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def code() -> str:
+    """What compiled code in a saved model takes."""
+    levels = read("files", files.MODELS)["workloads"][files.MODELS[0]]["code"]
+    words = [f"{each['bytes'] / 1e6:.1f} MB and {each['seconds']:.0f} s of CPU for {level}" for level, each in levels.items()]
+    return f"For LightGBM of 500 trees × 31 leaves it takes {', '.join(words)}.\n"
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"
+
+
+TEXTS: dict[tuple[str, str], Callable[[], str]] = {
+    ("README.md", "speed"): speed,
+    ("docs/backends.md", "strategies"): strategies,
+    ("docs/backends.md", "tune"): tune,
+    ("docs/backends.md", "threads"): threads,
+    ("docs/cold-start.md", "start"): start,
+    ("docs/cold-start.md", "folder"): folder,
+    ("docs/artefacts.md", "saved"): saved,
+    ("docs/artefacts.md", "code"): code,
+}
+"""(page, name of the text) → the function that writes it."""
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: generated by `python -m benchmarks render` -->\n", f"<!-- end {name} -->"
+
+
+def written(page: str, name: str) -> str:
+    """The text that a page has now."""
+    start, end = marks(name)
+    return (ROOT / page).read_text().partition(start)[2].partition(end)[0]
+
+
+def write() -> None:
+    """Write all texts."""
+    for (page, name), text in TEXTS.items():
+        start, end = marks(name)
+        before, found, rest = (ROOT / page).read_text().partition(start)
+        if not found:
+            raise ValueError(f"{page}: the mark {start.strip()} is missing")
+        (ROOT / page).write_text(before + start + text() + end + rest.partition(end)[2])
