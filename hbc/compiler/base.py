@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
+
 from hbc.cache.shelf import Shelf
 from hbc.errors import BackendUnavailableError, meant
 from hbc.ir.graph import Graph, Operator
@@ -120,9 +122,9 @@ class Executable(ABC):
         return
 
     def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
-        """A function that returns the values of `run(method, arrays)` for what stands in these arrays when it is called. It is for few rows
-        that are written into the same memory again and again. One thread at a time may call it."""
-        return lambda: self.run(method, arrays)
+        """A function that returns the values of `run(method, arrays)` for what stands in these arrays when it is called, in memory of their
+        own. It is for few rows that are written into the same memory again and again. One thread at a time may call it."""
+        return lambda: [np.array(value) for value in self.run(method, arrays)]
 
     def prepared(self, array: Array) -> Any:
         """The array in the form that the function of `direct` takes with the least delay. For arrays that come again and again. By

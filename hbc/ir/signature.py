@@ -105,6 +105,10 @@ class Column(Joined):
     """None is not NaN to the source, and is rejected."""
     texts_only: bool = joins(either, False)
     """A column of strings: one of floats is rejected, even if all of them are NaN."""
+    knows_none: bool = joins(either, False)
+    """A column of strings: None is one of its categories, or what an imputer replaces."""
+    knows_nan: bool = joins(either, False)
+    """The same of NaN."""
     categories_only: bool = joins(either, False)
     """A column of strings: only one of categories in a frame of pandas is taken."""
     category_values: tuple[int, ...] = joins(given, ())
@@ -114,6 +118,11 @@ class Column(Joined):
     """The dtype of these integers, which the categories must have too."""
     digits: bool = joins(either, False)
     """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
+
+    @property
+    def none_is_nan(self) -> bool:
+        """Whether a missing value in a record is NaN there. Otherwise it is None, unless the column holds numbers."""
+        return not self.strings or (self.knows_nan and not self.knows_none)
 
     @lru_cache(maxsize=1024)  # noqa: B019  most columns of a wide model are alike: to join two takes 5 µs, to look it up 1
     def __or__(self, other: Column) -> Column:

@@ -23,6 +23,7 @@ from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
 from hbc.runtime.input.sparse_reader import reject_sparse
+from hbc.runtime.one_row import OneRow
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class ArrayCall:
             self._empty = np.empty(shape, dtype)
         self._keeps_dtype = bool(spec.own_dtype) and method == "transform"
         self._plain = shared.plain
+        self._one_row: dict[Kinds, OneRow | None] = {}
+        """The variants that one row has come to → its short way from then on, if there is one."""
 
     def __call__(self, X: Any) -> Any:
         """The result of the source's method for X. Raises InvalidInputError."""
@@ -131,10 +134,26 @@ class ArrayCall:
         """The result by the direct function, which also tests the values. None if there is no such function yet, if it does not take these
         arrays, or if a value does not pass the test. The numbers of a frame come here as an array."""
         array = arrays[0]
-        if len(arrays) != 1 or type(array) is not ndarray or self._plain.get(array.dtype) is not variant:
-            return None
-        short = self.short.get(array.dtype)
-        return short[0](array, len(array)) if short and len(array) >= short[1] and array.flags.carray else None
+        if len(arrays) == 1 and type(array) is ndarray and self._plain.get(array.dtype) is variant:
+            short = self.short.get(array.dtype)
+            if short is None or len(array) < short[1]:
+                return None
+            if not array.flags.carray:  # pandas gives arrays that are read-only
+                if len(array) > 1:
+                    return None
+                array = array.copy()
+            return short[0](array, len(array))
+        row = self._one_row.get(variant.kinds) if len(array) == 1 else None
+        return None if row is None else row.of_arrays(arrays)
+
+    def one_row(self, variant: Variant) -> OneRow | None:
+        """The short way of one row through a variant. None if there is none."""
+        if variant.kinds not in self._one_row:
+            row = None
+            if self.shared.spec.ndim == 2 and not self.shared.spec.items:
+                row = OneRow(self.method, variant, self.shared.intake.columns, self.dtype, self.direct(variant))
+            self._one_row[variant.kinds] = row if row and row.usable else None
+        return self._one_row[variant.kinds]
 
     def slow(self, variant: Variant, arrays: Sequence[Array]) -> Any:
         """The result by `run`, after a test of the values. Raises InvalidInputError for values that the source rejects."""
@@ -142,7 +161,10 @@ class ArrayCall:
         self._remember(
             variant
         )  # before `run`: otherwise a backend compiles the method first without and then again with the test
-        return self._owned(ready.run(self.method, arrays), arrays)
+        results = self._owned(ready.run(self.method, arrays), arrays)
+        if len(arrays[0]) == 1 and (row := self.one_row(variant)) is not None:
+            row.learn(arrays)
+        return results
 
     def _tested(self, variant: Variant, arrays: Sequence[Array]) -> tuple[Ready, Sequence[Array]]:
         """The compiled variant, and the arrays in the form that it takes. Raises InvalidInputError for values that the source rejects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from hbc.errors import InvalidInputError
 from hbc.runtime.calls import ArrayCall, FrameCall
 from hbc.runtime.input.columns import KnownColumns, count_of_columns, names_of
-from hbc.runtime.input.record_frame import MOST, RecordFrame, known_to_infer
+from hbc.runtime.input.record_frame import MISSING, MOST, RecordFrame
 from hbc.runtime.input.tables import as_frame
 from hbc.runtime.input.values import MOST_EXACT, MOST_SINGLE
-from hbc.runtime.record_plan import Plan, picker
+from hbc.runtime.one_row import OneRow, picker
 
-MOST_PLANS = 256
-"""The most combinations of types of which the plan is remembered."""
+MOST_WAYS = 256
+"""The most combinations of types of which the short way is remembered."""
 STRINGS = {str}
 BASIC = {int, float, type(None)}
 """The types of which only the set matters (see `by_set`)."""
@@ -43,16 +43,18 @@ class RecordHandle:
     __slots__ = (
         "_by_name",
         "_call",
+        "_facts",
         "_items",
+        "_keys",
         "_most",
         "_named",
         "_names",
-        "_number_names",
+        "_none_is_nan",
         "_plain",
-        "_plans",
         "_sized",
+        "_some_nan",
         "_uniform",
-        "_variants",
+        "_ways",
         "_width",
         "method",
     )
@@ -65,6 +67,8 @@ class RecordHandle:
         """Whether the model takes tables. Otherwise a record is an item, such as a document."""
         self._names = names_of(spec)
         self._width = spec.n_features
+        self._keys = self._names or range(spec.n_features)
+        """The columns of the frame that values in order stand for."""
         self._by_name = spec.frames.by_name and self._names is not None
         self._items = picker(known.numbers), picker(known.texts)
         """(the numbers, the strings) among all values of a record in order."""
@@ -72,14 +76,16 @@ class RecordHandle:
         read = known.numbers, known.texts
         self._named = tuple(picker([names[i] for i in columns]) for columns in read) if self._by_name else None
         """(the numbers, the strings) of a dict, where columns are found by name."""
-        self._number_names = frozenset((self._names or range(spec.n_features))[i] for i in known.numbers)
+        self._facts = dict(zip(self._keys, spec.columns, strict=True))
+        """What None is in each column, for the usual way."""
+        self._none_is_nan = tuple(spec.columns[i].none_is_nan for i in known.texts)
+        """Whether None is NaN in each column of strings, for the short way."""
+        self._some_nan = any(self._none_is_nan)
         self._sized = len(known.numbers) + len(known.texts)
         self._most = largest_integer(known)
         self._uniform = by_set(known)
-        self._variants: dict[Any, Plan] = {}
-        """The dtypes of a variant → its plan, which all combinations of types share that lead to it."""
-        self._plans: dict[Any, tuple[Plan, bool]] = {}
-        """The types of numbers (a set, if their order does not matter) → (the plan, whether its integers have to be within `_most`)."""
+        self._ways: dict[Any, tuple[OneRow, bool]] = {}
+        """The types of the numbers (a set, if their order does not matter) → (the short way, whether integers must be within `_most`)."""
 
     def __call__(self, record: Any) -> Any:
         """The result of the method for one record: that of a frame of one row. Raises InvalidInputError."""
@@ -90,11 +96,15 @@ class RecordHandle:
         if values is not None:
             numbers, texts = values
             key: Any = tuple(map(type, numbers))
-            entry = (self._plans.get(frozenset(key)) if self._uniform else None) or self._plans.get(key)
+            entry = (self._ways.get(frozenset(key)) if self._uniform else None) or self._ways.get(key)
             if entry is not None:
-                plan, whole = entry
+                row, whole = entry
+                if self._some_nan and None in texts:
+                    texts = [
+                        MISSING if text is None and nan else text for text, nan in zip(texts, self._none_is_nan, strict=True)
+                    ]
                 if not whole or within(numbers, self._most):
-                    result = plan.answer(numbers, texts)
+                    result = row.answer(numbers, texts)
                     if result is not None:
                         return result
         return self._slowly(record, values)
@@ -127,19 +137,14 @@ class RecordHandle:
         kinds, arrays = self._call.shared.intake(frame)
         variant = self._call.shared.variants[kinds]
         result = self._call.answer(variant, arrays)
-        numbers, texts = values
+        numbers = values[0]
         types: Any = tuple(map(type, numbers))
         if not set(types) <= REMEMBERED_TYPES:
             return result
         key = frozenset(types) if self._uniform and set(types) <= BASIC else types
-        plan = self._variants.get(variant.kinds)
-        if plan is None:
-            plan = self._variants.setdefault(variant.kinds, Plan(self._call, variant))
-        if plan.usable and within(numbers, self._most):
-            plan.learn(texts, arrays)
-            if len(self._plans) < MOST_PLANS:
-                whole = not INTEGERS.isdisjoint(types) and (not plan.integers or self._most < MOST)
-                self._plans[key] = plan, whole
+        row = self._call.one_row(variant)
+        if row is not None and within(numbers, self._most) and len(self._ways) < MOST_WAYS:
+            self._ways[key] = row, not INTEGERS.isdisjoint(types) and (not row.integers or self._most < MOST)
         return result
 
     def rows(self, records: Sequence[Any]) -> Any:
@@ -152,25 +157,26 @@ class RecordHandle:
         InvalidInputError."""
         if isinstance(columns, Mapping) and self._plain and type(self._call) is not FrameCall:
             lists = list(columns.values())
-            usual = all(isinstance(values, (list, np.ndarray)) for values in lists)
-            if usual and len(set(map(len, lists))) == 1 and all(map(known_to_infer, lists)):
-                return self._call(RecordFrame(list(columns), lists))
+            usual = all(isinstance(values, list) or (isinstance(values, np.ndarray) and values.ndim == 1) for values in lists)
+            if usual and len(set(map(len, lists))) == 1:
+                return self._call(RecordFrame(list(columns), lists, self._facts_of(columns)))
         return self._call(columns)
 
     def _frame(self, records: Sequence[Any]) -> Any:
-        """The frame that records stand for: a RecordFrame, or one of pandas where only pandas knows what to make of a value, or where the
-        result is a frame. Raises InvalidInputError."""
+        """The frame that records stand for: a RecordFrame, or one of pandas where the result is a frame. Raises InvalidInputError."""
         dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(records)]
         if not dicts:
             raise InvalidInputError(found="no records", expected="at least one")
         if type(self._call) is FrameCall:
             return as_frame(dicts)
-        frame = RecordFrame.of_records(dicts, self._number_names)
-        return frame if frame.known else as_frame(dicts)
+        return RecordFrame.of_records(dicts, self._facts_of(dicts[0]))
+
+    def _facts_of(self, names: Iterable[Any]) -> dict[Any, Any]:
+        """The facts about each of these columns."""
+        return self._facts if self._names is not None else dict(zip(names, self._facts.values(), strict=False))
 
     def _of_values(self, record: Any, row: int) -> dict[Any, Any]:
         """The dict of the values in order. Raises InvalidInputError for anything but a tuple or list of the right length."""
-        names = range(self._width) if self._names is None else self._names
         if not isinstance(record, (tuple, list)):
             advice = "Pass a dict, column → value, or the values of all columns in order."
             raise InvalidInputError(
@@ -179,7 +185,7 @@ class RecordHandle:
         if len(record) != self._width:
             found = f"a record of {len(record)} values in row {row}"
             raise InvalidInputError(found=found, expected=count_of_columns(self._width), advice=self._fitted_on)
-        return dict(zip(names, record, strict=True))
+        return dict(zip(self._keys, record, strict=True))
 
     @property
     def _fitted_on(self) -> str:

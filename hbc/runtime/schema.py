@@ -35,7 +35,7 @@ class Column:
     required: bool
     """A record or frame must have it."""
     allows_missing: bool
-    """The model takes missing values there: NaN among numbers, None among strings."""
+    """The model takes missing values there. None in a record is one."""
 
 
 @record
@@ -124,7 +124,7 @@ def _allows_missing(spec: InputSpec, main: Variant, known: Mapping[int, tuple[An
     allowed = [True] * spec.n_features
     for entry, columns in gate.inputs:
         for place, i in enumerate(columns):
-            allowed[i] = bool(entry.allow_nan[place]) or main.kinds[i] == "str"
+            allowed[i] = bool(entry.allow_nan[place]) or not spec.columns[i].none_is_nan
     if not limits.guards:
         return allowed
     arrays = [
@@ -141,7 +141,7 @@ def _allows_missing(spec: InputSpec, main: Variant, known: Mapping[int, tuple[An
                 if array.dtype.kind not in "fO" or not allowed[i]:
                     continue
                 before = array[0, place]
-                array[0, place] = None if array.dtype.kind == "O" else np.nan
+                array[0, place] = np.nan if spec.columns[i].none_is_nan else None
                 allowed[i] = _passes(gate, taken)
                 array[0, place] = before
     return allowed

@@ -110,6 +110,9 @@ class Encoder:
         strings = [i for i, c in enumerate(self.categories) if c.strings]
         frame.need_strings(strings)
         note(frame.select(strings), Column(texts_only=True))
+        for i in strings:
+            c = self.categories[i]
+            note(frame.select([i]), Column(knows_none=c.none >= 0, knows_nan=c.nan >= 0))
         self.groups = list(self._groups(frame))
 
     def _groups(self, frame: Frame) -> Iterable[Group]:

@@ -6,15 +6,19 @@ import decimal
 import functools
 import importlib.metadata
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.signature import Column
 from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
 from hbc.runtime.input.frame_view import FrameView
+from hbc.runtime.input.pandas_frame import PandasFrame
+from hbc.runtime.input.tables import pandas_frame
 
 LEAST, MOST, MOST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
 
@@ -24,45 +28,60 @@ MISSING = float("nan")
 
 class RecordFrame(FrameView):
     """A table of Python values. Each column has the dtype that pandas would find for these values: int64 for ints, float64 for floats and
-    for numbers with None, bool, `str` for strings, and Python objects for the rest, None alone among them.
+    for numbers with None, bool, `str` for strings, and Python objects for the rest, None alone among them. pandas itself is asked for
+    values of other types, such as dates.
 
-    names: the columns in order. columns: their values."""
+    names: the columns in order. columns: their values. facts: columns of a model, in which None is the same in any company
+    (`Column.none_is_nan`). In pandas, and in the other columns, it depends on the other values."""
 
     pandas = True
     library = "pandas"
     plain = False  # a column is looked at by its own dtype: see `own_dtype`
 
-    def __init__(self, names: Sequence[Any], columns: Sequence[Sequence[Any]]) -> None:
+    def __init__(
+        self, names: Sequence[Any], columns: Sequence[Sequence[Any]], facts: Mapping[Any, Column] = MappingProxyType({})
+    ) -> None:
         self.names = list(names)
         self.width = len(self.names)
         self.rows = len(columns[0]) if columns else 0
-        self._values = columns
-        self._read: dict[int, tuple[Array, bool]] = {}
+        self._values, self._facts = columns, facts
+        self._read: dict[int, Held] = {}
 
     @classmethod
-    def of_records(cls, records: Sequence[Mapping[Any, Any]], numbers: Collection[Any] = ()) -> RecordFrame:
-        """The table of dicts. A column is missing where none of them has it. numbers: the columns in which None is NaN, even if they
-        hold nothing else."""
+    def of_records(
+        cls, records: Sequence[Mapping[Any, Any]], facts: Mapping[Any, Column] = MappingProxyType({})
+    ) -> RecordFrame:
+        """The table of dicts. Where some have a column, it is NaN for the others, as in pandas."""
         names = list(dict.fromkeys(name for record in records for name in record))
-        columns = [[record.get(name, MISSING) for record in records] for name in names]
-        for index, name in enumerate(names):
-            if name in numbers and None in columns[index]:
-                columns[index] = [MISSING if value is None else value for value in columns[index]]
-        return cls(names, columns)
+        return cls(names, [[record.get(name, MISSING) for record in records] for name in names], facts)
 
-    def _column(self, index: int) -> tuple[Array, bool]:
-        """(the values of a column, whether pandas holds them as strings)."""
-        if index not in self._read:
-            self._read[index] = inferred(self._values[index])
-        return self._read[index]
+    def _held(self, index: int) -> Held:
+        held = self._read.get(index)
+        if held is None:
+            held = self._read[index] = self._find(self.names[index], self._values[index])
+        return held
 
-    @property
-    def known(self) -> bool:
-        """Whether it is known what pandas makes of every column."""
-        return all(map(known_to_infer, self._values))
+    def _find(self, name: Any, values: Sequence[Any]) -> Held:
+        if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+            values = values.tolist()
+        if not known_to_infer(values):
+            rows = list(values)
+            return Held(np.empty(0), False, PandasFrame(pandas_frame([{name: value} for value in rows])))
+        fact = self._facts.get(name)
+        if fact is None or isinstance(values, np.ndarray) or None not in values:
+            return Held(*inferred(values), None)
+        missing = MISSING if fact.none_is_nan else None
+        filled = [missing if value is None else value for value in values]
+        if not fact.strings:
+            return Held(*inferred(filled), None)
+        if all(value is None or value != value for value in filled):
+            return Held(_objects(filled), False, None)
+        array, text = inferred(values)
+        return Held(_objects(filled) if array.dtype.kind == "O" else array, text, None)
 
     def column(self, index: int) -> Array:
-        return self._column(index)[0]
+        held = self._held(index)
+        return held.values if held.pandas is None else held.pandas.column(0)
 
     def block(self) -> Array | None:
         columns = [self.column(index) for index in range(self.width)]
@@ -70,19 +89,38 @@ class RecordFrame(FrameView):
         return np.stack(columns, axis=1) if len(kinds) == 1 and kinds.pop().kind in "fiu" else None
 
     def own_dtype(self, index: int) -> np.dtype[Any] | None:
-        dtype = self.column(index).dtype
-        return dtype if dtype.kind == "O" else None
+        held = self._held(index)
+        if held.pandas is not None:
+            return held.pandas.own_dtype(0)
+        return held.values.dtype if held.values.dtype.kind == "O" else None
+
+    def holds_na(self, index: int) -> bool:
+        held = self._held(index)
+        return held.pandas is not None and held.pandas.holds_na(0)
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
-        values, text = self._column(index)
-        kind = "StringDtype" if text else type(values.dtype).__name__
-        return ("str" if text else str(values.dtype)) if f"pandas.{kind}" in no_numbers else ""
+        held = self._held(index)
+        if held.pandas is not None:
+            return held.pandas.rejected_by(no_numbers, 0)
+        kind = "StringDtype" if held.text else type(held.values.dtype).__name__
+        return ("str" if held.text else str(held.values.dtype)) if f"pandas.{kind}" in no_numbers else ""
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         return encoded(self.column(index)) if self.rows >= WORTH_CODES and self.column(index).dtype.kind == "O" else None
 
     def whole_numbers(self, index: int) -> Array | None:
-        return None
+        held = self._held(index)
+        return None if held.pandas is None else held.pandas.whole_numbers(0)
+
+
+class Held(NamedTuple):
+    """One column as pandas would hold it."""
+
+    values: Array
+    text: bool
+    """It has pandas' own dtype for strings."""
+    pandas: PandasFrame | None
+    """The column in a frame of pandas, where only pandas knows what to make of it."""
 
 
 NUMBERS = frozenset({int, float})
@@ -138,7 +176,7 @@ def inferred(values: Sequence[Any]) -> tuple[Array, bool]:
         texts = [v for v in values if isinstance(v, str)]
         if len(texts) == len(values) or not any(isinstance(v, float) and v == v for v in values):
             _require_text(texts)
-            return _objects([v if isinstance(v, str) else MISSING for v in values]), True
+            return _objects([str(v) if isinstance(v, str) else MISSING for v in values]), True
     return _objects(values), False
 
 

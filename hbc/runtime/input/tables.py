@@ -38,17 +38,17 @@ def _of_columns(X: Mapping[Any, Any]) -> Any:
             else "a dict without columns"
         )
         raise InvalidInputError(found=found, expected="a column of values for each name", advice=ONE_ROW)
-    return _pandas_frame(dict(X))
+    return pandas_frame(dict(X))
 
 
 def _of_records(X: list[Any]) -> Any:
     other = next((row for row, record in enumerate(X) if not isinstance(record, Mapping)), None)
     if other is not None:
         raise InvalidInputError(found=f"a list of dicts with a {type(X[other]).__name__} in row {other}", expected="dicts only")
-    return _pandas_frame([dict(record) for record in X])
+    return pandas_frame([dict(record) for record in X])
 
 
-def _pandas_frame(X: Any) -> Any:
+def pandas_frame(X: Any) -> Any:
     """pandas.DataFrame(X). No other library will do: what stands for a missing value must be what the source has seen in fit."""
     import narwhals.stable.v2 as nw
 
@@ -63,7 +63,7 @@ def _pandas_frame(X: Any) -> Any:
     try:
         return pandas.DataFrame(X)
     except (ValueError, TypeError) as error:
-        advice = "Give every column the same number of rows."
+        advice = "" if isinstance(error, UnicodeError) else "Give every column the same number of rows."
         raise InvalidInputError(found=f"{kind} that is no frame ({error})", expected="a table", advice=advice) from error
 
 
