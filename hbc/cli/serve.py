@@ -61,6 +61,12 @@ def serve(
             max=65535,
         ),
     ] = None,
+    drift: Annotated[
+        bool,
+        typer.Option(
+            "--drift", help="Count missing values, unknown categories and outlying numbers of each column, for /metrics."
+        ),
+    ] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Clients may not load and unload models.")] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Write a line for each request, which takes about 15 µs.")
@@ -114,6 +120,7 @@ def serve(
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             grpc=grpc_port,
+            drift=drift,
             control=not fixed,
             access_log=access_log,
             quiet=quiet,

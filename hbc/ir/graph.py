@@ -209,6 +209,11 @@ class Operator:
         """For each column of the first operand: the values that the operator knows there as categories. None: it knows none."""
         return None
 
+    def outermost(self) -> tuple[Array, Array] | None:
+        """For each of the first operand's columns: the least and the largest number that the operator compares it with, +inf and -inf where
+        it compares with none. Numbers beyond them are all alike to it. The columns behind the last one are not compared. None: none is."""
+        return None
+
     @property
     def parameters(self) -> Iterator[str]:
         """The names of the parameters, on which results depend: all fields but those made by `beside`."""

@@ -88,6 +88,10 @@ class Rank(Operator):
         ranks = np.stack(columns, axis=1) if columns else np.zeros(x.shape)
         return np.where(np.isnan(x), 0, ranks).astype(np.int32)  # searchsorted sorts NaN last
 
+    def outermost(self) -> tuple[Array, Array]:
+        edges = self.edges.astype(np.float64)
+        return edges.min(axis=1, initial=np.inf), np.where(np.isinf(edges), -np.inf, edges).max(axis=1, initial=-np.inf)
+
     def lower(self, x: Node) -> Node:
         below = t.less(self.edges, t.reshape(x, *x.type.shape, 1))
         return t.sum_(t.cast(below, "i32"), axis=2)

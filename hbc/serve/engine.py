@@ -258,12 +258,15 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def computed(served: Served, methods: tuple[str, ...], form: Form, value: Any) -> Outputs:
-    """The outputs of all methods."""
+    """The outputs of all methods. The rows are counted for drift, where that was asked for."""
     if len(methods) == 1:
-        return getattr(served.predictors[methods[0]], form)(value)
-    outputs: Outputs = {}
-    for method in methods:
-        outputs.update(getattr(served.predictors[method], form)(value))
+        outputs: Outputs = getattr(served.predictors[methods[0]], form)(value)
+    else:
+        outputs = {}
+        for method in methods:
+            outputs.update(getattr(served.predictors[method], form)(value))
+    if served.drift is not None:
+        served.drift.look(form, value)
     return outputs
 
 

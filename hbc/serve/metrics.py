@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from hbc.serve.service import Service
-from hbc.serve.statistics import BUCKETS, Statistics
+from hbc.serve.statistics import BUCKETS, MISSING, OUTSIDE_ABOVE, OUTSIDE_BELOW, UNSEEN, Statistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,8 +49,41 @@ def _lines(service: Service, statistics: Mapping[tuple[str, str], Statistics]) -
             yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
         yield f"{name}_sum{{{labels}}} {_number(found.request_seconds)}"
         yield f"{name}_count{{{labels}}} {total}"
+    yield from _drift(known)
     yield from _about("hbc_ready", "gauge", "1 if all models are ready and the server does not stop.")
     yield f"hbc_ready {int(service.ready)}"
+
+
+DRIFT = (
+    ("hbc_column_missing", "Missing values in a column.", {MISSING: ""}),
+    ("hbc_column_unseen", "Values in a column that are none of the categories that the model knows.", {UNSEEN: ""}),
+    (
+        "hbc_column_outside",
+        "Numbers in a column beyond all those that the model compares it with.",
+        {OUTSIDE_BELOW: ',side="below"', OUTSIDE_ABOVE: ',side="above"'},
+    ),
+)
+"""Name, help, and which counts of a column there are."""
+
+
+def _drift(known: list[tuple[str, Statistics]]) -> Iterator[str]:
+    """What drift.py has counted, if it was told to."""
+    watched = [(labels, found) for labels, found in known if found.drift]
+    if not watched:
+        return
+    yield from _about("hbc_drift_rows", "counter", "Rows in which the values of columns were counted.")
+    for labels, found in watched:
+        yield f"hbc_drift_rows{{{labels}}} {found.drift_rows}"
+    for name, text, kinds in DRIFT:
+        yield from _about(name, "counter", text)
+        for labels, found in watched:
+            for column, counts in found.drift.items():
+                for place, side in kinds.items():
+                    yield f'{name}{{{labels},column="{_escaped(column)}"{side}}} {counts[place]}'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _about(name: str, kind: str, text: str) -> tuple[str, str]:

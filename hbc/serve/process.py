@@ -64,6 +64,8 @@ class Settings:
     grpc: int | None = None
     """The port for gRPC; None: no gRPC."""
     control: bool = True
+    drift: bool = False
+    """Whether missing, unknown and outlying values are counted."""
     access_log: bool = False
     quiet: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class Worker:
             trust_code=settings.trust_code,
             backend=settings.backend,
             device=settings.device,
+            drift=settings.drift,
             tell=self.log.tell,
         )
         self.family = Family(self.repository, folder, control)

@@ -58,7 +58,8 @@ class Repository:
     `load`, `unload`. A model is put in place whole, after it was warmed up; requests that hold the one before keep it to their end.
 
     files: the models by name, each one file. directory: a folder with NAME/VERSION/model.hbc, NAME/model.hbc and NAME.hbc. Nothing else is
-    ever read. trust_code: run the compiled code in the files (`hbc.load`). Raises ValueError for a name that no URL can hold, or twice."""
+    ever read. trust_code: run the compiled code in the files (`hbc.load`). drift: count what is unusual in requests (drift.py).
+    Raises ValueError for a name that no URL can hold, or twice."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Repository:
         trust_code: bool = False,
         backend: Any = None,
         device: Any = None,
+        drift: bool = False,
         tell: Tell = lambda event, **facts: None,
     ) -> None:
         for name in files:
@@ -78,6 +80,7 @@ class Repository:
         self.files = dict(files)
         self.directory = None if directory is None else Path(os.path.realpath(directory))
         self._options: dict[str, Any] = {"trust_code": trust_code, "backend": backend, "device": device}
+        self._drift = drift
         self._tell = tell
         self._ready: dict[str, dict[str, Served]] = {}
         self._usual: dict[str, Served] = {}
@@ -194,6 +197,8 @@ class Repository:
             model = load(place.path, **self._options)
             served = Served(place.name, place.version, place.path, stamp, model, statistics)
             served.warm_up()
+            if self._drift:
+                served.watch()
             if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
                 return False
         except (HbcError, OSError, ValueError) as error:

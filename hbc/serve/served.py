@@ -13,6 +13,7 @@ import numpy as np
 from hbc.errors import HbcError, InvalidInputError
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
+from hbc.serve.drift import Drift
 from hbc.serve.failures import Failure
 from hbc.serve.statistics import Statistics
 
@@ -144,8 +145,14 @@ class Served:
         self.class_texts = [str(label) for label in self.classes or ()]
         self.known_names = frozenset(names or ())
         self.cost = Cost()
+        self.drift: Drift | None = None
+        """Counts what is unusual in the rows; None: nobody asked for it."""
         self.pending = 0
         """The requests that are waiting or being computed."""
+
+    def watch(self) -> None:
+        """Count missing, unknown and outlying values from now on."""
+        self.drift = Drift(self.model, self.statistics)
 
     def predictor(self, method: str) -> Predictor:
         """The function of a method. Raises Failure for one that the model does not have."""

@@ -12,6 +12,9 @@ BUCKETS = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2,
 MOST_SIZES = 128
 """The most sizes of batches that are counted apart. Others count as the next larger one that is known, or as 0."""
 
+MISSING, UNSEEN, OUTSIDE_BELOW, OUTSIDE_ABOVE = range(4)
+"""What is counted of a column."""
+
 
 @dataclass
 class Statistics:
@@ -34,6 +37,10 @@ class Statistics:
     """Answered requests by their duration: one count for each bucket, and for longer ones."""
     batches: dict[int, list[float]] = field(default_factory=dict)
     """Rows of a call of the model → [calls, seconds]."""
+    drift: dict[str, list[int]] = field(default_factory=dict)
+    """Column → how often it was MISSING, UNSEEN, OUTSIDE_BELOW and OUTSIDE_ABOVE, where that is counted (drift.py)."""
+    drift_rows: int = 0
+    """The rows that were looked at for it."""
     last: float = 0.0
     """The time of the last answered request, in seconds since 1970."""
 
@@ -79,5 +86,9 @@ class Statistics:
                     known = self.batches.setdefault(int(size), [0, 0.0])
                     known[0] += calls
                     known[1] += seconds
+            elif name == "drift":
+                for column, counts in value.items():
+                    old = self.drift.get(column, [0] * len(counts))
+                    self.drift[column] = [a + b for a, b in zip(old, counts, strict=True)]
             else:
                 setattr(self, name, max(mine, value) if name == "last" else mine + value)
