@@ -321,6 +321,15 @@ def test_trees_behind_a_scaler_take_the_same_branches() -> None:
     agrees(graph, executable, rows(1000, 6, "f32"))
 
 
+def test_a_block_of_wide_rows_stays_in_the_cache_between_its_test_and_the_walk() -> None:
+    one = ENSEMBLES["one tree"]
+    assert make_plan((one(given("f64", 6)),)).rows == WALK_ROWS
+    few_of_many = one(t.take(given("f64", 617), np.arange(6), axis=1))
+    assert make_plan((few_of_many,)).rows == MAX_ROWS
+    many = ensemble(3, 3000, 8, "f64", "f64")  # the trees are the larger part of what is read
+    assert make_plan((many(t.take(given("f64", 617), np.arange(6), axis=1)),)).rows == WALK_ROWS
+
+
 def test_a_chain_of_trees() -> None:
     """The second ensemble reads the first's result: exact sums, or another branch."""
     x = given("f32", 6)
