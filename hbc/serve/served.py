@@ -144,6 +144,8 @@ class Served:
         """The names of the classes, as JSON values, for a classifier with one target; otherwise None."""
         self.class_texts = [str(label) for label in self.classes or ()]
         self.known_names = frozenset(names or ())
+        self.outputs: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}
+        """Method → name of an output → its dtype, and its shape after the rows, for an example of the input."""
         self.cost = Cost()
         self.drift: Drift | None = None
         """Counts what is unusual in the rows; None: nobody asked for it."""
@@ -171,8 +173,10 @@ class Served:
             with contextlib.suppress(HbcError):  # a value that only this model rejects
                 for _ in range(2):
                     begin = time.perf_counter()
-                    getattr(self.predictors[method], form)(value)
+                    outputs = getattr(self.predictors[method], form)(value)
                 self.cost.fixed = max(self.cost.fixed, time.perf_counter() - begin)
+                axes = 0 if form == "record" else 1
+                self.outputs[method] = {name: (np.asarray(v).dtype, np.shape(v)[axes:]) for name, v in outputs.items()}
 
 
 class Cost:

@@ -225,14 +225,12 @@ def metadata(served: Served) -> tuple[list[tuple[str, str, list[int]]], list[tup
         inputs = [(name, datatype, [-1]) for name, datatype in zip(served.names, datatypes, strict=True)]
     outputs = []
     for method in served.methods:
-        output = schema.outputs[method]
-        for place, each in enumerate((output, *output.more)):
-            name = f"{method}_{place}" if output.more else method
-            outputs.append((name, _datatype(each.dtype), [-1, *each.shape]))
+        said = schema.outputs[method]
+        known = served.outputs.get(method) or {method: (np.dtype(said.dtype), said.shape)}
+        outputs += [(name, _datatype(dtype), [-1, *shape]) for name, (dtype, shape) in known.items()]
     return inputs, outputs
 
 
-def _datatype(dtype: str) -> str:
+def _datatype(dtype: np.dtype[Any]) -> str:
     """The datatype in which results of a dtype of numpy are sent."""
-    found = np.dtype(dtype)
-    return "BYTES" if found.kind in "OUST" else DATATYPES.get(found.newbyteorder("<"), "FP64")
+    return "BYTES" if dtype.kind in "OUST" else DATATYPES.get(dtype.newbyteorder("<"), "FP64")
