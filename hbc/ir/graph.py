@@ -205,6 +205,10 @@ class Operator:
             return None
         return self._with({name: array[first] for name, array in self._arrays.items()}), first
 
+    def keeps(self, inputs: Sequence[Node]) -> bool:
+        """`keeps_values` for these inputs: for a cast it hangs on their dtype."""
+        return self.keeps_values
+
     def told_apart(self) -> Sequence[Array] | None:
         """For each column of the first operand: the values that the operator knows there as categories. None: it knows none."""
         return None

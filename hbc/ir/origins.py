@@ -36,7 +36,7 @@ class Origins:
         """Whether every number of this column is one of an input's, or one that a missing value is replaced by: nothing is computed."""
         if isinstance(node.op, Input):
             return True
-        return node.op.keeps_values and all(self.unchanged(*place) for place in _needed(node, column))
+        return node.op.keeps(node.inputs) and all(self.unchanged(*place) for place in _needed(node, column))
 
     def all_of(self, node: Node) -> list[frozenset[Place]]:
         """The origins of every column of a value."""

@@ -192,6 +192,9 @@ class Cast(TensorOperator):
     def evaluate(self, x: Array) -> Array:
         return x.astype(NUMPY_DTYPES[self.dtype])
 
+    def keeps(self, inputs: Sequence[Node]) -> bool:
+        return bool(np.can_cast(NUMPY_DTYPES[inputs[0].type.dtype], NUMPY_DTYPES[self.dtype]))
+
     def divides_by_sum(self, inputs: Sequence[Node]) -> bool:
         return divides_by_sum(inputs[0])
 

@@ -135,7 +135,7 @@ def _creates(node: Node) -> bool:
 def _accepted(check: Check, x: Node, inputs: tuple[Node, ...], computed: bool) -> Graph | None:
     """The graph that says whether the check accepts a number (see Guard), or None. Unless `computed`, only where the checked value consists
     of the caller's own numbers: no two backends compute the same bits of computed ones."""
-    between = [node.op for node in topological([x]) if not _keeps_values(node)]
+    between = [node.op for node in topological([x]) if not node.op.keeps(node.inputs)]
     if not all(isinstance(op, (Input, Constant, Cast)) for op in between) and not (computed and type(check) is Check):
         return None
     accepted = check.accepts(x)
@@ -168,7 +168,7 @@ def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     numbers = node.type.is_float or node.type.dtype == "str"  # missing strings are followed too
     passes = numbers and not op.removes_missing and not _creates(node)  # the guard after `creates_missing` sees NaN too
     missing = _origins(node, [source.missing for source in sources], passes)
-    keeps, numeric = _keeps_values(node), node.type.dtype not in ("bool", "str")
+    keeps, numeric = op.keeps(node.inputs), node.type.dtype not in ("bool", "str")
     values = _origins(node, [source.values for source in sources], numeric and keeps)
     creates = _creates(node) or (not op.removes_missing and any(source.creates for source in sources))
     reach = 0.0
@@ -177,14 +177,6 @@ def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     elif numeric and not op.removes_missing and any(source.reach or any(source.values) for source in sources):
         reach = np.inf
     return _Trace(missing, values, creates, reach)
-
-
-def _keeps_values(node: Node) -> bool:
-    """Whether every number of the value is one of the operator's inputs or parameters."""
-    op = node.op
-    if isinstance(op, Cast):
-        return bool(np.can_cast(NUMPY_DTYPES[node.inputs[0].type.dtype], NUMPY_DTYPES[op.dtype]))
-    return op.keeps_values
 
 
 def _origins(node: Node, sources: list[list[Origin]], passes: bool) -> list[Origin]:
