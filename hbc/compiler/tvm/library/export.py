@@ -19,6 +19,7 @@ from hbc.compiler.tvm.library.input_test import InputTest, input_test, test_func
 from hbc.compiler.tvm.library.interface import Interface, Matrix, Method, Result, header
 from hbc.compiler.tvm.library.plain import compile_plain
 from hbc.compiler.tvm.library.processors import BIG_ENDIAN, described, oldest, processor_test, size_t, target_named, triple_of
+from hbc.compiler.tvm.run.llvm_ir import object_of
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.errors import ArtifactError
@@ -30,7 +31,7 @@ from hbc.lazy import record
 from hbc.linker.archive import archive
 from hbc.linker.shared_library import shared_library
 from hbc.ops.tensor import Take
-from hbc.process import building, shielded, temporary_folder
+from hbc.process import building
 
 LINKED = ("x86_64", "aarch64")
 """The beginnings of the triples that hbc.linker links for."""
@@ -129,7 +130,7 @@ def library(graph: Graph, options: CompileOptions, where: Machine, path: str, ab
         exported.append(entry_functions(entry, interface, plain.workspace[function], size_t(where)))
     facts = [fact_functions(interface, constants, oldest(where), size_t(where)), processor_test(where)]
     text = whole_module(plain, constants, [*exported, *facts])
-    return Library(_object(text), interface)
+    return Library(object_of(text), interface)
 
 
 def _different(functions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -140,20 +141,6 @@ def _different(functions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
         key = tvm_ffi.StructuralKey(function.with_attr("global_symbol", "run"))  # type: ignore[call-arg]
         names[method] = known.setdefault(key, f"run_{method}")
     return {name: functions[method] for method, name in names.items() if name == f"run_{method}"}, names
-
-
-def _object(text: str) -> bytes:
-    """The object file of a module of LLVM's IR."""
-    with temporary_folder() as folder:
-        source, target = folder / "library.ll", folder / "library.o"
-        source.write_text(text)
-
-        def compile_object() -> None:
-            module = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")(str(source), "ll")
-            module.write_to_file(str(target), "o")
-
-        shielded(compile_object)
-        return target.read_bytes()
 
 
 def _entry(

@@ -19,6 +19,7 @@ from tvm import ir, tirx
 from tvm.tirx.build import codegen_build
 
 from hbc.compiler.tvm.nest.model_data import ALIGNED
+from hbc.compiler.tvm.run.llvm_ir import with_aligned_arrays
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.lazy import record
 from hbc.process import shielded
@@ -50,7 +51,7 @@ def compile_plain(functions: Mapping[str, Any], where: Machine) -> Plain:
     last = tvm.ir.transform.Sequential([passes.LowerTVMBuiltin(), passes.LowerIntrin()])
     module = last(tvm.IRModule(made))
     text = shielded(lambda: str(codegen_build(module, where.target).inspect_source("ll")))
-    return Plain(text, sizes, workspace)
+    return Plain(with_aligned_arrays(text), sizes, workspace)
 
 
 def _with_pointers(function: Any, name: str) -> tuple[Any, tuple[tuple[int, int], ...]]:

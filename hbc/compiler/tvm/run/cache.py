@@ -13,10 +13,11 @@ import tvm_ffi
 from hbc.cache.identity import environment
 from hbc.cache.store import store
 from hbc.compiler.tvm.run.code import NAME, Code, Unloaded, load_library
+from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays
 from hbc.compiler.tvm.run.targets import Machine, compile_module
 from hbc.linker.elf import LinkError, read_object
 from hbc.linker.shared_library import shared_library
-from hbc.process import building, shielded, temporary_folder
+from hbc.process import building, shielded
 
 CAPACITY = 64 << 20
 """The most bytes of code to keep for later models: in a search, models often differ only in data. The code used last is always kept."""
@@ -110,10 +111,7 @@ def _library(module: Any) -> bytes:
 
     TVM's JIT, which makes code in memory instead, takes as long (0.3 s for 500 trees), and nothing of it can be kept.
     """
-    with temporary_folder() as folder:
-        path = folder / "code.o"
-        shielded(lambda: module.write_to_file(str(path), "o"))
-        code = path.read_bytes()
+    code = object_of(with_aligned_arrays(shielded(lambda: str(module.inspect_source("ll")))))
     defined = {symbol.name for symbol in read_object(code).symbols}
     return shared_library(code, [name for name in EXPORTED if name in defined])
 

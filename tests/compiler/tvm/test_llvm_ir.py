@@ -1,0 +1,44 @@
+"""The text of LLVM's IR between TVM and the object file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from sklearn.ensemble import RandomForestClassifier
+
+import hbc
+from hbc.compiler.tvm.library import export
+from hbc.compiler.tvm.run import cache
+from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays
+
+X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+
+
+def test_only_arrays_on_the_stack_change() -> None:
+    text = "  %a = alloca [512 x i8], align 16, !dbg !67\n  %b = alloca [6 x ptr], align 8\n  store i8 0, ptr %a, align 16\n"
+    expected = text.replace("[512 x i8], align 16", "[512 x i8], align 64")
+    assert with_aligned_arrays(text) == expected == with_aligned_arrays(expected)
+
+
+@pytest.mark.parametrize("module", [cache, export], ids=["own code", "library"])
+def test_no_array_of_a_kernel_lies_across_cache_lines(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM puts arrays at multiples of 16 bytes: then the time of a call depends on where the system puts the stack."""
+    texts = []
+    monkeypatch.setattr(module, "object_of", lambda text: texts.append(text) or object_of(text))
+    monkeypatch.setenv("HBC_CACHE", "")
+    model = RandomForestClassifier(4, max_depth=3, random_state=0).fit(X, X[:, 0] > 0)
+    compiled = hbc.convert(model, strategy="scan", target={"kind": "llvm", "mcpu": "haswell", "mattr": ["+avx2"]})
+    if module is export:
+        compiled.export(tmp_path / "m.so")
+    else:
+        compiled.predict_proba(X)
+    (text,) = texts
+    arrays = re.findall(r"= alloca \[\d+ x (?!ptr).*align (\d+)", text)
+    assert set(arrays) == {"64"}
