@@ -144,9 +144,9 @@ class Arrays(Joined):
     """Strings of a fixed width are taken, numpy's dtype of a list of strings."""
     tuples: bool = joins(both, True)
     """Tuples of rows are taken, as lists are."""
-    objects_as_f32: Literal["", "lists", "all", "exact"] = joins(given, "")
+    objects_as_f32: Literal["", "lists", "all", "exact", "stacked"] = joins(given, "")
     """Python objects become float32: those of lists, or all. "exact": they must be numbers that float32 holds, since one estimator may read
-    them as float32, and another as float64."""
+    them as float32, and another as float64. "stacked": they become float64, and so do integers that a step takes for objects."""
     lists: bool = joins(both, True)
     """Lists of rows are taken, and tuples if `tuples` says so."""
     wide_only: bool = joins(either, False)
@@ -186,6 +186,8 @@ class Frames(Joined):
     """Beside `text_names`: the text of a tuple, the name of a column of several levels, is "('a', 'b')" and not "a b"."""
     numbered: bool = joins(either, False)
     """The fitted names are the numbers of the columns, "0", "1" and so on, which `feature_names` leaves out."""
+    names: tuple[str, ...] = joins(given, ())
+    """Names, as text, that an estimator inside the model was fitted with, if the model itself knows none."""
     unnamed: bool = joins(either, False)
     """If the model knows no names, those of a frame have to be no strings, since an estimator may compare names made of them."""
     named_methods: tuple[str, ...] = joins(union, ())

@@ -28,7 +28,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, staged
 from hbc.parser.catboost_categories import CategoryColumns
 from hbc.parser.frame import Frame, Refusal, as_frame
-from hbc.parser.front_door import keeps_dtypes, note, note_input
+from hbc.parser.front_door import keeps_dtypes, note, note_input, note_names
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, public_name
 from hbc.parser.sparsity import may_be_sparse
@@ -96,6 +96,7 @@ class CatBoostOutputs:
         numbers = list(map(str, range(len(self.model.feature_names_))))
         numbered = any(kept) and self.model.feature_names_ == numbers
         note_input(Frames(text_names=True, tuples_as_text=True, numbered=numbered), self.given)
+        note_names(self.given, self.model.feature_names_ if any(kept) else ())
         note_input(Arrays(tuples=False), self.given)
 
     @cached_property

@@ -289,6 +289,12 @@ def note_dtypes_of_made_frames(x: Node | Frame) -> None:
         note_input(Frames(plain_dtypes=True))
 
 
+def note_names(x: Node | Frame, names: Sequence[str]) -> None:
+    """Note that an estimator compares these names with those of the caller's frame, if it is given all its columns in order."""
+    if names and container_of(x) == "given" and given_columns(x) == tuple(range(len(names))):
+        note_input(Frames(names=tuple(names)))
+
+
 def _is_polars(x: Node, framed: Mapping[Node, str]) -> bool:
     passes = isinstance(x.op, (Check, Concat, SelectColumns, Cast)) and bool(x.inputs)
     if x in framed:

@@ -48,7 +48,15 @@ MISSING_ZERO, MISSING_NAN = 1, 2
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
-    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null", "polars.Object"),
+    *(
+        "polars.String",
+        "polars.Categorical",
+        "polars.Enum",
+        "polars.Null",
+        "polars.Object",
+        "polars.Decimal",
+        "pyarrow.decimal128",
+    ),
     *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
     *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
 )
@@ -370,8 +378,10 @@ def note_containers(m: Any, x: Node | Frame) -> None:
     note_input(Sparse(floats_only=True))
     if not given_columns(x):
         note_input(Frames(no_numbers=NO_NUMBERS))
-    of_objects: Literal["lists", "all"] = "all" if public_name(type(m)) == "lightgbm.Booster" else "lists"
-    note_input(Arrays(plain_floats=True, objects_as_f32=of_objects if is_alone() else "exact"))
+    of_objects: Literal["lists", "all", "exact", "stacked"] = "stacked" if container_of(x) == "array" else "exact"
+    if is_alone():
+        of_objects = "all" if public_name(type(m)) == "lightgbm.Booster" else "lists"
+    note_input(Arrays(plain_floats=True, objects_as_f32=of_objects))
     note_dtypes_of_made_frames(x)
 
 

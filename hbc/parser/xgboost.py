@@ -35,6 +35,7 @@ from hbc.parser.front_door import (
     note_dtypes_of_made_frames,
     note_given,
     note_input,
+    note_names,
 )
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
@@ -62,7 +63,15 @@ LEAST_LOGIT = np.float32(-88.7)
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
-    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null", "polars.Object"),
+    *(
+        "polars.String",
+        "polars.Categorical",
+        "polars.Enum",
+        "polars.Null",
+        "polars.Object",
+        "polars.Decimal",
+        "pyarrow.decimal128",
+    ),
     *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
     *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
 )
@@ -130,6 +139,10 @@ class Learner:
         """column → its categories, an array of integers in the dtype of the training frame."""
         stored = enumerate(self.model.get("cats", {}).get("enc", ()))
         return {column: each["values"] for column, each in stored if "offsets" not in each}
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(self.document.get("feature_names", ()))
 
     @property
     def n_features(self) -> int:
@@ -335,6 +348,7 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     note_input(Arrays(plain_floats=True))
     note_dtypes_of_made_frames(x)
     _note_integers(learner.integer_categories, as_frame(x))
+    note_names(x, learner.feature_names)
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else integers_as_f32(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix

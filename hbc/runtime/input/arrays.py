@@ -51,7 +51,7 @@ class ArrayReader:
             if rows and array.dtype.kind == "f" and array.dtype.itemsize < 8:
                 array = self._of_rows(array)
             if rows and self.spec.frames.by_column and array.dtype.kind in "iub":
-                self._objects_as_f32({i: array[:, i] for i in known.numbers}, rows)
+                self._objects_as_f32({i: array[:, i] for i in known.numbers}, rows, whole=True)
             return self.from_numbers(array, plain=array is X)
         if known.categories_only:
             raise only_categories(_found(array, X), known.where(known.categories_only[0]))
@@ -70,7 +70,7 @@ class ArrayReader:
         for i in known.texts if texts is None else ():
             columns[i] = known.strings(i, matrix[:, i])
         for i in known.numbers:
-            columns[i] = known.floats(i, matrix[:, i])
+            columns[i] = known.floats(i, matrix[:, i], converted=not rows)
         kinds = known.uniform["f32" if self._objects_as_f32(columns, rows) else "f64"]
         return kinds, known.assembled(kinds, columns, len(matrix), texts)
 
@@ -83,11 +83,11 @@ class ArrayReader:
             raise InvalidInputError(found=f"a list of rows of {array.dtype}", expected="an array or a frame", advice=advice)
         return array.astype(np.float64) if any(widened) else array
 
-    def _objects_as_f32(self, columns: Mapping[int, Array], in_list: bool) -> bool:
-        """Whether the source makes float32 of these numbers, which were Python objects. Raises InvalidInputError if it makes both float32
-        and float64 of them, and float32 does not hold one."""
+    def _objects_as_f32(self, columns: Mapping[int, Array], in_list: bool, whole: bool = False) -> bool:
+        """Whether the source makes float32 of these numbers, which were Python objects, or integers of a list (`whole`). Raises
+        InvalidInputError if it makes both float32 and float64 of them, and float32 does not hold one."""
         kind = self.spec.arrays.objects_as_f32
-        for i in self.known.numbers if kind == "exact" else ():
+        for i in self.known.numbers if kind == "exact" or (kind == "stacked" and whole) else ():
             with np.errstate(all="ignore"):
                 narrow = columns[i].astype(np.float32)
             if bad := columns[i][(narrow != columns[i]) & (columns[i] == columns[i])].tolist():

@@ -64,7 +64,7 @@ class ArrowFrame(FrameView):
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         kind = str(self._frame.schema.types[index])
-        return kind if f"pyarrow.{kind.partition('<')[0]}" in no_numbers else ""
+        return kind if f"pyarrow.{kind.partition('<')[0].partition('(')[0]}" in no_numbers else ""
 
     def column(self, index: int) -> Array:
         column = self._frame.column(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -76,9 +77,17 @@ class KnownColumns:
             reject_numbers(values.dtype, self.where(column))
         return strings(digits(values) if column in self.digits else values, self.titles[column])
 
-    def floats(self, column: int, values: Array) -> Array:
-        """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert."""
+    def floats(self, column: int, values: Array, converted: bool = True) -> Array:
+        """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert. `converted`:
+        they come in an array or a frame of pandas, of which scikit-learn makes numbers where it would take any dtype."""
         items = values.tolist() if values.dtype.kind == "O" else []
+        if not converted and any(isinstance(item, (str, bytes, decimal.Decimal)) for item in items):
+            advice = (
+                "scikit-learn makes numbers of them in an array of Python objects or a frame of pandas only: X.astype(float)."
+            )
+            raise InvalidInputError(
+                found="strings or Decimal", expected="numbers of numpy's dtypes", where=self.where(column), advice=advice
+            )
         if column in self.none_apart and None in items:
             advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self.where(column), advice=advice)
@@ -199,7 +208,7 @@ def names_of(spec: InputSpec) -> tuple[str, ...] | None:
     """The names of a model's columns, or None where it goes by position."""
     if spec.feature_names is None and spec.frames.numbered:
         return tuple(map(str, range(spec.n_features)))
-    return spec.feature_names
+    return spec.feature_names or spec.frames.names or None
 
 
 def count_of_columns(n: int) -> str:

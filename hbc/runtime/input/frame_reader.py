@@ -11,7 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.signature import Kinds
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.input.arrays import ArrayReader
-from hbc.runtime.input.columns import count_of_columns, listed, only_categories, variant_dtype
+from hbc.runtime.input.columns import count_of_columns, listed, names_of, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.values import MOST_SINGLE, beyond_exact, coded_digits, reject_dtype
 
@@ -105,7 +105,10 @@ class FrameReader:
                 if values.dtype.kind in "mM":
                     dates[i], columns[i] = values, values.astype(np.float64)
                 elif values.dtype.kind not in "fiub":
-                    columns[i] = known.floats(i, values)
+                    if not frame.pandas and frame.own_dtype(positions[i]) is not None:
+                        advice = "scikit-learn does not make numbers of them: cast the column."
+                        raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
+                    columns[i] = known.floats(i, values, converted=frame.pandas)
             self._require_dates(dates)
             kinds = self._variant(columns, frame.pandas)
         arrays = known.assembled(kinds, columns, frame.rows, texts)
@@ -296,8 +299,7 @@ class FrameReader:
                 expected="an array, since the model was fitted without names, and names made of these would be compared",
                 advice="Pass X.to_numpy().",
             )
-        if fitted is None and self._frames.numbered:
-            fitted = tuple(map(str, range(n)))
+        fitted = fitted or names_of(self.spec)
         if fitted is not None and tuple(frame.names) == fitted:
             return self.known.in_order
         names = frame.names_as_text(self._frames.tuples_as_text) if self._frames.text_names else frame.string_names()

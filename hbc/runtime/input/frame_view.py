@@ -24,6 +24,8 @@ class FrameView:
     """Whether it is a frame of pandas."""
     library = "another library"
     """The name of the frame's library, for messages."""
+    levels = 1
+    """How many levels the names of its columns have."""
     plain = True
     """Whether its columns can be stacked unchanged. A frame of pandas can if no column has a dtype of pandas' own and no column of bool
     stands beside other dtypes."""
@@ -63,7 +65,8 @@ class FrameView:
     def names_as_text(self, tuples: bool = False) -> tuple[str, ...]:
         """The names as text. The name of a column of several levels is its levels with spaces between them, as in XGBoost; with `tuples`
         it is written as a tuple, as in CatBoost."""
-        return tuple([" ".join(map(str, name)) if isinstance(name, tuple) and not tuples else str(name) for name in self.names])
+        joined = self.levels > 1 and not tuples
+        return tuple([" ".join(map(str, name)) if joined else str(name) for name in self.names])
 
     def block(self) -> Array | None:
         """All columns as one matrix if they are numbers of one plain dtype, otherwise None."""

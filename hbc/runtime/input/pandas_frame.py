@@ -28,6 +28,7 @@ class PandasFrame(FrameView):
     def __init__(self, frame: Any) -> None:
         self._frame = frame
         self._columns = frame.columns
+        self.levels = frame.columns.nlevels
         self.width = len(self._columns)
         self.rows = len(frame)
         # pandas keeps columns of one dtype together in blocks, which are ndarrays or arrays of its own. `_place` is the block and the row

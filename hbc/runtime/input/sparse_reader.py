@@ -9,6 +9,7 @@ import numpy as np
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import InputSpec
 from hbc.ir.types import Array
+from hbc.runtime.input.values import reject_dtype
 from hbc.runtime.sparse import is_matrix
 
 
@@ -27,6 +28,11 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
     if sparse.matrices_only and not is_matrix(X):
         advice = "The source library takes scipy's older classes only: scipy.sparse.csr_matrix(X)."
         raise InvalidInputError(found=f"a {type(X).__name__}", expected="a sparse matrix", advice=advice)
+    if sparse.matrices_only and (X.format == "dia" or not _is_canonical(X)):
+        found = "a sparse matrix in the format dia" if X.format == "dia" else "a cell that stands twice in a sparse matrix"
+        raise InvalidInputError(
+            found=found, expected="CSR without duplicates", advice="Pass X.tocsr() after X.sum_duplicates()."
+        )
     if sparse.floats_only and X.dtype not in (np.float32, np.float64):
         advice = "The source library rejects other sparse matrices: X.astype(numpy.float64)."
         raise InvalidInputError(found=f"a sparse matrix of {X.dtype}", expected="float32 or float64", advice=advice)
@@ -36,12 +42,22 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
             advice = "scikit-learn's trees take missing values in dense matrices only: pass X.toarray()."
             raise InvalidInputError(found="NaN in a sparse matrix", expected="values", advice=advice)
         return dense
+    if X.dtype.kind == "c":
+        reject_dtype(X.dtype, "X")
     entries = X.tocsr().tocoo()  # tocsr adds up the entries of one cell
     dense = np.full(
         X.shape, np.nan, X.dtype if X.dtype.kind == "f" else np.float32
     )  # XGBoost makes float32 of integers at once
     dense[entries.row, entries.col] = entries.data
     return dense
+
+
+def _is_canonical(X: Any) -> bool:
+    """Whether no cell of a sparse matrix stands in it twice."""
+    if X.format in ("csr", "csc") and X.has_canonical_format:
+        return True
+    entries = X.tocoo()
+    return len(np.unique(entries.row.astype(np.int64) * X.shape[1] + entries.col)) == entries.nnz
 
 
 def reject_sparse(X: Any) -> NoReturn:

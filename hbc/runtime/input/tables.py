@@ -85,6 +85,9 @@ def without_sparse_columns(X: Any, spec: InputSpec, positions: Callable[[FrameVi
         return X.astype(subtypes)
     if len(subtypes) < X.shape[1]:
         return X.astype({name: float for name, dtype in X.dtypes.items() if dtype.kind in "fiub"})
+    if any(subtype.kind == "b" for subtype in subtypes.values()):
+        advice = "scikit-learn does not convert a sparse matrix of them: pass X.sparse.to_dense()."
+        raise InvalidInputError(found="sparse columns of bool", expected="sparse columns of numbers", advice=advice)
     view = read_frame(X)
     if isinstance(view, FrameView):
         positions(view)
