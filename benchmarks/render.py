@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks import figures, sentences
+from benchmarks import figures, pictures, sentences
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     figures.write()
+    pictures.write()
     sentences.write()
     return 0

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable
+from functools import partial
 
-from benchmarks import figures, files, report
+from benchmarks import figures, files, pages, report
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
 
@@ -132,6 +133,7 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/cold-start.md", "folder"): folder,
     ("docs/artefacts.md", "saved"): saved,
     ("docs/artefacts.md", "code"): code,
+    **{("docs/benchmarks.md", name): partial(pages.section, name) for name in pages.SECTIONS},
 }
 """(page, name of the text) → the function that writes it."""
 

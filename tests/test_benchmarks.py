@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, figures, grammar, machine, paper, pipelines500, report, scaling, sentences
+from benchmarks import engines, figures, grammar, machine, pages, paper, pictures, pipelines500, report, scaling, sentences
 from benchmarks.__main__ import ORDER, OTHERS, listing, main
 from benchmarks.answers import check
 from benchmarks.engines import Engine, Task
@@ -119,6 +119,51 @@ def test_a_cliff_is_where_time_grows_more_than_the_limit() -> None:
     assert steps[2].growth == 4
     assert steps[2].allowed == 1.5
     assert steps[0].peer == (5.0, "native")
+
+
+def test_pictures_show_what_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    engines = {
+        "native": times(_1=90, _100=900),
+        "onnxruntime": times(_1=9, _100=500),
+        "hbc:tvm": times(_1=2, _100=16),
+        "hummingbird:torch": times(_1=100, _100=90),
+    }
+    batches: dict[str, Any] = {"settings": {"batches": [1, 100], "backends": ["tvm"]}}
+    known = {
+        "paper": {"fraud forest": {"engines": engines}, "year xgboost": {"engines": engines}},
+        "pipelines500": {"a": {"steps": ["SVC"], "engines": engines}, "b": {"skipped": "no"}},
+        "operators": {"x.A": {"rows": 100, "engines": engines}, "x.B": {"skipped": "no"}},
+        "scaling": {f"trees: {n}": {"curve": "trees", "batches": [1, 100], "work": n, "engines": engines} for n in (1, 2)},
+    }
+    words = {
+        "paper": "Hummingbird in the paper",
+        "pipelines500": "1 pipelines",
+        "operators": "over scikit-learn",
+        "scaling": "limit",
+    }
+    assert set(known) == set(words) == set(pictures.DRAWN)
+    for name, draw in pictures.DRAWN.items():
+        draw({**batches, "workloads": known[name]}, tmp_path / f"{name}.svg")
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert words[name] in drawn
+        draw({**batches, "workloads": known[name]}, tmp_path / "again.svg")
+        assert (tmp_path / "again.svg").read_text() == drawn
+
+
+def test_pages_include_the_tables_of_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert pages.section("trees") == "Not measured yet.\n"
+    for machine_name, file in (("znver4", "trees"), ("znver4", "trees-haswell"), ("z80", "trees")):
+        (tmp_path / machine_name).mkdir(exist_ok=True)
+        (tmp_path / machine_name / f"{file}.md").write_text("# Trees\n\n| table |\n\n### one (model: 2 MiB)\n")
+    text = pages.section("trees")
+    assert [line for line in text.splitlines() if line.startswith("###")] == [
+        "### z80",
+        "### AMD Zen 4",
+        "### AMD Zen 4, code for processors without AVX-512",
+    ]
+    assert text.count(':end-before: "### one (model: 2 MiB)"') == 3
 
 
 def test_claims_of_the_paper_hold_or_do_not() -> None:
