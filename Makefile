@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --config-settings editable_mode=compat --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[test]"
 	@touch $@
 
 demo: $(INSTALLED)  ## install, compile real pipelines with every backend, print agreement and speed
@@ -42,7 +42,7 @@ test-latest:  ## the test suite with the newest of every library, in an environm
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-latest
 	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade pip
-	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager --config-settings editable_mode=compat --editable ".[test]"
+	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager --editable ".[test]"
 	$(VENV)-latest/bin/python -m pip freeze
 	$(VENV)-latest/bin/python -m pytest -n auto --dist worksteal
 
@@ -67,7 +67,7 @@ format: $(INSTALLED)  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 $(DOCS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --config-settings editable_mode=compat --editable ".[docs]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[docs]"
 	@touch $@
 
 docs: $(DOCS)  ## build the documentation into docs/_build/html; a broken link or anchor is an error

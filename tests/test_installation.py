@@ -1,13 +1,15 @@
-"""What is installed: every package has a pinned version, and the wheel works in an environment that has nothing else."""
+"""What is installed: every package has a pinned version, and the distributions work in an environment that has nothing else."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -55,38 +57,68 @@ def test_the_page_of_versions() -> None:
     assert versions_in_page() == versions_table(), "run: python tests/support_table.py"
 
 
+USER = """
+import numpy as np
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+
+import hbc
+
+X = np.arange(12.0).reshape(6, 2)
+source = LogisticRegression().fit(X, [0, 0, 1, 0, 1, 1])
+model = hbc.convert(source, backend="numpy")
+print(bool(np.abs(model.predict_proba(X) - source.predict_proba(X)).max() < 1e-12), hbc.__file__)
+"""
+WRONG = """
+import hbc
+
+model = hbc.convert(object(), backend="tmv")
+model.prdict(3)
+hbc.load("m.hbc", devce="cpu")
+hbc.convrt(1)
+"""
+"""A mistake in each line from the fourth on."""
+
+
 @pytest.mark.slow
-def test_the_wheel_in_an_empty_environment(tmp_path: Path) -> None:
-    """It takes 12 s, and is slow because it needs a package index, for numpy and scikit-learn."""
+def test_the_distributions_in_an_empty_environment(tmp_path: Path) -> None:
+    """The source archive, and the wheel that is built of it: it runs alone, and shows its types to mypy and to pyright.
+    It takes 40 s, and is slow because it needs a package index, for numpy, scikit-learn and the type checkers."""
     pytest.importorskip("build")
+    pytest.importorskip("hatchling")
     source, outside = tmp_path / "source", {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     shutil.copytree(ROOT / "hbc", source / "hbc", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     subprocess.run(build, check=True, capture_output=True, env=outside)
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,), (archive,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        kept = {name.partition("/")[2] for name in packed.getnames()}
     names = zipfile.ZipFile(wheel).namelist()
     assert {"hbc/py.typed", "hbc/compiler/costs.json"} <= set(names)
-    assert not [name for name in names if name.startswith(("tests", "benchmarks", "datasets"))]
+    assert {"hbc/py.typed", "hbc/compiler/costs.json", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= kept
+    assert not [name for name in (*names, *kept) if name.startswith(("tests", "benchmarks", "datasets"))]
+    assert {name for name in kept if name.endswith(".py")} == {name for name in names if name.endswith(".py")}
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True, env=outside)
     python = tmp_path / "empty" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt"]
     subprocess.run([*pip, wheel], check=True, env=outside)
-    code = "import hbc, sys; print(hbc.__version__, 'sklearn' in sys.modules)"
 
-    def said(code: str) -> list[str]:
-        return subprocess.run(
-            [python, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
-        ).stdout.split()
+    def said(*command: str | Path) -> str:
+        return subprocess.run([python, *command], capture_output=True, text=True, cwd=tmp_path, env=outside).stdout
 
-    assert said(code)[1] == "False"
-    subprocess.run([*pip, f"{wheel}[sklearn]"], check=True, env=outside)
-    code = (
-        "import numpy as np, hbc; from sklearn.linear_model import LogisticRegression; "
-        "X = np.arange(12.0).reshape(6, 2); m = LogisticRegression().fit(X, [0, 0, 1, 0, 1, 1]); "
-        "c = hbc.convert(m, backend='numpy'); print(np.abs(c.predict_proba(X) - m.predict_proba(X)).max() < 1e-12, hbc.__file__)"
-    )
-    agree, where = said(code)
+    assert said("-I", "-c", "import hbc, sys; print(hbc.__version__, 'sklearn' in sys.modules)").split()[1] == "False"
+    assert said("-I", "-m", "hbc", "--version").startswith("hbc ")
+    subprocess.run([*pip, f"{wheel}[sklearn]", "mypy", "pyright[nodejs]==1.1.414"], check=True, env=outside)
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    agree, where = said("user.py").split()
     assert agree == "True"
-    assert str(tmp_path) in where
+    assert str(tmp_path / "empty") in where
+    assert said("-m", "mypy", "--strict", "user.py").startswith("Success")
+    lines = range(4, 8)
+    assert re.findall(r"wrong\.py:(\d+): error", said("-m", "mypy", "--strict", "wrong.py")) == [str(line) for line in lines]
+    options = ("--outputjson", "--pythonpath", python)
+    checked = json.loads(said("-m", "pyright", *options, "user.py", "wrong.py"))["generalDiagnostics"]
+    found = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in checked if each["severity"] == "error"]
+    assert found == [("wrong.py", line) for line in lines]
