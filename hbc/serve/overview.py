@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hbc.runtime.schema import Column
 from hbc.serve.documents import jsonable
 from hbc.serve.served import Served
@@ -65,7 +67,7 @@ def described(served: Served) -> dict[str, Any]:
         "outputs": [
             {
                 "name": name,
-                "datatype": output.dtype,
+                "kind": _words(output.dtype),
                 "shape": output.shape,
                 "classes": jsonable(output.names and list(output.names)),
             }
@@ -73,6 +75,11 @@ def described(served: Served) -> dict[str, Any]:
             if name in served.methods
         ],
     }
+
+
+def _words(dtype: str) -> str:
+    """A dtype of numpy in plain words."""
+    return {"b": "true or false", "i": "whole number", "u": "whole number", "f": "number"}.get(np.dtype(dtype).kind, "text")
 
 
 def kind_of(column: Column) -> str:

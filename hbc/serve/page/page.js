@@ -165,7 +165,7 @@ function offerFields() {
       rows.push(row);
     }
     for (const output of model.outputs) {
-      results.push(make("li", `${output.name}: ${output.datatype}${output.classes ? ` for each of ${listed(output.classes)}` : ""}`));
+      results.push(make("li", `${output.name}: ${output.kind}${output.classes ? ` for each of ${listed(output.classes)}` : ""}`));
     }
     $("hint").textContent = model.form === "record"
       ? "An empty field is sent as null: a missing value."
