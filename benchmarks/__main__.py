@@ -24,6 +24,7 @@ ORDER = (
     "strategies",
     "scaling",
     "frames",
+    "records",
     "text",
     "tune",
     "cold_start",

@@ -23,8 +23,13 @@ class PolarsFrame(FrameView):
 
     library = "polars"
 
+    @cached_property
+    def _dtypes(self) -> list[Any]:
+        dtypes: list[Any] = self._frame.dtypes
+        return dtypes
+
     def block(self) -> Array | None:
-        kinds = set(map(_numpy_dtype, self._frame.dtypes))
+        kinds = set(map(_numpy_dtype, self._dtypes))
         kind = kinds.pop() if len(kinds) == 1 else None
         return None if kind is None or kind.kind not in "fiu" else np.asarray(self._frame.to_numpy())
 
@@ -35,7 +40,7 @@ class PolarsFrame(FrameView):
         columns = zip(*rows, strict=True) if rows else [()] * self.width
         return [
             None if dtype is None or None in values else np.array(values, dtype)
-            for values, dtype in zip(columns, map(_numpy_dtype, self._frame.dtypes), strict=True)
+            for values, dtype in zip(columns, map(_numpy_dtype, self._dtypes), strict=True)
         ]
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
@@ -46,11 +51,11 @@ class PolarsFrame(FrameView):
         return from_arrow(series.to_arrow, None) if known else None
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
-        kind = str(self._frame.dtypes[index])
+        kind = str(self._dtypes[index])
         return kind if f"polars.{kind.partition('(')[0]}" in no_numbers else ""
 
     def own_dtype(self, index: int) -> np.dtype[Any] | None:
-        return np.dtype(object) if str(self._frame.dtypes[index]) == "Object" else None
+        return np.dtype(object) if str(self._dtypes[index]) == "Object" else None
 
     def integers(self, index: int) -> Array | None:
         series = self._frame.to_series(index)
