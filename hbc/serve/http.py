@@ -48,13 +48,17 @@ class Application:
             head = head_of(scope["method"], path, scope["query_string"].decode("latin-1"), scope["headers"])
             self.service.check(head)
             scope["hbc"] = head
-            if head.method == "POST" and route_of(path) is not None:
+            if route_of(path) is not None:
+                if head.method != "POST":
+                    raise Failure("not_allowed", f"method: found {head.method}, expected POST.")
                 reply = await self._infer(head, Request(scope, receive), receive)
             else:
                 await self._starlette(scope, receive, send)
                 return
         except Failure as error:
             reply = self.service.refuse(head, error, asked)
+            if error.kind == "not_allowed":
+                reply = Reply(reply.status, reply.body, (*reply.headers, (b"allow", b"POST")))
         except ClientDisconnect:
             return
         await _response(reply)(scope, receive, send)

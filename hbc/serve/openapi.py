@@ -38,7 +38,9 @@ def document(models: Sequence[Served]) -> dict[str, Any]:
     paths: dict[str, Any] = _general()
     schemas: dict[str, Any] = {"Error": _object({"error": {"type": "string"}}, ["error"])}
     for served in newest.values():
-        schemas[f"{served.name}.Body"] = _body(served)
+        schemas[f"{served.name}.Body"] = _body(served, {})
+        methods = {"type": "array", "items": {"enum": list(served.methods)}, "minItems": 1}
+        schemas[f"{served.name}.Several"] = _body(served, {"methods": methods})
         for method in served.methods:
             paths[f"/v1/models/{served.name}:{method}"] = {"post": _plain(served, method)}
         paths[f"/v1/models/{served.name}:{USUAL}"] = {"post": _plain(served, None)}
@@ -110,15 +112,15 @@ def bodies(served: Served) -> dict[str, Any]:
     return {"record": {"record": value}, "records": {"records": [value, other]}, "columns": {"columns": columns}}
 
 
-def _body(served: Served) -> dict[str, Any]:
-    """The schema of a body of plain JSON: one of the forms."""
+def _body(served: Served, more: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a body of plain JSON: one of the forms, and what may be beside it."""
     names = served.names
-    common = {"id": {"type": "string"}, "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}}
+    common = {"id": {"type": "string"}, "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}, **more}
     if names is None or served.model.spec.ndim != 2:
         return _object({"rows": {"type": "array", "items": {}}, **common}, ["rows"], additionalProperties=False)
     columns = dict(zip(names, served.model.schema.columns, strict=True))
     record = _object({name: _value(column) for name, column in columns.items()}, [n for n, c in columns.items() if c.required])
-    lists = {name: {"type": "array", "items": _value(column)} for name, column in columns.items()}
+    lists = {name: {"type": "array", "items": _value(column), "minItems": 1} for name, column in columns.items()}
     forms = {
         "record": record,
         "records": {"type": "array", "items": record, "minItems": 1},
@@ -141,7 +143,7 @@ def _plain(served: Served, method: str | None) -> dict[str, Any]:
     chosen = method or served.usual
     body: Any = {"$ref": f"#/components/schemas/{served.name}.Body"}
     if method is None:
-        body = {"type": "object"}
+        body = {"$ref": f"#/components/schemas/{served.name}.Several"}
         first = next(iter(given.values()))["value"]
         given = {"several methods": {"value": {**first, "methods": list(served.methods)}}}
     output = served.model.schema.outputs[chosen]

@@ -101,6 +101,8 @@ def _rows(form: str, value: Any, limits: Limits) -> int:
                 raise Failure(
                     "invalid", f"columns[{name!r:.60}]: found {length} values, expected {rows} as in the first column."
                 )
+        if not rows:
+            raise Failure("invalid", "columns: found empty lists, expected at least one row.")
         return rows
     if type(value) is not list:
         expected = "a list of objects" if form == "records" else "a list of rows"

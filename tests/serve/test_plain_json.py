@@ -99,6 +99,7 @@ BAD: list[tuple[Any, str]] = [
     ({"columns": []}, "columns: found a list"),
     ({"columns": {"age": 3}}, "columns['age']: found 3"),
     ({"columns": {"age": [1], "fare": [1, 2]}}, "columns['fare']: found 2 values"),
+    ({"columns": {"age": []}}, "columns: found empty lists"),
     ({"rows": 3}, "rows: found 3"),
     ({"rows": [[1], [1, 2]]}, ""),
     ({"rows": []}, ""),
@@ -128,7 +129,10 @@ def test_unknown_names(server: Running) -> None:
         assert "error" in server.json("POST", path, body, status=404)
     error = server.json("POST", "/v1/models/people:infer", {"record": {}, "methods": ["predict", "fly"]}, status=400)["error"]
     assert "'fly', expected some of" in error
-    assert server.ask("GET", PREDICT)[0] in (404, 405)
+    for method in ("GET", "PUT", "TRACE"):
+        status, headers, _ = server.ask(method, PREDICT)
+        assert (status, headers["allow"]) == (405, "POST")
+    assert server.ask("POST", "/v2")[1]["allow"] in ("GET, HEAD", "HEAD, GET")
 
 
 def test_numbers_that_json_cannot_hold() -> None:
