@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from hbc.lazy import record
+from hbc.serve.engine import clock
 from hbc.serve.failures import Failure, Kind
 from hbc.serve.grpc.messages import HEALTH, INFERENCE, NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health, methods_of
 from hbc.serve.grpc.methods import Methods
@@ -35,6 +36,9 @@ CODES: dict[Kind, grpc.StatusCode] = {
 OPEN = ("ServerLive", "ServerReady")
 """The methods that answer without the token, as the health checks of HTTP do."""
 
+QUIET_SECONDS, REFUSING_SECONDS = 0.2, 3.0
+"""A server that stops refuses calls until none has come for so long, and at most so long."""
+
 WATCH_SECONDS = 1.0
 """How often a watched health check looks at the models. A server that stops tells it at once."""
 
@@ -58,6 +62,8 @@ class GrpcServer:
         self._tls = tls
         self._stopping = asyncio.Event()
         self._server: Any = None
+        self._refusing = False
+        self._last_call = 0.0
 
     async def start(self) -> None:
         """Listen. Raises OSError if the address cannot be had, or a file of `tls` cannot be read."""
@@ -94,10 +100,19 @@ class GrpcServer:
         self._stopping.set()
 
     async def stop(self, seconds: float) -> None:
-        """Take no more calls, and give those that run so many seconds to end."""
+        """Take no more calls, and give those that run so many seconds to end.
+
+        grpcio cancels what comes in at the moment in which it stops: the caller would not know whether its call was answered. So calls are
+        refused first, until none comes any more, which clients may send again elsewhere."""
         self.drain()
-        if self._server is not None:
-            await self._server.stop(seconds)
+        if self._server is None:
+            return
+        end = clock() + min(seconds, REFUSING_SECONDS)
+        self._last_call = clock()
+        self._refusing = True
+        while (now := clock()) < end and now - self._last_call < QUIET_SECONDS:
+            await asyncio.sleep(QUIET_SECONDS / 4)
+        await self._server.stop(seconds)
 
     # --- calls ---------------------------------------------------------------------------------------------------------
 
@@ -126,7 +141,10 @@ class GrpcServer:
         return grpc.unary_unary_rpc_method_handler(unary, **serializers)
 
     async def _admit(self, name: str, context: Any) -> None:
-        """Ends a call that does not have the token."""
+        """Ends a call that does not have the token, and one that comes when the server stops."""
+        self._last_call = clock()
+        if self._refusing:
+            await self._abort(context, Failure("unavailable", "the server stops.", retry_after=1))
         if name in OPEN:
             return
         sent = next((value for key, value in context.invocation_metadata() if key == "authorization"), "")
