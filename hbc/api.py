@@ -30,6 +30,7 @@ from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds
 from hbc.parser import files, registry
 from hbc.parser.parse import Parsed, parse
+from hbc.parser.rounds import checked
 from hbc.process import cpus
 from hbc.runtime import artifact
 from hbc.runtime.input.intake import describe
@@ -54,6 +55,7 @@ def convert(
     threads: int | None = None,
     target: Mapping[str, Any] | None = None,
     warm_up: bool | str | Sequence[str] = False,
+    iteration_range: tuple[int, int] | None = None,
 ) -> CompiledModel:
     """Compile a fitted model.
 
@@ -72,6 +74,8 @@ def convert(
         target: a TVM target as a dict, such as `{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}`, to compile for another machine.
         warm_up: True to compile all methods now, or the names of some. Otherwise each is compiled at its first call (or found in the
             cache on disk). It takes the dtypes of the sample, or float32 without one; `CompiledModel.warm_up` takes others.
+        iteration_range: (first, end), the rounds of a model of LightGBM or XGBoost that count: (0, 50) is `num_iteration=50` of LightGBM,
+            (10, 0) is `start_iteration=10`. By default those that the library itself uses.
 
     Returns:
         A CompiledModel with the methods of the model (`predict`, `transform`, …). They take what the model's methods take,
@@ -99,7 +103,7 @@ def convert(
         True
     """
     builder = builder_of(backend, device, strategy, batch_size, threads, target)
-    return compiled(parsed(model, X), builder)._warmed(warm_up)
+    return compiled(parsed(model, X, iteration_range), builder)._warmed(warm_up)
 
 
 def builder_of(
@@ -113,11 +117,12 @@ def builder_of(
     return Builder(name, options, _strategy(strategy, name))
 
 
-def parsed(model: Any, X: Any = None) -> Parsed:
+def parsed(model: Any, X: Any = None, iteration_range: Any = None) -> Parsed:
     """The first half of `hbc.convert`, which needs no compiler. Raises its errors for the model and the sample."""
+    rounds = checked(iteration_range)
     model = _opened(model)
     _require_model(model)
-    return parse(model, None if X is None or registry.items_of(model) else describe(X))
+    return parse(model, None if X is None or registry.items_of(model) else describe(X), rounds)
 
 
 def compiled(parsed: Parsed, builder: Builder) -> CompiledModel:

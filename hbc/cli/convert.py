@@ -91,6 +91,12 @@ def convert(
         int | None, typer.Option(help="Threads that share the rows of a call. By default the backend decides.")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="The rows of a usual call, a hint for the strategy auto.")] = None,
+    iteration_range: Annotated[
+        str | None,
+        typer.Option(
+            help="The rounds of LightGBM's or XGBoost's trees that count, such as 0,50 for the first 50; end 0 is the last."
+        ),
+    ] = None,
     trust: Trust = False,
     methods: Methods = None,
     dtype: Dtype = None,
@@ -132,7 +138,7 @@ def convert(
                 f"--target: found {target!r}, expected a target of TVM as JSON for a .hbc file. To put code for {target} into it: --code."
             )
         convert_options |= _given(target=wanted)
-    if saved and (unfit := _flags([*convert_options, *_given(sample=sample)])):
+    if saved and (unfit := _flags([*convert_options, *_given(sample=sample, iteration_range=iteration_range)])):
         raise ValueError(f"{model}: found {unfit}, which a saved model has settled already. Convert the fitted model anew.")
     with progress(f"reading {model.name}", quiet) as tell:
         # What the output cannot hold is found before a compiler is imported: that takes longer than the rest.
@@ -140,7 +146,7 @@ def convert(
             require_numbers(str(output), suffix, *api.saved_input(model))
             compiled = hbc.load(model, device, backend or EXPORTS.get(suffix))
         else:
-            found = api.parsed(source_of(model, trust), None if sample is None else data.read(sample))
+            found = api.parsed(source_of(model, trust), None if sample is None else data.read(sample), _pair(iteration_range))
             require_numbers(str(output), suffix, found.spec, api.main_variant(found))
             backend = backend or EXPORTS.get(suffix, "tvm")
             tell(f"compiling {model.name} for {backend}")
@@ -302,6 +308,14 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def _listed(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
+
+
+def _pair(text: str | None) -> Any:
+    """The numbers of --iteration-range; what is no such text as it is, for hbc.convert to refuse."""
+    try:
+        return None if text is None else tuple(map(int, text.split(",")))
+    except ValueError:
+        return text
 
 
 def _parsed(target: str | None) -> Any:

@@ -307,6 +307,8 @@ class ModelInfo:
     """Its kind in scikit-learn's words: "classifier", "regressor", "clusterer" …; "" for none, or if a file does not say."""
     score: str = ""
     """The metric of `predict` that its `score` is: "accuracy" or "r2"; "" for any other, or if a file does not say."""
+    options: str = ""
+    """The library whose options its `predict` hands on: "lightgbm" or "xgboost", of the last step of a Pipeline. Otherwise ""."""
 
 
 Kind = DType | Literal["unread"]

@@ -37,6 +37,7 @@ from hbc.parser.front_door import (
 from hbc.parser.labels import labels
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
+from hbc.parser.rounds import asked_of
 
 WINDOW = float(np.float32(1e-35))
 """LightGBM's kZeroThreshold. LightGBM replaces every x with |x| <= WINDOW by 0 before any tree sees it (src/c_api.cpp,
@@ -136,8 +137,12 @@ FIELDS = (
 )
 
 
-def read_model(booster: Any) -> Model:
-    return read_text(booster.model_to_string())
+def read_model(booster: Any, rounds: tuple[int, int] | None = None) -> Model:
+    """The model of these rounds (from the first to before the second), or of those that LightGBM itself uses by default."""
+    if rounds is None:
+        return read_text(booster.model_to_string())
+    first, end = rounds
+    return read_text(booster.model_to_string(num_iteration=end - first, start_iteration=first))
 
 
 def read_text(text: str) -> Model:
@@ -434,7 +439,7 @@ def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
 
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     """The outputs of a Booster. `owner` is the class that error messages name; it rejects inputs of fewer than `min_rows` rows."""
-    model = read_once(read_model, booster)
+    model = read_once(read_model, booster, asked_of(booster, booster.current_iteration()))
     x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)

@@ -26,9 +26,10 @@ from hbc.parser.frame import StringsNeeded, source_frame
 from hbc.parser.front_door import failing_methods
 from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
+from hbc.parser.rounds import only
 from hbc.parser.set_output import computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
-from hbc.parser.tools import kind_of, score_of
+from hbc.parser.tools import kind_of, options_of, score_of
 from hbc.parser.walk import convert, require_convertible, walk
 
 UNIFORM: tuple[DType, ...] = ("f32", "f64", "i64")
@@ -49,10 +50,12 @@ class Parsed:
     """The sample that the caller gave, with its columns in the order of fitting."""
 
 
-def parse(model: Any, sample: Sample | None = None) -> Parsed:
-    """Parse a fitted model. `sample` gives names and dtypes of columns where the model does not hold them.
+def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | None = None) -> Parsed:
+    """Parse a fitted model. `sample` gives names and dtypes of columns where the model does not hold them. `rounds`: the
+    rounds of boosting that count (rounds.py).
 
-    Raises UnsupportedOperatorError (every culprit at once), NotFittedError, InvalidInputError.
+    Raises ValueError for rounds that the model does not have; UnsupportedOperatorError (every culprit at once), NotFittedError,
+    InvalidInputError.
     """
     name = registry.public_name(type(model))
     registry.load_converters(name)
@@ -60,7 +63,7 @@ def parse(model: Any, sample: Sample | None = None) -> Parsed:
     variants: dict[Kinds, Graph] = {}
     failing: dict[str, str] = {}
     packages: set[str] = set()
-    with reading():
+    with only(rounds), reading():
         for dtype in UNIFORM:
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
@@ -281,7 +284,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     found = ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph), given_back=given_back)
     # What predicts labels is a classifier, also where its library has no kinds (ONNX).
     kind = kind_of(model) or ("classifier" if "classes_" in attributes and "predict" in graph.outputs else "")
-    return replace(found, kind=kind, score=score_of(model))
+    return replace(found, kind=kind, score=score_of(model), options=options_of(model))
 
 
 def _held_sparse(model: Any, outputs: registry.Outputs) -> registry.Outputs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from hbc.parser.registry import public_name
+
 SCORES = {
     "ClassifierMixin.score": "accuracy",
     "RegressorMixin.score": "r2",
@@ -23,6 +25,15 @@ def kind_of(model: Any) -> str:
     except (AttributeError, TypeError):  # an estimator whose tags cannot be asked for: of an older library, for example
         kind = None
     return str(kind or "")
+
+
+def options_of(model: Any) -> str:
+    """The library whose options the `predict` of a Pipeline hands on to its last step, if that is LightGBM or XGBoost; otherwise ""."""
+    steps = getattr(model, "steps", None)
+    if public_name(type(model)) != "sklearn.pipeline.Pipeline" or not steps:
+        return ""
+    library = public_name(type(steps[-1][1])).partition(".")[0]
+    return library if library in ("lightgbm", "xgboost") else options_of(steps[-1][1])
 
 
 def score_of(model: Any) -> str:

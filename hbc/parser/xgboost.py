@@ -40,6 +40,7 @@ from hbc.parser.front_door import (
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
+from hbc.parser.rounds import asked_of
 from hbc.parser.sparsity import is_sparse
 
 LOGIT = ("reg:logistic", "binary:logistic")
@@ -177,8 +178,8 @@ class BoosterOutputs:
     """Builds the outputs of a booster from a float32 x: margins f32[N, K] and, if it has trees, leaves f32[N, T]."""
 
     learner: Learner
-    rounds: int | None = None
-    """How many rounds of trees count, from the first; None: all."""
+    rounds: tuple[int, int] | None = None
+    """The rounds of trees that count, from the first to before the second; None: all."""
     in_place: bool = False
     """Whether margins are those of inplace_predict rather than of a DMatrix. With dart they differ, see `_ensemble`."""
 
@@ -192,6 +193,8 @@ class BoosterOutputs:
 
     def margin(self, x: Node) -> Node:
         if not self.has_trees:
+            if self.rounds is not None and self.rounds[0]:
+                raise Refusal("XGBoost computes gblinear with all of its rounds.", "Leave out iteration_range.")
             return _linear(self.learner, x)
         trees, planes = self._trees
         return trees(planes.behind(x))
@@ -209,8 +212,8 @@ def _linear(learner: Learner, x: Node) -> Node:
     return Linear(weights[:-1], weights[-1] + learner.base[0])(present)
 
 
-def _ensemble(learner: Learner, rounds: int | None, in_place: bool) -> tuple[TreeEnsemble, PlaneTable]:
-    """The trees of the first `rounds` rounds, and the tests for sets of categories that they read as columns behind x. Raises Refusal
+def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) -> tuple[TreeEnsemble, PlaneTable]:
+    """The trees of some rounds (None: of all), and the tests for sets of categories that they read as columns behind x. Raises Refusal
     if there are no trees. The sums are `exact` if XGBoost's order of additions shows in its predictions.
 
     The trees of dart replace each other, so that large values cancel: in another order, or more exactly, sums differed from XGBoost's
@@ -222,8 +225,8 @@ def _ensemble(learner: Learner, rounds: int | None, in_place: bool) -> tuple[Tre
     documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
     weights = np.asarray(booster.get("weight_drop", np.ones(len(documents))), np.float32)
     if rounds is not None:
-        end = _end(model, rounds, learner.n_outputs)
-        documents, target, weights = documents[:end], target[:end], weights[:end]
+        part = slice(*(_end(model, count, learner.n_outputs) for count in rounds))
+        documents, target, weights = documents[part], target[part], weights[part]
     if not documents:
         raise Refusal("it has no trees.", "Fit it with at least one round.")
     planes = PlaneTable(learner.n_features, sets_go_left=False)
@@ -393,10 +396,12 @@ class Estimator:
     def booster(self) -> BoosterOutputs:
         booster = self.model.get_booster()
         try:
-            rounds = int(booster.best_iteration) + 1
+            best = int(booster.best_iteration) + 1
         except AttributeError:
-            rounds = None
-        return BoosterOutputs(read_once(read_model, booster), rounds, in_place=True)
+            best = None
+        return BoosterOutputs(
+            read_once(read_model, booster), asked_of(booster, booster.num_boosted_rounds(), best), in_place=True
+        )
 
     def read(self, *, in_place: bool, min_rows: int = 0) -> Node:
         """The float32 matrix that the trees read, with NaN in place of `missing`. `in_place`: the method calls inplace_predict, which
@@ -432,7 +437,7 @@ def _booster_columns(m: Any) -> Described:
 @converts("xgboost.Booster", frame=True)
 def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made from X, with all rounds: also with output_margin=True (`raw_score`) and pred_leaf=True (`apply`)."""
-    outputs = BoosterOutputs(read_once(read_model, m))
+    outputs = BoosterOutputs(read_once(read_model, m), asked_of(m, m.num_boosted_rounds()))
     read = _checked(m, outputs.learner, x, allow_inf=False)
     margin = outputs.margin(read)
     leaves = leaf_numbers(outputs, m.feature_names, read, x)

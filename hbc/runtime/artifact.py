@@ -70,7 +70,7 @@ def write(
         "sparse": info.sparse,
         "given_back": list(info.given_back),
         "failing": info.failing,
-        "estimator": {"kind": info.kind, "score": info.score},
+        "estimator": {"kind": info.kind, "score": info.score, "options": info.options},
         "frames": {method: asdict(output) for method, output in info.frames.items()},
         "input": spec_document(contents.spec),
     }

@@ -55,12 +55,12 @@ def info_of(document: Mapping[str, Any], arrays: Mapping[str, Array]) -> ModelIn
     require_public(failing)
     # Older files do not say what scikit-learn's tools ask: what predicts labels is a classifier.
     predicts = "predict" in document.get("methods", ("predict",))
-    usual = {"kind": "classifier" if "classes_" in attributes and predicts else "", "score": ""}
-    kind, score = (str({**usual, **document.get("estimator", {})}[key]) for key in ("kind", "score"))
+    usual = {"kind": "classifier" if "classes_" in attributes and predicts else "", "score": "", "options": ""}
+    kind, score, options = (str({**usual, **document.get("estimator", {})}[key]) for key in ("kind", "score", "options"))
     if score not in ("", "accuracy", "r2"):
         raise ValueError(f"the score {score!r}")
     source = str(document["source"])
-    return ModelInfo(source, attributes, dtypes, without_rows, sparse, frames, given_back, failing, kind, score)
+    return ModelInfo(source, attributes, dtypes, without_rows, sparse, frames, given_back, failing, kind, score, options)
 
 
 def require_public(methods: Iterable[str]) -> None:

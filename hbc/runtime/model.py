@@ -98,7 +98,7 @@ class CompiledModel(Estimator, Methods):
             raise ValueError(
                 f"{estimator.source}: found the methods {', '.join(taken)}, expected names that CompiledModel does not have."
             )
-        library = estimator.source.partition(".")[0]
+        library = estimator.options or estimator.source.partition(".")[0]
         self.__class__ = _class_with(CompiledModel, library, self.methods, tuple(estimator.failing), bool(estimator.score))
 
     @property

@@ -12,12 +12,14 @@ from hbc.errors import InvalidInputError
 
 ELSEWHERE = {"raw_score": "raw_score", "output_margin": "raw_score", "pred_leaf": "apply"}
 """Option that asks for another output → the method that returns it."""
+OF_PIPELINES = {"raw_score": "decision_function"}
+"""The same for the last step of a Pipeline, which has fewer methods."""
 
-_SLICE = "a compiled model computes all of its rounds. Cut the source first: hbc.convert("
+_ROUNDS = "convert it for these rounds: hbc.convert(model, iteration_range=(first, end))."
 ADVICE = {
-    "start_iteration": f"{_SLICE}lightgbm.Booster(model_str=booster.model_to_string(start_iteration=…))).",
-    "num_iteration": f"{_SLICE}lightgbm.Booster(model_str=booster.model_to_string(num_iteration=…))).",
-    "iteration_range": f"{_SLICE}booster[start:end]), where booster is model.get_booster().",
+    "start_iteration": _ROUNDS,
+    "num_iteration": _ROUNDS,
+    "iteration_range": _ROUNDS,
     "pred_contrib": "hbc computes no contributions (SHAP): ask the source.",
     "base_margin": "add it to the result of raw_score.",
     "validate_features": "a compiled model compares the names of columns as the source does by default.",
@@ -27,17 +29,25 @@ ADVICE = {
 def _by_options(model: Any, method: str, X: Any, given: dict[str, Any]) -> Any:
     """The result of the method that the options ask for. given: those whose values are not the usual ones. Raises
     InvalidInputError."""
+    others = {option: next((name for name in names(option) if name in model.methods), None) for option in given}
     for option, value in given.items():
-        if ELSEWHERE.get(option) not in model.methods or value is not True:
+        if others[option] is None or value is not True:
             raise InvalidInputError(
                 found=repr(value),
-                expected="the source's default" + (" or True" if ELSEWHERE.get(option) in model.methods else ""),
+                expected="the source's default" + (" or True" if others[option] else ""),
                 where=f"{method}, option {option}",
-                advice=ADVICE.get(option, ""),
+                advice=ADVICE.get(
+                    option, "Convert the last step of the pipeline alone: it has the method." if option in ELSEWHERE else ""
+                ),
             )
     if len(given) > 1:
         raise InvalidInputError(found=" and ".join(given), expected="one of them", where=f"{method}, options")
-    return getattr(model, ELSEWHERE[next(iter(given))])(X)
+    return getattr(model, str(others[next(iter(given))]))(X)
+
+
+def names(option: str) -> list[str]:
+    """The names that a method may have which an option asks for."""
+    return [table[option] for table in (ELSEWHERE, OF_PIPELINES) if option in table]
 
 
 def _lightgbm(name: str) -> Callable[..., Any]:
@@ -109,9 +119,40 @@ def _xgboost(name: str) -> Callable[..., Any]:
     return method
 
 
+def _xgboost_probabilities(name: str) -> Callable[..., Any]:
+    def method(
+        self: Any,
+        X: Any,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+    ) -> Any:
+        if not validate_features or base_margin is not None or iteration_range is not None:
+            options = {
+                "validate_features": None if validate_features else validate_features,
+                "base_margin": base_margin,
+                "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
+            }
+            given = {option: value for option, value in options.items() if value is not None}
+            if given:
+                return _by_options(self, name, X, given)
+        if type(X) is ndarray:
+            short = self._short[name].get(X.dtype)
+            if short is not None:
+                shape = X.shape
+                if len(shape) == 2 and shape[1] == self._width and shape[0] >= short[1] and X.flags.carray:
+                    result = short[0](X, shape[0])
+                    if result is not None:
+                        return result
+        return self._calls[name](X)
+
+    return method
+
+
 WITH_OPTIONS: dict[tuple[str, str], Callable[[str], Callable[..., Any]]] = {
     ("lightgbm", "predict"): _lightgbm,
     ("lightgbm", "predict_proba"): _lightgbm,
     ("xgboost", "predict"): _xgboost,
+    ("xgboost", "predict_proba"): _xgboost_probabilities,
 }
 """(library of the source, method) → what makes the method, with the options that the source's has."""
