@@ -116,6 +116,8 @@ class Column(Joined):
     the source computes with, which an array holds itself."""
     category_dtype: str = joins(given, "")
     """The dtype of these integers, which the categories must have too."""
+    numbers_unknown: bool = joins(either, False)
+    """A column of strings: numbers among the Python objects there are categories that no estimator knows."""
     digits: bool = joins(either, False)
     """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
 
@@ -328,6 +330,18 @@ class Sample:
 
 NA = "\0pandas.NA"
 """Stands for pandas.NA among strings. To scikit-learn's encoders it is neither None nor NaN nor any category."""
+
+
+class NumberAmongStrings(str):
+    """Stands for a number among strings (Column.numbers_unknown): a string that is no category, and looks like the number in errors."""
+
+    __slots__ = ()
+
+    def __new__(cls, number: Any) -> NumberAmongStrings:
+        return super().__new__(cls, f"\0number {number!r}")
+
+    def __repr__(self) -> str:
+        return self.partition(" ")[2]
 
 
 @record

@@ -8,8 +8,9 @@ from dataclasses import replace
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_layout
 from hbc.ops.checks import Check, CheckValues
-from hbc.ops.columns import SelectColumns
+from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.hashed_categories import HashText
+from hbc.ops.missing import ImputeText, MissingText
 from hbc.ops.tensor import Cast, Concat
 from hbc.parser.frame import Frame, dtype_givers, untouched
 from hbc.parser.front_door import Notes
@@ -40,6 +41,9 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
     if any(column.digits for column in columns):
         for i in _read_as_strings(graph, origin):
             columns[i] = replace(columns[i], digits=False)
+    if any(column.numbers_unknown for column in columns):
+        for i in _read_as_strings(graph, origin, CATEGORICAL):
+            columns[i] = replace(columns[i], numbers_unknown=False)
     frames, sparse, arrays = notes.frames, notes.sparse, notes.arrays
     for x in notes.widened:
         if group := _sources([x], origin):
@@ -110,13 +114,29 @@ def _roundings(graph: Graph) -> dict[Place, Column]:
     return found
 
 
-def _read_as_strings(graph: Graph, origin: Mapping[Place, int]) -> set[int]:
-    """The columns of strings that other operators than HashText read, or a method returns. HashText accepts digits as any other string."""
-    kept = (Check, Concat, SelectColumns)
+CATEGORICAL = (Categorize, CheckValues, MissingText, ImputeText, *PASSING)
+"""Operators that ask of strings only which category they are."""
+
+
+def _read_as_strings(graph: Graph, origin: Mapping[Place, int], among: tuple[type, ...] = ()) -> set[int]:
+    """The columns of strings that operators of other classes than `among` read, or a method returns. By default these are HashText, which
+    accepts digits as any other string, and what hands strings on."""
     readers = [(node.op, source) for node in graph.nodes for source in node.inputs if source.type.dtype == "str"]
-    others = [source for op, source in readers if not isinstance(op, (HashText, *kept)) or isinstance(op, CheckValues)]
+    if among:
+        others = [source for op, source in readers if not isinstance(op, among)]
+    else:
+        others = [source for op, source in readers if not isinstance(op, (HashText, *PASSING)) or isinstance(op, CheckValues)]
     others += [node for group in graph.outputs.values() for node in group if node.type.dtype == "str"]
-    return set(_sources(others, origin))
+    return {origin[place] for node in others for place in _strings_of(node) if place in origin}
+
+
+def _strings_of(x: Node) -> set[Place]:
+    """The columns of the model's input of which the strings x are made."""
+    places = untouched(x)
+    found = {place for place in places if place is not None}
+    if None in places:
+        found = found.union(*(_strings_of(source) for source in x.inputs if source.type.dtype == "str"))
+    return found
 
 
 def _given_dtype(y: Node, kept: Sequence[tuple[Node, Node]]) -> list[Node]:

@@ -109,7 +109,7 @@ class Encoder:
         self.categories = [read_categories(np.asarray(c), frame.name(i)) for i, c in enumerate(m.categories_)]
         strings = [i for i, c in enumerate(self.categories) if c.strings]
         frame.need_strings(strings)
-        note(frame.select(strings), Column(texts_only=True))
+        note(frame.select(strings), Column(texts_only=True, numbers_unknown=True))
         for i in strings:
             c = self.categories[i]
             note(frame.select([i]), Column(knows_none=c.none >= 0, knows_nan=c.nan >= 0))

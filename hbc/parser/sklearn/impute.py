@@ -119,7 +119,8 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
         raise Refusal("it puts an indicator of missing values beside strings.", "Use a MissingIndicator beside it.")
     frame.need_strings(range(len(frame)))
     x = checked(m, frame.matrix(strings=True), allow_nan=True, allow_inf=True)
-    note(x, Column(knows_none=missing.value is None or missing.na, knows_nan=missing.nan or missing.na))
+    known = Column(knows_none=missing.value is None or missing.na, knows_nan=missing.nan or missing.na)
+    note(x, known | Column(numbers_unknown=True))
     if not (missing.nan or missing.na):
         x = without_missing(m, x)
     x = select_columns(x, kept.tolist())

@@ -75,7 +75,8 @@ class KnownColumns:
         """The strings of one column. Raises InvalidInputError for numbers, and for other values that are no strings."""
         if values.dtype.kind == "f" and column in self.texts_only:
             reject_numbers(values.dtype, self.where(column))
-        return strings(digits(values) if column in self.digits else values, self.titles[column])
+        numbers_unknown = self.spec.columns[column].numbers_unknown
+        return strings(digits(values) if column in self.digits else values, self.titles[column], numbers_unknown)
 
     def floats(self, column: int, values: Array, converted: bool = True) -> Array:
         """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert. `converted`:

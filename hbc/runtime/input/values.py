@@ -3,18 +3,19 @@ dtype. An InvalidInputError says where and why they do not convert."""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hbc.errors import InvalidInputError
-from hbc.ir.signature import NA
+from hbc.ir.signature import NA, NumberAmongStrings
 from hbc.ir.types import Array
 
 
-def strings(values: Array, where: str) -> Array:
-    """A column of strings as Python objects: str, None, NaN, and NA for pandas.NA. Raises InvalidInputError for other values. Floats that
-    are all NaN pass: a column without any value has no better dtype."""
+def strings(values: Array, where: str, numbers_unknown: bool = False) -> Array:
+    """A column of strings as Python objects: str, None, NaN, and NA for pandas.NA; with `numbers_unknown` NumberAmongStrings for numbers.
+    Raises InvalidInputError for other values. Floats that are all NaN pass: a column without any value has no better dtype."""
     if values.dtype.kind in "UT":
         return values.astype(object)
     if values.dtype.kind != "O":
@@ -29,10 +30,13 @@ def strings(values: Array, where: str) -> Array:
     for row, item in enumerate(items):
         if item is None or isinstance(item, str) or (isinstance(item, (float, np.floating)) and item != item):
             continue
+        stand_in = NA
         if type(item).__name__ != "NAType":
-            _reject_among_strings(item, row, where)
+            if not (numbers_unknown and isinstance(item, (numbers.Number, np.bool_))):
+                _reject_among_strings(item, row, where)
+            stand_in = NumberAmongStrings(item)
         changed = values.copy() if changed is None else changed
-        changed[row] = NA
+        changed[row] = stand_in
     return values if changed is None else changed
 
 
