@@ -344,5 +344,5 @@ def _broken(path: str, reason: str) -> ArtifactError:
         path=path,
         found=f"a damaged or incomplete model ({reason})",
         expected="a file that CompiledModel.save wrote",
-        advice="Save the model again; an operator of a third party needs its package installed.",
+        advice="Save the model again. An operator of a third party needs its package installed; a file of a newer hbc needs that one.",
     )

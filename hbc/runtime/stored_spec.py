@@ -11,22 +11,28 @@ from hbc.ir.signature import Arrays, Column, Frames, InputSpec, Sparse
 
 Record = TypeVar("Record", Arrays, Column, Frames, Sparse)
 
-NEUTRAL = asdict(Column())
-
 
 def spec_document(spec: InputSpec) -> dict[str, Any]:
-    """The spec as JSON. Neighbouring columns that are alike are written once, with their count and the fields that are not neutral."""
-    runs = [(len(list(group)), asdict(column)) for column, group in itertools.groupby(spec.columns)]
+    """The spec as JSON. Neighbouring columns that are alike are written once, with their count.
+
+    Of each record, only the fields that are not neutral are written. So an hbc that does not know a field reads the files of a newer one,
+    but for models that need it."""
     return {
-        "columns": [[count, {name: value for name, value in fact.items() if value != NEUTRAL[name]}] for count, fact in runs],
+        "columns": [[len(list(group)), _facts(column)] for column, group in itertools.groupby(spec.columns)],
         "feature_names": spec.feature_names,
         "ndim": spec.ndim,
         "items": spec.items,
         "own_dtype": spec.own_dtype,
-        "arrays": asdict(spec.arrays),
-        "frames": asdict(spec.frames),
-        "sparse": asdict(spec.sparse),
+        "arrays": _facts(spec.arrays),
+        "frames": _facts(spec.frames),
+        "sparse": _facts(spec.sparse),
     }
+
+
+def _facts(record: Arrays | Column | Frames | Sparse) -> dict[str, Any]:
+    """The fields of a record that are not neutral."""
+    neutral = asdict(type(record)())
+    return {name: value for name, value in asdict(record).items() if value != neutral[name]}
 
 
 def read_spec(document: Mapping[str, Any], width: int) -> InputSpec:
@@ -59,9 +65,12 @@ def require_width(count: int, width: int) -> None:
 
 
 def _record(cls: type[Record], document: Mapping[str, Any]) -> Record:
-    """The record from a document. Raises ValueError for a value that is not of the type of the field's neutral value."""
+    """The record from a document. Raises ValueError for a field that it does not have, and for a value that is not of the type of the
+    field's neutral value."""
     values: dict[str, Any] = {name: tuples(value) for name, value in document.items()}
     types = {field.name: type(field.default) for field in fields(cls)}
+    if unknown := [name for name in values if name not in types]:
+        raise ValueError(f"facts about its input that this hbc does not know: {', '.join(unknown)}")
     wrong = [name for name, value in values.items() if type(value) is not types.get(name)]
     if wrong:
         raise ValueError(f"the fields {', '.join(wrong)} of {cls.__name__}")

@@ -260,6 +260,16 @@ def test_every_field_of_format_1_is_read() -> None:
     assert read_spec_1({**old, "strings": [1]}, 3).having("strings") == [1]
 
 
+def test_an_older_hbc_reads_what_needs_nothing_new() -> None:
+    """Facts about the input that are neutral are not written. One that a reader does not know changes what the model accepts: refused."""
+    plain = spec_document(InputSpec((Column(),) * 3))
+    assert [plain[name] for name in ("arrays", "frames", "sparse", "columns")] == [{}, {}, {}, [[3, {}]]]
+    assert read_spec(plain, 3) == InputSpec((Column(),) * 3)
+    for name in ("arrays", "frames", "sparse"):
+        with pytest.raises(ValueError, match="facts about its input that this hbc does not know: of_tomorrow"):
+            read_spec({**plain, name: {"of_tomorrow": True}}, 3)
+
+
 # --- what the file says of itself ---------------------------------------------------------------------------------------
 
 
