@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs.",
+    help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models: the same answers, many times as fast.",
 )
 for command in (convert, verify, predict, serve, export, explain, info, bench, tune, runtime, doctor):
     app.command()(command)
@@ -43,7 +43,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models into tensor programs."""
+    """Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models: the same answers, many times as fast."""
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -28,17 +28,21 @@ Methods = Annotated[
 Dtype = Annotated[
     str | None,
     typer.Option(
-        help="The numbers that an exported file takes: float32, float64 or int64. By default float32 if nothing else is said."
+        help="The numbers that an exported file takes: float32, float64 or int64. By default that of the sample, or float32 without one."
     ),
 ]
-Opset = Annotated[int | None, typer.Option(help="The version of ONNX's operators in an .onnx file.")]
-Plain = Annotated[bool | None, typer.Option("--plain", help="An .onnx file of standard operators only, without ai.onnx.ml.")]
-Columns = Annotated[bool | None, typer.Option("--columns", help="An .onnx file with one input for each column, by its name.")]
+Opset = Annotated[int | None, typer.Option(help="The version of ONNX's operators in an .onnx file: 16 to 26. By default 21.")]
+Plain = Annotated[
+    bool | None, typer.Option("--plain", help="Write an .onnx file of standard operators only, without ai.onnx.ml.")
+]
+Columns = Annotated[
+    bool | None, typer.Option("--columns", help="Give an .onnx file one input for each column, with the name of the column.")
+]
 Target = Annotated[
     str | None,
     typer.Option(
         help="The processor for a .so, .o or .a: x86-64-v2, x86-64-v3 (by default), x86-64-v4, aarch64, native, or TVM's own as JSON. "
-        "For a .hbc file a target of TVM as JSON; for levels of processors see --code."
+        "For a .hbc file only TVM's own as JSON; --code puts code for one of these processors into it."
     ),
 ]
 Name = Annotated[
@@ -75,7 +79,7 @@ def convert(
     sample: Annotated[
         Path | None,
         typer.Option(
-            help="Some of the input, for a model that does not know the names or dtypes of its columns: .csv, .parquet or .npy. Its values "
+            help="Some rows for a model that does not know the names or dtypes of its columns: .csv, .parquet or .npy. Its values "
             "are not used. Exported files take its dtypes."
         ),
     ] = None,
@@ -88,9 +92,11 @@ def convert(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads that share the rows of a call. By default the backend decides.")
+        int | None, typer.Option(help="How many threads share the rows of a call. By default the backend decides.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="The rows of a usual call, a hint for the strategy auto.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="How many rows a usual call has: a hint for the strategy auto, and no limit.")
+    ] = None,
     iteration_range: Annotated[
         str | None,
         typer.Option(

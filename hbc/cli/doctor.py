@@ -36,8 +36,10 @@ XGBoost's build for CPUs is a distribution of its own, xgboost-cpu (`_version`).
 
 
 def doctor(as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Print the installed libraries, the backends that work (each compiles and runs a small model), the computer (processor, cores, memory,
-    GPU), and where hbc keeps files. The exit status is 1 if no backend works.
+    """Print what is installed here, and which backends work.
+
+    Each backend compiles and runs a small model. Then follow the computer (processor, cores, memory, GPU), and where hbc keeps files.
+    The exit status is 1 if no backend works.
 
     Example: `hbc doctor --json`
     """

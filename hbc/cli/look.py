@@ -27,8 +27,10 @@ def explain(
     trust: Trust = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print a report on a compiled model: its input, the passes that changed something, the functions that a call starts, the strategy of
-    every tree ensemble, and its operators before and after the passes.
+    """Print a report on a compiled model.
+
+    It has the model's input, the passes that changed something, the functions that a call starts, the strategy of every tree ensemble,
+    and the operators before and after the passes.
 
     Examples: `hbc explain model.hbc`, and `hbc explain model.txt --backend onnx --html > report.html`
     """
@@ -54,8 +56,9 @@ def info(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
     as_json: Annotated[bool, typer.Option("--json", help="The whole manifest, as JSON.")] = False,
 ) -> None:
-    """Print what a saved model is, without loading it: its source, methods and dtypes, versions, the time of its conversion, your notes,
-    and a digest of the whole.
+    """Print what a saved model is, without loading it.
+
+    That is its source, methods and dtypes, versions, the time of its conversion, your notes, and a digest of the whole.
 
     Example: `hbc info model.hbc`
     """

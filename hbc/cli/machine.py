@@ -50,11 +50,11 @@ def _store() -> Any:
 def runtime(
     folder: Annotated[Path, typer.Argument(help="The folder to make. It must not exist, or be empty.")],
 ) -> None:
-    """Make the smallest folder that runs saved models with compiled code: numpy, tvm_ffi, TVM's runtime library and hbc, as they are
-    installed here.
+    """Make the smallest folder that runs saved models with compiled code.
 
-    It is for servers and containers, on this kind of processor with this version of Python. With it in PYTHONPATH, Python needs neither
-    TVM's compiler nor any other package for `hbc.load("model.hbc", trust_code=True)`.
+    It has numpy, tvm_ffi, TVM's runtime library and hbc, as they are installed here. It is for servers and containers, on this kind of
+    processor with this version of Python. With it in PYTHONPATH, Python needs neither TVM's compiler nor any other package for
+    `hbc.load("model.hbc", trust_code=True)`.
 
     Example: `hbc runtime serving`, then `PYTHONPATH=serving python server.py`
     """

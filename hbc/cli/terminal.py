@@ -23,12 +23,14 @@ def _backends() -> list[str]:
 Backend = Annotated[
     str | None,
     typer.Option(
-        help="tvm, torch, torchscript, onnx or numpy. By default tvm, a saved model's own, or the one that writes the output's suffix.",
+        help="tvm, torch, torchscript, onnx or numpy. By default a saved model's own; for others tvm, or the one that writes the output.",
         autocompletion=_backends,
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. By default cpu, or a saved model's own.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Load a pickle although that runs code from it.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Read a pickle, which runs the code in it: only for files that you trust.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 

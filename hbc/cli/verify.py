@@ -35,10 +35,10 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare a fitted model with its compiled form on your data: the largest differences, labels that change, and the time of both.
+    """Compare a fitted model with its compiled form on your data.
 
-    The exit status is 1 if a method differs by more than the tolerance, or one label differs. The library that trained the model has to be
-    installed.
+    For each method it prints the largest differences, how many labels change, and the time of both. The exit status is 1 if a method
+    differs by more than the tolerance, or one label differs. The library that trained the model has to be installed.
 
     Example: `hbc verify model.joblib model.hbc test.parquet --trust --report verified.md`
     """
