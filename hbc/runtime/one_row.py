@@ -237,9 +237,9 @@ class OneRow:
                         table.unknown = entering[number][0, column].item()
 
     def learn(self, arrays: Sequence[Array]) -> None:
-        """Remember what the host computes of the strings of a row. `arrays`: the graph's inputs for it, which have passed all tests."""
+        """Remember what the host computes of the strings of some rows. `arrays`: the graph's inputs for them, all tests passed."""
         if self.texts:
-            self._learn(arrays, 1)
+            self._learn(arrays, len(arrays[0]))
 
     def _learn(self, arrays: Sequence[Array], rows: int) -> None:
         assert self.before is not None
@@ -304,19 +304,49 @@ class OneRow:
         finally:
             self.free.append(memory)
 
+    def many(self, numbers: Sequence[Sequence[Any]], texts: Sequence[Sequence[Any]]) -> Any:
+        """The same as `answer` for many records at once: the numbers of each, and the strings of each."""
+        rows = len(numbers)
+        arrays = [np.empty((rows, group.width), NUMPY_DTYPES[group.dtype]) for group in self.numbers]
+        blocks = [np.empty((rows, len(block.tables)), NUMPY_DTYPES[block.dtype]) for block in self.texts]
+        try:
+            for group, array in zip(self.numbers, arrays, strict=True):
+                _pack(group, array, numbers)
+                if self.direct is None and not _pass(group, array):
+                    return None
+            for block, array in zip(self.texts, blocks, strict=True):
+                pack, size, pick, tables = _packer(block.dtype, array), array.strides[0], block.pick, block.tables
+                for row, items in enumerate(texts):
+                    pack(array, row * size, *map(getitem, tables, pick(items)))
+            if self.direct is not None:
+                return self.direct(arrays[0], rows)
+            self._guard(arrays)
+        except NOT_TAKEN:
+            return None
+        entering = arrays if self.before is None else self._entering(self.before, arrays, blocks)
+        assert self.device is not None
+        return self._owned(self.device.run(self.method, [np.ascontiguousarray(array) for array in entering]))
+
     def _finish(self, memory: Memory) -> Any:
         if self.direct is not None:
             return memory.call()
+        self._guard(memory.arrays)
+        return self._owned(memory.call())
+
+    def _guard(self, numbers: Sequence[Array]) -> None:
+        """Raise InvalidInputError for numbers that a guard rejects which looks at all."""
         if self.number_guards:
-            arrays = iter(memory.arrays)
+            arrays = iter(numbers)
             # None of these reads the strings.
             given = [
-                np.full((1, len(columns)), None, object) if text else next(arrays)
+                np.full((len(numbers[0]), len(columns)), None, object) if text else next(arrays)
                 for text, (_, columns) in zip(self.is_text, self.gate.inputs, strict=True)
             ]
             for guard in self.number_guards:
                 guard.test(given)
-        results = memory.call()
+
+    def _owned(self, results: Sequence[Array]) -> Any:
+        """The results of the device as the method returns them."""
         if self.table is not None:
             return self.table.take(results[0])
         if self.dtype is not None:
@@ -325,19 +355,16 @@ class OneRow:
 
     def _memory(self) -> Memory:
         arrays = [np.zeros((1, group.width), NUMPY_DTYPES[group.dtype]) for group in self.numbers]
-        blocks = [np.zeros(len(block.tables), NUMPY_DTYPES[block.dtype]) for block in self.texts]
+        blocks = [np.zeros((1, len(block.tables)), NUMPY_DTYPES[block.dtype]) for block in self.texts]
         if self.direct is not None:
             # The direct function tests the numbers itself.
-            packs: Any = [
-                (None, Struct(f"{self.numbers[0].width}{FORMATS[self.numbers[0].dtype]}").pack_into, arrays[0], UNTESTED)
-            ]
+            packs: Any = [(None, _packer(self.numbers[0].dtype, arrays[0]), arrays[0], UNTESTED)]
             return Memory(arrays, packs, [], self._bound(arrays[0]))
         packs = [
-            (group.pick, Struct(f"{group.width}{FORMATS[group.dtype]}").pack_into, array, group)
-            for group, array in zip(self.numbers, arrays, strict=True)
+            (group.pick, _packer(group.dtype, array), array, group) for group, array in zip(self.numbers, arrays, strict=True)
         ]
         lookups: Any = [
-            (block.pick, Struct(f"{len(block.tables)}{FORMATS[block.dtype]}").pack_into, array, block.tables)
+            (block.pick, _packer(block.dtype, array), array, block.tables)
             for block, array in zip(self.texts, blocks, strict=True)
         ]
         assert self.device is not None
@@ -370,19 +397,42 @@ class OneRow:
                 found.append(own[node])
                 continue
             array, at = place[number, 0]
-            found.append(array[None, at : at + node.type.width])
+            found.append(array[:, at : at + node.type.width])
         return found
 
 
 UNTESTED = Numbers("f64", None, 0, math.inf, None, ())
 
 
+def _packer(dtype: str, array: Array) -> Any:
+    """The function that writes the values of a row into such an array."""
+    return Struct(f"{array.shape[1]}{FORMATS[dtype]}").pack_into
+
+
+def _pack(group: Numbers, array: Array, rows: Sequence[Sequence[Any]]) -> None:
+    """Write the numbers of all rows into an array."""
+    pack, size, pick = _packer(group.dtype, array), array.strides[0], group.pick
+    for row, numbers in enumerate(rows):
+        values = numbers if pick is None else pick(numbers)
+        try:
+            pack(array, row * size, *values)
+        except StructError:
+            pack(array, row * size, *[MISSING if value is None else value for value in values])
+
+
+def _pass(group: Numbers, array: Array) -> bool:
+    """Whether all numbers of some rows surely pass."""
+    if group.within == math.inf or (group.within > 0 and float(np.vdot(array, array)) <= group.within**2):
+        return True
+    return _passes(group, array)
+
+
 def _passes(group: Numbers, array: Array) -> bool:
-    """Whether all numbers of a row surely pass, as Gate finds it out: none too large, and none missing where none may be."""
+    """The same for numbers of which some may be missing, as Gate finds it out: none too large, and none missing where none may be."""
     if group.most is None:
         return False
     size = np.abs(array)
-    return not (size > group.most).any() and not any(np.isnan(size[0, i]) for i in group.filled)
+    return not (size > group.most).any() and not any(np.isnan(size[:, i]).any() for i in group.filled)
 
 
 def _is_text(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from hbc.runtime.one_row import OneRow, picker
 
 MOST_WAYS = 256
 """The most combinations of types of which the short way is remembered."""
+MOST_LEARNT = 256
+"""The most records of a call of which it is remembered what the host computes of their strings."""
 STRINGS = {str}
 BASIC = {int, float, type(None)}
 """The types of which only the set matters (see `by_set`)."""
@@ -99,15 +102,13 @@ class RecordHandle:
             entry = (self._ways.get(frozenset(key)) if self._uniform else None) or self._ways.get(key)
             if entry is not None:
                 row, whole = entry
-                if self._some_nan and None in texts:
-                    texts = [
-                        MISSING if text is None and nan else text for text, nan in zip(texts, self._none_is_nan, strict=True)
-                    ]
+                if self._some_nan:
+                    texts = self._filled(texts)
                 if not whole or within(numbers, self._most):
                     result = row.answer(numbers, texts)
                     if result is not None:
                         return result
-        return self._slowly(record, values)
+        return self._slowly([record], values and [values])
 
     def _values(self, record: Any) -> tuple[Any, Any] | None:
         """(the numbers, the strings) of a record as a frame would have them in the model's columns. None or KeyError where the usual way
@@ -127,30 +128,64 @@ class RecordHandle:
             return None
         return self._items[0](record), self._items[1](record)
 
-    def _slowly(self, record: Any, values: tuple[Any, Any] | None) -> Any:
-        """The result by the usual way, which says what is wrong with a record. It is remembered how such records get through."""
-        if not self._plain:
-            return self._call([record])
-        frame = self._frame([record])
-        if not isinstance(frame, RecordFrame) or values is None or self._call.returns or not self._call.answers_rows:
-            return self._call(frame)
-        kinds, arrays = self._call.shared.intake(frame)
-        variant = self._call.shared.variants[kinds]
-        result = self._call.answer(variant, arrays)
-        numbers = values[0]
-        types: Any = tuple(map(type, numbers))
-        if not set(types) <= REMEMBERED_TYPES:
-            return result
-        key = frozenset(types) if self._uniform and set(types) <= BASIC else types
-        row = self._call.one_row(variant)
-        if row is not None and within(numbers, self._most) and len(self._ways) < MOST_WAYS:
-            self._ways[key] = row, not INTEGERS.isdisjoint(types) and (not row.integers or self._most < MOST)
-        return result
-
     def rows(self, records: Sequence[Any]) -> Any:
         """The result of the method for many records, one row for each: that of a frame of them, `pandas.DataFrame(records)`. Raises
         InvalidInputError."""
-        return self._call(self._frame(records) if self._plain else records)
+        try:
+            values = [self._values(record) for record in records] if self._plain else []
+        except (KeyError, TypeError):
+            values = []
+        if not values or None in values:
+            return self._slowly(records, None)
+        found = self._way(values)
+        result = None if found is None else found.many(*zip(*values, strict=True))
+        return self._slowly(records, values) if result is None else result
+
+    def _way(self, values: list[Any]) -> OneRow | None:
+        """The short way for some records, with what None is among their strings put into `values`. None if there is none yet."""
+        key = self._key([numbers for numbers, _ in values])
+        row, whole = self._ways.get(key, (None, False))
+        if row is None or (whole and not all(within(numbers, self._most) for numbers, _ in values)):
+            return None
+        if self._some_nan:
+            for i, (numbers, texts) in enumerate(values):
+                values[i] = numbers, self._filled(texts)
+        return row
+
+    def _filled(self, texts: Sequence[Any]) -> Sequence[Any]:
+        """The strings, with NaN for None in the columns where None is NaN."""
+        if None not in texts:
+            return texts
+        return [MISSING if text is None and nan else text for text, nan in zip(texts, self._none_is_nan, strict=True)]
+
+    def _key(self, numbers: Sequence[Sequence[Any]]) -> Any:
+        """The key of `_ways` for the numbers of some records. None if there can be none: the types of a column differ, and it matters."""
+        kinds = frozenset(map(type, itertools.chain.from_iterable(numbers)))
+        if self._uniform and kinds <= BASIC:
+            return kinds
+        alike = {tuple(map(type, each)) for each in numbers}
+        return alike.pop() if kinds <= REMEMBERED_TYPES and len(alike) == 1 else None
+
+    def _slowly(self, records: Sequence[Any], values: list[Any] | None) -> Any:
+        """The result by the usual way, which says what is wrong with a record. It is remembered how such records get through."""
+        if not self._plain:
+            return self._call(records)
+        frame, call = self._frame(records), self._call
+        if not isinstance(frame, RecordFrame) or values is None or call.returns or not call.answers_rows:
+            return call(frame)
+        kinds, arrays = call.shared.intake(frame)
+        variant = call.shared.variants[kinds]
+        result = call.answer(variant, arrays)
+        numbers = [each for each, _ in values]
+        key, row = self._key(numbers), call.one_row(variant)
+        if key is None or row is None or not all(within(each, self._most) for each in numbers):
+            return result
+        if 1 < len(numbers) <= MOST_LEARNT:  # of one row, `answer` has learnt
+            row.learn(arrays)
+        if len(self._ways) < MOST_WAYS:
+            types = set(key)
+            self._ways[key] = row, not INTEGERS.isdisjoint(types) and (not row.integers or self._most < MOST)
+        return result
 
     def columns(self, columns: Mapping[Any, Any]) -> Any:
         """The result of the method for a dict of columns (lists or arrays of equal length): that of `pandas.DataFrame(columns)`. Raises

@@ -92,7 +92,7 @@ def floats(values: Array, where: str) -> Array:
             pass
     for row, item in enumerate(values.tolist()):
         try:
-            float(item) if values.dtype.kind == "O" and item is not None else float("no")
+            float("no" if values.dtype.kind != "O" else 0 if item is None else item)
         except (TypeError, ValueError, OverflowError):
             if isinstance(item, str):
                 reject_strings(where, item, row)
