@@ -14,14 +14,15 @@ import tempfile
 import threading
 import time
 import warnings
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import report
-from benchmarks.servers import SERVERS, Request, Task
+from benchmarks.servers import SERVERS, Request, Task, load
 from benchmarks.servers.process import Running, second_class
 from benchmarks.serving import START_LIMIT, cores, tasks
 from benchmarks.session import Run
@@ -33,10 +34,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SAMPLE_SECONDS = 5.0
 TERM_SECONDS = 60.0
 LEGEND = (
-    "Minutes of load over connections that stay open, each with one request at a time; every answer is compared with the source's. "
-    "Memory: of the server, in MiB, in the first and in the last fifth of a process that nobody stopped. *lost*: requests that got no "
-    "answer, or a wrong one; a connection that the server has closed is opened anew. *reloads*: the file of the model was written anew. "
-    "*SIGTERM*: the server was told to end, and another one started."
+    "Minutes of load over connections that stay open, each with one request at a time. h2load gives full load in the first half; the "
+    "answers of the other clients are compared with the source's. Memory: of the server, in MiB, in the first and in the last fifth of "
+    "that half, in which nobody stops it. *lost*: requests that got no answer, or a wrong one; a connection that the server has closed is "
+    "opened anew. *reloads*: the file of the model was written anew. *SIGTERM*: the server was told to end, and another one started."
 )
 
 
@@ -107,33 +108,42 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
     assert request is not None
     core, other = cores()
     found: dict[str, Any] = {"memory": [], "reloads": 0, "terms": 0}
-    end = time.monotonic() + 60 * minutes
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(Running(server, task, core))
         running.wait(request, START_LIMIT)
+        begin = time.monotonic()
+        # Half of the time h2load gives it all that it can take, and the server is left alone, so that growth of memory would show; then
+        # it is told to end once a minute.
+        calm, end = begin + 30 * minutes, begin + 60 * minutes
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        full = pool.submit(load.apply, request, running.port, max(30 * minutes - 2, 1), other) if load.installed() else None
         clients = [Client(running.port, request, task, other, end) for _ in range(connections)]
         for client in clients:
             client.start()
-        # Half of the time the server is left alone, so that growth of memory would show; then it is told to end once a minute.
-        calm, next_term = time.monotonic() + 30 * minutes, 0.0
+        next_term = 0.0
         while time.monotonic() < end:
             time.sleep(min(SAMPLE_SECONDS, max(end - time.monotonic(), 0)))
             now = time.monotonic()
             if now < calm:
-                found["memory"].append((round(now - end + 60 * minutes, 1), round(running.memory_mib(), 2)))
+                found["memory"].append((round(now - begin, 1), round(running.memory_mib(), 2)))
             write_anew(task.folder / "model.hbc")
             found["reloads"] += 1
-            if now >= calm and now >= next_term and end - now > 2 * SAMPLE_SECONDS:
+            if now >= max(calm, next_term) and end - now > SAMPLE_SECONDS and (full is None or full.done()):
                 next_term = now + min(TERM_SECONDS, 15 * minutes)
                 os.kill(running.process.pid, signal.SIGTERM)
                 running.process.wait(60)
                 found["terms"] += 1
                 running = stack.enter_context(Running(server, task, core, port=running.port))
-                running.wait(replace(request), START_LIMIT)
+                running.wait(request, START_LIMIT)
             say(f"{sum(client.answered for client in clients):,} answered, {sum(len(client.lost) for client in clients)} lost")
+        if full is not None:
+            found["full_load"] = asdict(full.result())
         for client in clients:
             client.join(60)
     lost = [reason for client in clients for reason in client.lost]
+    failed = found.get("full_load", {}).get("failed", 0)
+    if failed:
+        lost.append(f"h2load: {failed} requests without a good answer")
     found |= {"answered": sum(client.answered for client in clients), "lost": len(lost), "reasons": lost[:10]}
     found["longest_s"] = max(client.longest for client in clients)
     return found
@@ -163,15 +173,25 @@ def status(results: dict[str, Any]) -> int:
 
 def markdown(results: dict[str, Any]) -> str:
     """A table with a line for each workload."""
-    lines = [
-        "| workload | answered | lost | reloads | SIGTERM | memory at first | at last | longest answer, ms |",
-        "|" + "---|" * 8,
+    heads = [
+        "workload",
+        "full load, answered",
+        "requests/s",
+        "compared",
+        "lost",
+        "reloads",
+        "SIGTERM",
+        "memory at first",
+        "at last",
     ]
+    lines = ["| " + " | ".join([*heads, "longest answer, ms"]) + " |", "|" + "---|" * (len(heads) + 1)]
     for name, found in results["workloads"].items():
         memory = [mib for _, mib in found["memory"]]
         fifth = max(len(memory) // 5, 1)
-        first, last = (f"{np.median(part):.1f}" if part else "–" for part in (memory[:fifth], memory[-fifth:]))
-        cells = [f"{found['answered']:,}", str(found["lost"]), str(found["reloads"]), str(found["terms"]), first, last]
-        lines.append(f"| {name} | {' | '.join(cells)} | {1e3 * found['longest_s']:.0f} |")
+        ends = [f"{np.median(part):.1f}" if part else "–" for part in (memory[:fifth], memory[-fifth:])]
+        full = found.get("full_load", {"answered": 0, "requests_per_second": 0})
+        counts = [f"{full['answered']:,}", report.figure(full["requests_per_second"]), f"{found['answered']:,}"]
+        counts += [str(found[key]) for key in ("lost", "reloads", "terms")]
+        lines.append("| " + " | ".join([name, *counts, *ends, f"{1e3 * found['longest_s']:.0f}"]) + " |")
     reasons = [f"- {name}: {reason}" for name, found in results["workloads"].items() for reason in found["reasons"]]
-    return "\n".join([report.heading(results, "Ten minutes of load", LEGEND), "", *lines, "", *reasons]) + "\n"
+    return "\n".join([report.heading(results, "Load for minutes", LEGEND), "", *lines, "", *reasons]) + "\n"

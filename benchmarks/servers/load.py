@@ -44,7 +44,19 @@ def apply(request: Request, port: int, seconds: float, core: int, connections: i
         body.write_bytes(request.body)
         headers = [word for key, value in request.headers for word in ("-H", f"{key}: {value}")]
         pace = [] if rate is None else [f"--rps={max(rate / connections, 0.1):.3f}"]
-        command = ["taskset", "-c", str(core), "h2load", "--h1", "-t", "1", "-c", str(connections), "-D", f"{seconds:g}"]
+        command = [
+            "taskset",
+            "-c",
+            str(core),
+            "h2load",
+            "--h1",
+            "-t",
+            "1",
+            "-c",
+            str(connections),
+            "-D",
+            f"{seconds * 1000:.0f}ms",
+        ]
         command += ["--warm-up-time", "1", "-d", str(body), f"--log-file={log}", *headers, *pace]
         done = subprocess.run([*command, f"http://127.0.0.1:{port}{request.path}"], capture_output=True, text=True)
         if done.returncode:
