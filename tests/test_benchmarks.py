@@ -300,3 +300,111 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
 @pytest.mark.parametrize(("page", "name"), sentences.TEXTS)
 def test_the_figures_of_the_pages_are_those_of_the_results(page: str, name: str) -> None:
     assert sentences.written(page, name) == sentences.TEXTS[page, name](), "run `python -m benchmarks render`"
+
+
+SERVING_TASK = {"row": [[1.0, 2.5]], "mixed": [[1.5, "Ulm"], [2.0, "Köln"]]}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", SERVING_TASK)
+def test_requests_of_servers_hold_the_rows(kind: str, tmp_path: Path) -> None:
+    import json
+    import struct
+
+    from benchmarks import servers
+
+    rows = SERVING_TASK[kind]
+    task = servers.Task(kind, tmp_path, rows, ["a", "b"], np.zeros(len(rows)))
+    body = json.loads(servers.plain(task).body)
+    assert body == ({"records": task.records} if kind == "mixed" else {"rows": rows})
+    inputs = json.loads(servers.v2("m", "predict")(task).body)["inputs"]
+    binary = servers.v2_binary("m", "predict")(task)
+    length = int(dict(binary.headers)["inference-header-content-length"])
+    head, raw = json.loads(binary.body[:length]), binary.body[length:]
+    assert [tensor["name"] for tensor in inputs] == (["a", "b"] if kind == "mixed" else ["X"])
+    assert sum(tensor["parameters"]["binary_data_size"] for tensor in head["inputs"]) == len(raw)
+    if kind == "mixed":
+        assert inputs[1]["data"] == ["Ulm", "Köln"]
+        assert raw == struct.pack("<2d", 1.5, 2.0) + b"\3\0\0\0Ulm\5\0\0\0K\xc3\xb6ln"
+    else:
+        assert raw == struct.pack("<2f", 1.0, 2.5)
+
+
+def test_a_load_is_read_from_the_log_of_h2load(tmp_path: Path) -> None:
+    """The requests of the warm-up stand in the log too, and do not count; an answer that is not 200 is a failure."""
+    from benchmarks.servers import load
+
+    log = tmp_path / "log"
+    start = 1_700_000_000_000_000
+    lines = [f"{start + 100_000 * i}\t{500 if i == 25 else 200}\t{100 + i}" for i in range(31)]
+    log.write_text("\n".join(lines) + "\n")
+    found = load._found(
+        "finished in 2.00s, 10.50 req/s, 1KB/s\nrequests: 21 total, 20 succeeded, 0 failed, 0 errored", log, 2.0
+    )
+    assert (found.answered, found.failed, found.requests_per_second) == (20, 1, 10.5)
+    assert found.p50 == np.percentile([100 + i for i in range(10, 31) if i != 25], 50)
+
+
+def test_the_table_of_servers_names_what_failed() -> None:
+    from benchmarks import serving, soak
+
+    good = {
+        "start_s": 1.0,
+        "memory_mib": 50.0,
+        "requests_per_second": 900.0,
+        "p50": 50.0,
+        "p99": 90.0,
+        "p999": 99.0,
+        "failed": 0,
+    }
+    constant = {**good, "requests_per_second": 1000.0}
+    servers = {
+        serving.CONSTANT: {"status": "exact", "rounds": [constant]},
+        "hbc serve, rows": {"status": "exact", "rounds": [good]},
+        "MLServer": {"status": "failed", "reason": "not installed", "rounds": []},
+    }
+    results = {"machine": {**machine.describe(), "load_after": [0.0]}, "settings": {"size": {"name": "quick"}, "threads": 1}}
+    results["workloads"] = {"row": {"servers": servers}}
+    text = serving.markdown(results)
+    assert "| hbc serve, rows | 900 | 0.90 | 50 | 90 | 99 | 50 | 1 | 0 |" in text
+    assert "- MLServer: not installed" in text
+    assert serving.status(results) == 0
+    servers["hbc serve, rows"]["rounds"].append({**good, "failed": 1})
+    assert serving.status(results) == 1
+    soaked = {"memory": [(0.0, 48.0), (5.0, 49.0)], "reloads": 2, "terms": 1, "answered": 7, "longest_s": 0.1}
+    soaked |= {"lost": 1, "reasons": ["503"]}
+    results["workloads"] = {"row": soaked}
+    assert "- row: 503" in soak.markdown(results)
+    assert soak.status(results) == 1
+
+
+def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
+    """A server of Python's own: it answers, its memory is seen, and at the end it is gone with its children."""
+    import sys
+
+    from benchmarks.servers import Request, Server, Task
+    from benchmarks.servers.process import Running, ServerError, processes_of
+
+    code = (
+        "import http.server as h, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "class Handler(h.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.send_response(200); self.end_headers(); self.wfile.write(b'0.5')\n"
+        "h.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+    )
+    task = Task("row", tmp_path, [[1.0]], ["a"], np.array([0.5]))
+    server = Server("own", "main", lambda python, port, task, scratch: [str(python), "-c", code, str(port)], lambda task: None)
+    with Running(server, task, None) as running:
+        seconds, answer = running.wait(Request("/", b"", float), 60)
+        assert answer == 0.5
+        assert seconds > 0
+        children = processes_of(running.process.pid)
+        assert len(children) == 2
+        assert running.memory_mib() > 1
+    for pid in children:
+        status = Path(f"/proc/{pid}/stat")
+        assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    broken = Server("broken", "main", lambda *_: [sys.executable, "-c", "raise SystemExit('no model')"], lambda task: None)
+    with Running(broken, task, None) as running, pytest.raises(ServerError, match="no model"):
+        running.wait(Request("/", b"", float), 60)
