@@ -61,7 +61,11 @@ class Application:
                 reply = Reply(reply.status, reply.body, (*reply.headers, (b"allow", b"POST")))
         except ClientDisconnect:
             return
-        await _response(reply)(scope, receive, send)
+        try:
+            await _response(reply)(scope, receive, send)
+        except RuntimeError as error:
+            if "is closed" not in str(error):  # uvloop's words where the client has just left
+                raise
 
     # --- inference -----------------------------------------------------------------------------------------------------
 

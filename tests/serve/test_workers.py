@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import answered, folder, people, post, until
+from serving import answered, folder, people, post, received, running, settings, until
 from test_model_repository import put
 
 RECORD = json.dumps({"record": people()[0][:1].to_dict("records")[0]}).encode()
@@ -236,3 +238,26 @@ def test_wrong_usage_is_one_line(tmp_path: Path, capsys: Any, arguments: list[st
     found = capsys.readouterr().err
     assert message in found.lower() or message in found
     assert found.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_tls(tmp_path: Path) -> None:
+    """Requests over TLS, a client that speaks none, and one that never ends its handshake."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(make, check=True, capture_output=True)
+    with running(settings(certificate=str(certificate), key=str(key))) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as silent:
+            silent.sendall(b"\x16\x03\x01")
+            trusted = ssl.create_default_context(cafile=str(certificate))
+            with (
+                socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain,
+                trusted.wrap_socket(plain, server_hostname="localhost") as connection,
+            ):
+                for _ in range(3):
+                    connection.sendall(post(PATH, RECORD, close=False))
+                    assert answered(connection).startswith(b"HTTP/1.1 200")
+                connection.sendall(post(PATH, RECORD, "Transfer-Encoding: chunked"))
+                assert received(connection).startswith(b"HTTP/1.1 400")
+        assert not server.raw(post(PATH, RECORD)).startswith(b"HTTP/1.1 200")
