@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 import time
@@ -19,6 +20,8 @@ from hbc.serve.repository import Repository
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 OPEN = ("/v2/health/live", "/v2/health/ready", *page.FILES)
 """The paths that need no token: what starts and stops servers asks them; and the page, which asks for the token itself."""
+
+INTERNAL = Failure("internal", "the server failed; its log says why.")
 
 Write = Callable[[Request, Answer, Any], Reply]
 
@@ -88,26 +91,39 @@ class Service:
 
     def begin(self, head: Head, body: bytes, asked: float, route: Route | None = None) -> Call | Reply:
         """The call that a request is, or the reply that refuses it. asked: the time of `clock` when it came."""
-        served = None
         try:
-            self.check(head)
-            route = route or route_of(head.path)
-            if route is None:
-                raise Failure("missing", f"path: found {head.path!r:.100}, expected one of /openapi.json.")
-            served = self.repository.get(route.name, route.version)
-            if len(body) > self.limits.body:
-                raise too_long(self.limits)
+            return self.read(head, body, asked, route)
+        except Exception as error:
+            return self.unread(head, error, asked, route)
+
+    def read(self, head: Head, body: bytes, asked: float, route: Route | None = None) -> Call:
+        """The call that a request is. It changes nothing, so that threads may read large ones. Raises Failure, or what is hbc's fault."""
+        self.check(head)
+        route = route or route_of(head.path)
+        if route is None:
+            raise Failure("missing", f"path: found {head.path!r:.100}, which this server does not have: see /openapi.json.")
+        served = self.repository.get(route.name, route.version)
+        if len(body) > self.limits.body:
+            raise too_long(self.limits)
+        try:
             if route.protocol == "plain":
                 request, request_id = plain.read(served, route.method, body, self.limits, asked)
                 return Call(head, request, request_id, _write_plain)
             request, wanted = v2.read(served, head, body, self.limits, asked)
             return Call(head, request, wanted, v2.write)
-        except Failure as error:
-            if served is not None:
-                served.statistics.failed(clock() - asked)
+        except RecursionError as error:
+            raise Failure("invalid", "body: it is nested too deeply.") from error
+
+    def unread(self, head: Head, error: Exception, asked: float, route: Route | None = None) -> Reply:
+        """The reply to a request for which `read` raised this error. It counts as a failure of its model."""
+        route = route or route_of(head.path)
+        with contextlib.suppress(Failure):
+            if route is not None:
+                self.repository.get(route.name, route.version).statistics.failed(clock() - asked)
+        if isinstance(error, Failure):
             return self.refuse(head, error, asked)
-        except RecursionError:
-            return self.refuse(head, Failure("invalid", "body: it is nested too deeply."), asked)
+        self.log.failed("request not read", error, path=head.path)
+        return self.refuse(head, INTERNAL, asked)
 
     def now(self, call: Call) -> Reply | None:
         """The reply to a call that can be computed at once, or None: then `finish` is for it."""
@@ -150,7 +166,7 @@ class Service:
     def _broken(self, call: Call, error: Exception) -> Reply:
         """The reply where hbc itself is at fault. The log has the error; the caller is not shown it."""
         self.log.failed("request failed", error, path=call.head.path, request_id=call.head.request_id)
-        return self._refuse(call, Failure("internal", "the server failed; its log says why."))
+        return self._refuse(call, INTERNAL)
 
     def refuse(self, head: Head, error: Failure, asked: float | None = None) -> Reply:
         """The reply that says why a request is not answered."""

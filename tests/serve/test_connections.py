@@ -242,6 +242,38 @@ def test_a_client_that_leaves_takes_its_request_out_of_the_queue(server: Running
         served.cost.fixed = fixed
 
 
+def test_an_error_of_our_own_is_an_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way a request comes, a fault of hbc is a 500 that shows nothing, and the connection goes on."""
+    from hbc.serve import plain
+
+    def broken(*arguments: object) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(plain, "read", broken)
+    chunked = request(POST, "Host: x", "Transfer-Encoding: chunked", body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(RECORD), RECORD))
+    with open_to(server) as connection:
+        for data in (
+            post(PATH, RECORD, close=False),
+            post(PATH, RECORD, close=False),
+            chunked,
+            post(PATH, b" " * 300_000, close=False),
+        ):
+            connection.sendall(data)
+            found = answered(connection)
+            assert answers(found) == [500]
+            assert b"secret" not in found
+
+
+def test_large_bodies_are_read_beside_the_event_loop(server: Running) -> None:
+    """The answers are those of small ones, and what is held is given back."""
+    X, model = people()
+    rows = X.to_dict("records") * 20
+    found = server.json("POST", PATH, {"records": rows})["predictions"]["predict"]
+    assert found == list(model.predict(X)) * 20
+    assert "records[4000]" in server.json("POST", PATH, {"records": [*rows, 3]}, status=400)["error"]
+    assert server.server.config.app.held == 0  # type: ignore[union-attr]
+
+
 def idle(server: Running, count: int) -> None:
     """Connections that say nothing, while others are answered."""
     connections = [open_to(server) for _ in range(count)]
