@@ -8,6 +8,7 @@ import ctypes
 import json
 import logging
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -114,6 +115,22 @@ def _listening(host: str, port: int) -> list[socket.socket]:
     return found
 
 
+FILES = 50
+"""The files that a worker opens besides its connections."""
+
+
+def _within_files(limits: Limits) -> Limits:
+    """The limits with no more connections than this process may have open files. It is allowed as many as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        soft = limits.connections + FILES if hard == resource.RLIM_INFINITY else hard
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return replace(limits, connections=max(min(limits.connections, soft - FILES), 1))
+
+
 ATTACH_FILTER = 26
 """SO_ATTACH_FILTER of Linux, which Python has no name for."""
 
@@ -139,7 +156,7 @@ class Worker:
         self._sockets = sockets
         self._control = control
         self.log = Log(quiet=settings.quiet)
-        limits = Limits(**settings.limits)  # type: ignore[arg-type]
+        limits = _within_files(Limits(**settings.limits))  # type: ignore[arg-type]
         directory = None if settings.directory is None else Path(settings.directory)
         files = {name: Path(path) for name, path in settings.files.items()}
         self.repository = Repository(

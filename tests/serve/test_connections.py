@@ -296,15 +296,6 @@ def test_a_thousand_idle_connections(server: Running) -> None:
     idle(server, 1_000)
 
 
-@pytest.mark.slow
-def test_ten_thousand_idle_connections(server: Running) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 21_000:
-        pytest.skip("this process may not open so many files")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 21_000), hard))
-    idle(server, 10_000)
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_curl(server: Running) -> None:
     """curl sends another content type, asks for HTTP/2, and expects a 100 for large bodies."""
