@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hbc.compiler.base import Compiler
-from hbc.ir.graph import Graph, Node, gives_rows, takes_rows
+from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
 from hbc.ir.rewrite import Noted, substitute
 from hbc.lazy import record
 from hbc.ops.curves import NormalQuantile
@@ -33,10 +33,8 @@ class PlaceFunctions:
             if isinstance(op, HashedValues) and not self.compiler.supports(op):
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
                 notes.append(f"hashes of categories are looked up on the host: {self.compiler.name} has no such tables")
-            if node not in deciding or not isinstance(op, (Function, NormalQuantile)):
-                continue
-            exact = isinstance(op, Function) and op.rounds_exactly
-            if not exact and (op.by_c_library or not self.compiler.handles_strings):
+            if node in deciding and belongs_on_host(op, self.compiler):
+                assert isinstance(op, (Function, NormalQuantile))
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
                 name = op.function if isinstance(op, Function) else "the normal quantile"
                 notes.append(f"{name} is computed on the host: a decision follows, and backends differ by an ulp")
@@ -44,6 +42,13 @@ class PlaceFunctions:
             return Noted(graph)
         outputs = {method: tuple(substitute(group, moved)) for method, group in graph.outputs.items()}
         return Noted(Graph(graph.inputs, outputs), tuple(notes))
+
+
+def belongs_on_host(op: Operator, compiler: Compiler) -> bool:
+    """Whether numpy has to compute a function in front of a decision, because the backend's differs by an ulp from the source's."""
+    if not isinstance(op, (Function, NormalQuantile)) or (isinstance(op, Function) and op.rounds_exactly):
+        return False
+    return op.by_c_library or not compiler.handles_strings
 
 
 def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:

@@ -489,3 +489,24 @@ def test_codes_are_tested_as_they_came(dtype: str, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(on.predict(rows[:few]), expected[:few], rtol=1e-9, atol=1e-9)
     monkeypatch.setenv("HBC_WITHOUT", "NumbersIntoTrees,CategoriesIntoTrees")
     np.testing.assert_allclose(hbc.convert(model, threads=1).predict(rows), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_float32_trees_take_float64_thresholds_where_numpy_would_compute_in_front_of_them() -> None:
+    """The normal quantile has the source's bits in numpy only. The 300 floats beside each cut decide as the source does."""
+    pytest.importorskip("tvm")
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, F))
+    quantiles = QuantileTransformer(n_quantiles=60, output_distribution="normal")
+    model = make_pipeline(quantiles, RandomForestRegressor(8, max_depth=6, random_state=0)).fit(X, rng.normal(size=400))
+    compiled = hbc.convert(model, "tvm", X[:1], threads=1)
+    (variant,) = (v for v in compiled.variants.values() if v.graph.inputs[0].type.dtype == "f64")
+    assert not variant.plan.hosted
+    cuts = trees_of(variant.plan.graph).op.threshold
+    assert cuts.dtype == np.float64
+    rows = of_ordinal(ordinal(rng.choice(cuts, 6_000)) + rng.integers(-300, 301, 6_000), X.dtype).reshape(-1, F)
+    for each in (rows, X, 3 * X):
+        np.testing.assert_allclose(compiled.predict(each), model.predict(each), rtol=1e-9, atol=1e-9)  # of fixed point
+    scaled = make_pipeline(StandardScaler(), RandomForestRegressor(2, random_state=0)).fit(X, X[:, 0])
+    (variant,) = (v for v in hbc.convert(scaled, "tvm", X[:1]).variants.values() if v.graph.inputs[0].type.dtype == "f64")
+    assert trees_of(variant.plan.graph).op.threshold.dtype == np.float32  # others stay, since float64 is slower

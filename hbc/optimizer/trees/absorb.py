@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
-from hbc.ir.graph import Graph, Node, gives_rows
+from hbc.ir.graph import Graph, Node, gives_rows, topological
 from hbc.ir.rewrite import Noted, rewrite_noting, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -19,6 +19,7 @@ from hbc.ops.encoding import OneHot
 from hbc.ops.tensor import Cast
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns.column import Column, side_by_side
+from hbc.optimizer.host import belongs_on_host
 from hbc.optimizer.trees.column_functions import ColumnFunctions, apart
 from hbc.optimizer.trees.column_tracer import ColumnTracer, Guard, pieces_of
 from hbc.optimizer.trees.cuts import MOST_ODD, Cuts, find_curve_cuts, find_cuts
@@ -50,8 +51,9 @@ class NumbersIntoTrees:
     give unknown numbers a code, since a test would become a set of single floats.
 
     Nothing is absorbed where the trees would become slower. Thresholds in float32 stay in float32 (100 trees of depth 8 take
-    0.73 µs a row in float64 with their scaler absorbed, and 0.46 without). Where trees become tensor operators, a look for NaN
-    costs three more operators a step. There, imputation stays outside of trees that need not look for NaN.
+    0.73 µs a row in float64 with their scaler absorbed, and 0.46 without), unless numpy would have to compute a function before
+    them. Where trees become tensor operators, a look for NaN costs three more operators a step. There, imputation stays outside of
+    trees that need not look for NaN.
     """
 
     compiler: Compiler
@@ -64,10 +66,26 @@ class NumbersIntoTrees:
     def _absorb(self, node: Node) -> tuple[Node, str] | None:
         if type(node.op) is not TreeEnsemble or gives_rows(node.inputs[0]):
             return None
-        absorbed = _absorbed(node.op, node.inputs[0], through_missing=True)
-        if absorbed is not None and self._has_to_look_for_nan(node.op, absorbed.op):
-            absorbed = _absorbed(node.op, node.inputs[0], through_missing=False)
+        absorbed = None
+        if node.op.threshold.dtype == np.float32 and self._needs_host(node.inputs[0]):
+            absorbed = self._without_nan(node, ("f32", "f64"))
+            if absorbed is not None and self._needs_host(absorbed.x):
+                absorbed = None  # trees of float64 for nothing
+        if absorbed is None:
+            absorbed = self._without_nan(node, ("f32",) if node.op.threshold.dtype == np.float32 else ("f32", "f64"))
         return None if absorbed is None else (absorbed.op(absorbed.x), absorbed.note)
+
+    def _without_nan(self, node: Node, dtypes: tuple[str, ...]) -> _Absorbed | None:
+        """The trees of a node over columns of these dtypes, and only where they need not look for NaN if that costs."""
+        assert isinstance(node.op, TreeEnsemble)
+        absorbed = _absorbed(node.op, node.inputs[0], True, dtypes)
+        if absorbed is not None and self._has_to_look_for_nan(node.op, absorbed.op):
+            return _absorbed(node.op, node.inputs[0], False, dtypes)
+        return absorbed
+
+    def _needs_host(self, x: Node) -> bool:
+        """Whether numpy has to compute something in front of the trees, the dearest way: 20 columns of quantiles take 10 µs a row."""
+        return any(belongs_on_host(node.op, self.compiler) for node in topological([x]))
 
     def _has_to_look_for_nan(self, before: TreeEnsemble, after: TreeEnsemble) -> bool:
         if before.missing_left.any() or not after.missing_left.any():
@@ -83,10 +101,10 @@ class _Absorbed:
     note: str
 
 
-def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool) -> _Absorbed | None:
+def _absorbed(op: TreeEnsemble, x: Node, through_missing: bool, dtypes: tuple[str, ...]) -> _Absorbed | None:
     """The trees over the earlier columns from which the columns of x are computed; None if nothing is gained."""
     features = np.unique(op.feature[op.feature >= 0]).tolist()
-    up = ColumnTracer(through_missing, ("f32", "f64") if op.threshold.dtype == np.float64 else ("f32",))
+    up = ColumnTracer(through_missing, dtypes)
     x = _narrow_codes(x, features, up)
     kept: set[int] = set()  # features whose columns are not followed
     tests = None
