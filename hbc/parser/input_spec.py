@@ -58,7 +58,7 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
             columns[i] |= Column(integer_bits=NARROW)
     if notes.widened_in_frames and _computes_with_integers(graph):
         frames |= Frames(integers_exact=True)
-    for place, fact in _roundings(graph).items():
+    for place, fact in _roundings(graph, notes.widened_in_frames).items():
         if place in origin:
             columns[origin[place]] |= fact
     if notes.rounds_sparse and any(node.op.jumps for node in graph.nodes):
@@ -87,8 +87,9 @@ def _computes_with_integers(graph: Graph) -> bool:
     return any(not isinstance(node.op, Cast) for node in readers) or not given.isdisjoint(returned)
 
 
-def _roundings(graph: Graph) -> dict[Place, Column]:
-    """Column of integers → whether the graph makes float32 of them (or of integers computed from them) at once, or through float64."""
+def _roundings(graph: Graph, others: Sequence[Node]) -> dict[Place, Column]:
+    """Column of integers → whether the graph makes float32 of them (or of integers computed from them) at once, or through float64.
+    `others` do not count: the source reads them from a frame as float64, and from a list as from an array."""
     integers: dict[Node, frozenset[Place]] = {
         node: frozenset(place for place in untouched(node) if place) for node in graph.inputs if node.type.dtype == "i64"
     }
@@ -107,7 +108,7 @@ def _roundings(graph: Graph) -> dict[Place, Column]:
             doubles[node] = whole
         elif isinstance(node.op, PASSING) and double:
             doubles[node] = double
-        elif isinstance(node.op, Cast) and kind == "f32":
+        elif isinstance(node.op, Cast) and kind == "f32" and node not in others:
             for places, fact in ((whole, Column(f32_at_once=True)), (double, Column(f32_at_once=True, f64_between=True))):
                 for place in places:
                     found[place] = found.get(place, Column()) | fact

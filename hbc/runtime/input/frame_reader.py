@@ -73,7 +73,8 @@ class FrameReader:
         if positions is known.in_order and not known.texts and len(numbers) == len(positions) == frame.width:
             block = frame.block()
             if block is not None:
-                self._require_integers({i: block[:, i] for i in numbers} if block.dtype.kind in "iu" else {})
+                if frames.no_integers or frames.integers_exact:
+                    self._require_integers({i: block[:, i] for i in numbers})
                 wide = known.widens(block.dtype) or (
                     block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64)
                 )
@@ -95,8 +96,9 @@ class FrameReader:
             columns[i] = codes[i] if i in codes else frame.column(positions[i])
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
-        self._require_integers(columns)
-        given = dict(columns)
+        if frames.no_integers or frames.integers_exact:
+            self._require_integers(columns)
+        given = dict(columns) if known.at_once else columns
         kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
         if kinds is None:
             self._require_no_na(frame, positions, columns)
@@ -132,8 +134,6 @@ class FrameReader:
     def _require_integers(self, columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for integers that the estimators of the model read in different ways."""
         frames = self._frames
-        if not (frames.no_integers or frames.integers_exact):
-            return
         for i, values in columns.items():
             whole = values.dtype.kind in "iub"
             if whole and (frames.no_integers or (values.dtype.itemsize > 2 and (np.abs(values) > MOST_SINGLE).any())):
