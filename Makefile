@@ -77,9 +77,8 @@ docs-serve: $(DOCS)  ## show the documentation at http://127.0.0.1:8000, and bui
 	$(BIN)/sphinx-autobuild --watch hbc --watch CONTRIBUTING.md --watch CHANGELOG.md docs docs/_build/html
 
 bench: $(INSTALLED)  ## every benchmark, with its peers, on a quiet machine: hours; `make bench BENCH="all --quick"` takes ten minutes
-	$(BIN)/python -m benchmarks.peers.install --missing
-	$(BIN)/python -m benchmarks $(BENCH)
-	$(BIN)/python -m benchmarks render
+	-$(BIN)/python -m benchmarks.peers.install --missing
+	$(BIN)/python -m benchmarks $(BENCH); status=$$?; $(BIN)/python -m benchmarks render && exit $$status
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) $(VENV)-bare $(VENV)-latest build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache

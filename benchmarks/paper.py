@@ -63,7 +63,8 @@ ORIGINAL = "hummingbird:"
 LEGEND = (
     "Seconds for the paper's test split: the median over the rounds of a round's median call, one thread (the paper: 6 cores). Ratios "
     "are in one run: above 1 hbc is faster. ≈: some rows' answers are outside the contract's tolerance (rtol 1e-5, atol 1e-6). "
-    "Hummingbird: the faster of its backends that run today."
+    "Hummingbird: the faster of its backends that run today, torch and torch.jit. Its TVM backend needs Relay, which TVM has removed: the "
+    "package index begins with TVM 0.25."
 )
 
 
