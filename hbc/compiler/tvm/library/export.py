@@ -18,7 +18,16 @@ from hbc.compiler.tvm.library.entries import Call, Constants, Entry, entry_funct
 from hbc.compiler.tvm.library.input_test import InputTest, input_test, test_function, untestable
 from hbc.compiler.tvm.library.interface import Interface, Matrix, Method, Result, header
 from hbc.compiler.tvm.library.plain import compile_plain
-from hbc.compiler.tvm.library.processors import BIG_ENDIAN, described, oldest, processor_test, size_t, target_named, triple_of
+from hbc.compiler.tvm.library.processors import (
+    ARM_32,
+    BIG_ENDIAN,
+    described,
+    oldest,
+    processor_test,
+    size_t,
+    target_named,
+    triple_of,
+)
 from hbc.compiler.tvm.run.llvm_ir import object_of
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import Machine
@@ -86,6 +95,10 @@ def export(graph: Graph, options: CompileOptions, where: Machine, path: str, abo
     triple = triple_of(where)
     if suffix == ".so" and not triple.startswith(LINKED):
         raise ValueError(f"{path}: hbc links libraries for Linux on x86-64 and aarch64. Export a .o, and link it for {triple}.")
+    if triple.startswith(ARM_32):
+        raise ValueError(
+            f"{path}: code for {triple} computes wrong results for some models, so hbc writes none for 32-bit ARM."
+        )
     if triple.startswith(BIG_ENDIAN):
         raise ValueError(f"{path}: {triple} keeps the highest byte of a number first, which the tables of a library do not.")
     if files.header and not Path(files.header).absolute().parent.is_dir():

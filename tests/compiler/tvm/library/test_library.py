@@ -332,11 +332,15 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
             {"target": {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu"}},
             r"links libraries for Linux on x86-64 and aarch64",
         ),
+        ({"target": {"kind": "llvm", "mtriple": "thumbv7em-none-eabihf"}}, r"links libraries for Linux on x86-64 and aarch64"),
         ({"colour": 1}, r"unknown option colour; \.so files take methods, dtype, target, name, header"),
         ({"header": tmp_path / "nowhere" / "m.h"}, r"no such folder"),
     ):
         with pytest.raises((ValueError, hbc.HbcError), match=message):
             model.export(tmp_path / "m.so", **options)  # type: ignore[arg-type]
+    for triple in ("thumbv7em-none-eabihf", "armv7a-linux-gnueabihf"):
+        with pytest.raises(ValueError, match=r"none for 32-bit ARM"):
+            model.export(tmp_path / "m.o", target={"kind": "llvm", "mtriple": triple})
     assert not list(tmp_path.iterdir())
 
 
