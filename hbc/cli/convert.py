@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,7 +164,7 @@ def convert(
             compiled.save(output, code=() if code is None else _listed(code))
     if compiled.device != "cpu" and not _has_gpu() and not quiet:
         typer.echo(f"note: this computer has no NVIDIA GPU; {output.name} is for one that has.", err=True)
-    _report(compiled, model, output, clock, as_json, quiet)
+    _report(compiled, export_options.get("methods", compiled.methods), model, output, clock, as_json, quiet)
 
 
 def export(
@@ -268,15 +268,15 @@ def _require_writable(model: Path, output: Path) -> None:
         raise ArtifactError(path=str(output), found="a folder in which no file can be made", expected=expected) from error
 
 
-def _report(compiled: Any, model: Path, output: Path, clock: Clock, as_json: bool, quiet: bool) -> None:
+def _report(compiled: Any, methods: Sequence[str], model: Path, output: Path, clock: Clock, as_json: bool, quiet: bool) -> None:
     size = output.stat().st_size
     if as_json:
-        facts = {"backend": compiled.backend, "device": compiled.device, "methods": compiled.methods}
+        facts = {"backend": compiled.backend, "device": compiled.device, "methods": list(methods)}
         print_json({"output": str(output), "bytes": size, "seconds": clock.seconds, "source": compiled.info.source, **facts})
     elif not quiet:
-        methods = ", ".join(compiled.methods)
+        held = ", ".join(methods)
         typer.echo(
-            f"{output}: {compiled.info.source} for {compiled.backend} on {compiled.device} ({methods}), {size / 1e3:,.1f} kB, "
+            f"{output}: {compiled.info.source} for {compiled.backend} on {compiled.device} ({held}), {size / 1e3:,.1f} kB, "
             f"{clock.seconds:.1f} s"
         )
         typer.echo(f"next: {_next(model, output)}")

@@ -15,14 +15,14 @@ ELSEWHERE = {"raw_score": "raw_score", "output_margin": "raw_score", "pred_leaf"
 OF_PIPELINES = {"raw_score": "decision_function"}
 """The same for the last step of a Pipeline, which has fewer methods."""
 
-_ROUNDS = "convert it for these rounds: hbc.convert(model, iteration_range=(first, end))."
+_ROUNDS = "Convert it for these rounds: hbc.convert(model, iteration_range=(first, end))."
 ADVICE = {
     "start_iteration": _ROUNDS,
     "num_iteration": _ROUNDS,
     "iteration_range": _ROUNDS,
     "pred_contrib": "hbc computes no contributions (SHAP): ask the source.",
-    "base_margin": "add it to the result of raw_score.",
-    "validate_features": "a compiled model compares the names of columns as the source does by default.",
+    "base_margin": "Add it to the result of raw_score.",
+    "validate_features": "A compiled model compares the names of columns as the source does by default.",
 }
 
 

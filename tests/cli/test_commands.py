@@ -385,3 +385,11 @@ def test_text_for_files_of_numbers_is_refused_before_a_compiler_is_imported(tmp_
         done = subprocess.run(command, capture_output=True, text=True)
         assert f"takes strings (column 0 ('city')), which {suffix} files cannot hold" in done.stderr
         assert done.stdout.strip() == "1 []"
+
+
+def test_the_result_names_the_methods_that_the_file_has(tmp_path: Path) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    hbc.convert(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y), "numpy").save(tmp_path / "m.hbc")
+    pytest.importorskip("onnx")
+    said = run("convert", str(tmp_path / "m.hbc"), "-o", str(tmp_path / "m.onnx"), "--methods", "predict_proba")
+    assert "(predict_proba)" in str(said)
