@@ -278,8 +278,13 @@ def container_of(x: Node | Frame) -> str:
 def keeps_dtypes(x: Node | Frame) -> bool:
     """Whether the dtype of the model's input decides the dtype or the container of x: x holds its columns, or a function of a frame."""
     as_given = _notes.get().as_given
-    nodes = [column.node for column in x.columns] if isinstance(x, Frame) else [x]
-    return bool(dtype_givers(x)) or any(node in as_given or not as_given.isdisjoint(node.inputs) for node in nodes)
+    waiting = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
+    while waiting:
+        node = waiting.pop()
+        if node in as_given:
+            return True
+        waiting |= set(node.inputs) if isinstance(node.op, (Check, Concat, SelectColumns)) else set()
+    return bool(dtype_givers(x))
 
 
 def note_dtypes_of_made_frames(x: Node | Frame) -> None:

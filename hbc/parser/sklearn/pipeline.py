@@ -98,7 +98,7 @@ def note_identity(m: Any, x: Node | Frame, library: str) -> None:
     """Notes which containers a step that returns its input takes. `library`: it makes a frame of it, of this library."""
     if library:
         note_input(Sparse(accepted=False), x)  # the source cannot make a frame from a sparse matrix
-        note_input(Arrays(lists=False), x)  # pandas and polars would find a dtype for each column
+        note_input(Arrays(lists=False, plain_floats=True), x)  # pandas and polars would find a dtype for each column
         note_input(Frames(libraries=(library,)), x)  # frames of another library would change their dtypes
     elif getattr(m, "feature_names_out", None) is not None:
         note_input(Frames(libraries=FRAME_LIBRARIES), x)  # FunctionTransformer cannot name the columns of other tables
