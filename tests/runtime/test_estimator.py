@@ -121,7 +121,7 @@ def test_a_file_that_does_not_say(model: Any, tmp_path: Path) -> None:
             data = new.read(member)
             if member.filename == "model.json":
                 document = json.loads(data)
-                assert document.pop("estimator") == {"kind": "classifier", "score": "accuracy"}
+                assert document.pop("estimator") == {"kind": "classifier", "score": "accuracy", "options": ""}
                 data = json.dumps(document).encode()
             old.writestr(member.filename, data)
     loaded = hbc.load(tmp_path / "old.hbc")
