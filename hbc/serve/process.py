@@ -28,7 +28,7 @@ from typing import Any
 
 import uvicorn
 
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, HbcError
 from hbc.lazy import record
 from hbc.serve.engine import Engine, clock
 from hbc.serve.failures import Failure
@@ -192,6 +192,8 @@ class Worker:
         )
         self.grpc: Any = None
         """The server of gRPC, if there is one."""
+        self.must_load = True
+        """Whether a file that was named has to be good. It has not where another worker serves already."""
         self._background: set[asyncio.Task[Any]] = set()
 
     def run(self) -> None:
@@ -199,7 +201,7 @@ class Worker:
         self.repository.refresh()
         _settle()
         bad = [each for each in self.repository.index() if each["state"] != "READY" and each["name"] in self.settings.files]
-        if bad and self._control is None:
+        if bad and self.must_load:
             path = self.settings.files[bad[0]["name"]]
             raise ArtifactError(path=path, found=bad[0]["reason"], expected="a model saved by hbc")
         server = Server(self)
@@ -430,6 +432,7 @@ class Parent:
             "sockets": sockets,
             "folder": self._folder.name,
             "unloaded": sorted(self._unloaded),
+            "must_load": not self._ready,
         }
         ours.sendall(json.dumps(told).encode() + b"\n")
         ours.setblocking(False)
@@ -507,9 +510,13 @@ def _worker(control_number: int) -> None:
     settings = Settings(**document["settings"])
     sockets = [socket.socket(fileno=number) for number in document["sockets"]]
     worker = Worker(settings, sockets, control, Path(document["folder"]))
+    worker.must_load = document["must_load"]
     for name in document["unloaded"]:
         worker.repository.leave_out(name)
-    worker.run()
+    try:
+        worker.run()
+    except HbcError as error:
+        sys.exit(f"hbc: {error}")
 
 
 if __name__ == "__main__":

@@ -268,6 +268,16 @@ def test_tls(tmp_path: Path) -> None:
         assert not server.raw(post(PATH, RECORD)).startswith(b"HTTP/1.1 200")
 
 
+def test_a_bad_file_ends_several_workers_too(tmp_path: Path) -> None:
+    (tmp_path / "bad.hbc").write_bytes(b"PK\3\4")
+    command = [sys.executable, "-m", "hbc", "serve", str(tmp_path / "bad.hbc"), "--port", "0", "--workers", "2", "--quiet"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1
+    first, second = found.stderr.splitlines()
+    assert "bad.hbc: found" in first
+    assert second.startswith("hbc: worker: found exit status 1")
+
+
 @pytest.mark.slow
 def test_ten_thousand_idle_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
