@@ -104,7 +104,7 @@ def test_models_without_a_module() -> None:
 def test_torchscript_can_be_called(name: str, tmp_path: Path) -> None:
     compiled = hbc.convert({**SMOOTH, **OTHERS}[name](), "numpy", X)
     compiled.export(tmp_path / "m.pt")
-    with pytest.warns(DeprecationWarning, match="jit"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="jit"):
         loaded = torch.jit.load(tmp_path / "m.pt")
     for rows in (80, 1):
         found = loaded(torch.tensor(X[:rows])).numpy()
