@@ -1,16 +1,21 @@
-"""The servers that several tests talk to."""
+"""The servers that several tests talk to. What makes them is imported when a test asks: without the libraries that it needs no test does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from serving import Running, running, settings
+
+if TYPE_CHECKING:
+    from serving import Running
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     """A server with the models `people` and `numbers`."""
+    from serving import running, settings
+
     with running(settings()) as found:
         yield found
 
@@ -18,6 +23,8 @@ def server() -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Running]:
     """A server with small limits and a token."""
+    from serving import running, settings
+
     limits = {
         "body": 20_000,
         "head": 4_000,
