@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
-from hbc.runtime.input.values import converted, digits, floats, reject_numbers, rounded_twice, strings
+from hbc.runtime.input.values import converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
 
 
 def variant_dtype(dtype: np.dtype[Any]) -> DType:
@@ -82,7 +81,7 @@ class KnownColumns:
         """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert. `converted`:
         they come in an array or a frame of pandas, of which scikit-learn makes numbers where it would take any dtype."""
         items = values.tolist() if values.dtype.kind == "O" else []
-        if not converted and any(isinstance(item, (str, bytes, decimal.Decimal)) for item in items):
+        if not converted and any(isinstance(item, (str, bytes, *decimals())) for item in items):
             advice = (
                 "scikit-learn makes numbers of them in an array of Python objects or a frame of pandas only: X.astype(float)."
             )

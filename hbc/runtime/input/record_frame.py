@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import decimal
 import functools
-import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +17,7 @@ from hbc.runtime.input.coded import WORTH_CODES, encoded
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.pandas_frame import PandasFrame
 from hbc.runtime.input.tables import pandas_frame
+from hbc.runtime.input.values import decimals
 
 LEAST, MOST, MOST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
 
@@ -124,7 +123,7 @@ class Held(NamedTuple):
 
 
 NUMBERS = frozenset({int, float})
-OBJECTS = frozenset({decimal.Decimal, bytes, list, tuple, dict, set})
+OBJECTS = frozenset({bytes, list, tuple, dict, set})
 """The types that stay Python objects in a frame of pandas, besides None, and strings and bool among other values."""
 
 
@@ -149,7 +148,9 @@ def _kind(kind: type) -> Any:
         return float
     if issubclass(kind, (np.integer, np.floating)):
         return np.generic
-    return bool if kind is np.bool_ else kind if kind in (bool, int, type(None)) or kind in OBJECTS else object
+    if kind is np.bool_:
+        return bool
+    return kind if kind in (bool, int, type(None), *decimals()) or kind in OBJECTS else object
 
 
 def inferred(values: Sequence[Any]) -> tuple[Array, bool]:
@@ -209,6 +210,8 @@ def strings_are_text() -> bool:
 
 @functools.cache
 def _is_new() -> bool:
+    import importlib.metadata  # 20 ms
+
     try:
         return int(importlib.metadata.version("pandas").partition(".")[0]) >= 3
     except importlib.metadata.PackageNotFoundError:
