@@ -42,8 +42,8 @@ _FILTERS = threading.RLock()  # warning filters belong to the whole process
 
 @contextmanager
 def quiet_jit() -> Iterator[None]:
-    """Ignores the warning, given at every call, that TorchScript is deprecated (a FutureWarning from torch 2.14 on). Warnings about traces become errors: they mean, for
-    example, that a number of rows became fixed."""
+    """Ignores the warning, given at every call, that TorchScript is deprecated (a FutureWarning from torch 2.14 on). Warnings about traces
+    become errors: they mean, for example, that a number of rows became fixed."""
     with _FILTERS, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)")
         warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
