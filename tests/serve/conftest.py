@@ -1,4 +1,4 @@
-"""The servers that several tests talk to. What makes them is imported when a test asks: without the libraries that it needs no test does."""
+"""The servers that several tests talk to. What makes them is imported when a test asks: it needs libraries that may be missing."""
 
 from __future__ import annotations
 
