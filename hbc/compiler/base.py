@@ -266,6 +266,8 @@ def require_numbers(place: str, suffix: str, spec: InputSpec, kinds: Kinds) -> N
 
 def refuse_strings(place: str, holder: str, spec: InputSpec, kinds: Kinds) -> None:
     """Raise ValueError, which begins with `place`, if the model takes strings, which the `holder` cannot hold. It names the columns."""
+    if spec.items:
+        raise ValueError(f"{place}: the model takes {spec.items}, which {holder} cannot hold. save() it instead.")
     if columns := [spec.describe_column(i) for i, kind in enumerate(kinds) if kind == "str"]:
         raise ValueError(
             f"{place}: the model takes strings ({', '.join(columns)}), which {holder} cannot hold. Export it to .onnx, or save() it; or "

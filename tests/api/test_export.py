@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -72,6 +73,13 @@ def test_strings_are_refused_naming_columns_and_methods(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"predict returns strings, which \.pt files cannot hold\. Use classes_"):
         labelled.export(tmp_path / "m.pt", methods=["predict", "predict_proba"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".so"])
+def test_documents_are_refused_without_advice_that_fails(suffix: str, tmp_path: Path) -> None:
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(["a bee", "cat dog", "bee cat"], [0, 1, 1])
+    with pytest.raises(ValueError, match=rf"takes documents, which \{suffix} files cannot hold\. save\(\) it instead"):
+        hbc.convert(model, "numpy").export(tmp_path / f"m{suffix}")
 
 
 def test_operators_of_the_host_are_named(tmp_path: Path) -> None:
