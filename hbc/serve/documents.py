@@ -10,6 +10,8 @@ import orjson
 from hbc.serve.failures import Failure
 
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
+FEW = 16
+"""The most numbers for which Python's own loop is faster than numpy's start."""
 
 
 def parsed(body: bytes | memoryview, what: str = "body") -> dict[str, Any]:
@@ -43,6 +45,9 @@ def jsonable(values: Any) -> Any:
         kind = values.dtype.kind
         if kind in "biu":
             return np.ascontiguousarray(values)
+        if values.dtype == np.float64 and values.size <= FEW:
+            total = sum(values.ravel().tolist())  # infinite or NaN if one of them is; 1 µs less than asking numpy
+            return values.tolist() if total - total == 0 else _each(values.tolist())
         if kind == "f":
             finite = np.isfinite(values).all()
             return (

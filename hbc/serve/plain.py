@@ -115,7 +115,10 @@ def _rows(form: str, value: Any, limits: Limits) -> int:
             raise Failure(
                 "invalid", "records: found an empty list, expected at least one object: it says nothing of the columns."
             )
-    widest = max((len(row) for row in value if type(row) in (list, dict)), default=0)
+    if len(value) == 1 and type(value[0]) in (list, dict):
+        widest = len(value[0])
+    else:
+        widest = max((len(row) for row in value if type(row) in (list, dict)), default=0)
     if widest > limits.columns:
         raise _too_wide(widest, limits)
     return len(value)

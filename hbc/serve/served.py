@@ -20,6 +20,7 @@ from hbc.serve.statistics import Statistics
 Outputs = dict[str, Any]
 """Name of an output → its values: an array [rows, …]. For a single record: one value, or an array without the axis of rows."""
 
+FLOATS = {float}
 DTYPES = ("float32", "float64", "int64")
 """The dtypes of numbers for which models are compiled."""
 
@@ -58,6 +59,8 @@ class Predictor:
         return named_outputs(self.method, self._bound.columns(columns))
 
     def matrix(self, X: Any) -> Outputs:
+        if type(X) is list and len(X) == 1 and type(X[0]) is list and set(map(type, X[0])) == FLOATS:
+            X = np.array(X)  # what every source library makes of it; the model's shortest way takes arrays only (3 µs less)
         return named_outputs(self.method, self._call(X))
 
 

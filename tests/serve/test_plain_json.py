@@ -141,6 +141,14 @@ def test_numbers_that_json_cannot_hold() -> None:
 
     values = np.array([1.5, np.nan, np.inf, -np.inf])
     assert json.loads(written(jsonable(values))) == [1.5, None, "Infinity", "-Infinity"]
+    assert json.loads(written(jsonable(np.repeat(values, 9)))) == [
+        each for each in [1.5, None, "Infinity", "-Infinity"] for _ in range(9)
+    ]
+    huge = np.array([1.7e308, 1.7e308, -1.7e308])  # finite, though their sum is not
+    assert json.loads(written(jsonable(huge))) == huge.tolist()
+    assert json.loads(written(jsonable(np.array([0.1], "f4")))) == [
+        0.1
+    ]  # as a float32 is written, not as the float64 of its bits
     assert jsonable(np.float64("inf")) == "Infinity"
     assert json.loads(written(jsonable(np.array([[1, 2]], np.uint8)))) == [[1, 2]]
     assert json.loads(written(jsonable(np.array(["a", None], object)))) == ["a", None]
