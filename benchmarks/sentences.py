@@ -3,6 +3,8 @@ render` writes it, and tests/test_benchmarks.py fails if a page says something e
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import statistics
 from collections.abc import Callable
@@ -39,6 +41,45 @@ def strategies() -> str:
         name = single[1].removeprefix("always ")
         lines.append(f"| {backend} | {chosen:.0f} % of {points} | {single[0]:.0f} % (`{name}`) | {PROCESSORS.get(on, on)} |")
     return "\n".join(lines) + "\n"
+
+
+LEAVES = (64, 256, 1024)
+"""The most leaves of a tree in each line of `scan_or_walk`."""
+ROWS = (1, 10, 100, 1000)
+
+
+def scan_or_walk() -> str:
+    """How many times as long as a scan a walk takes, by the leaves of a tree and the rows of a call."""
+    found = read("strategies", ["tvm"])
+    heads = " | ".join(f"{rows:,} row{'s' if rows > 1 else ''}" for rows in ROWS)
+    lines = [
+        f"The time of a walk over that of a scan: the median over random models of at least 100 trees "
+        f"({PROCESSORS.get(found['on'], found['on'])}, one thread).\n",
+        f"| leaves of a tree | models | {heads} |",
+        "|---|---|" + "---|" * len(ROWS),
+    ]
+    for fewest, most in itertools.pairwise((0, *LEAVES)):
+        times = [
+            each["microseconds"]
+            for each in found["workloads"]["tvm"]["measured"]
+            if fewest < each["model"]["leaves"] <= most
+            and each["model"]["trees"] >= 100
+            and "scan" in each["microseconds"]["1"]
+        ]
+        lines.append(
+            f"| {fewest + 1:,} to {most:,} | {len(times)} | {' | '.join(_walk_over_scan(times, rows) for rows in ROWS)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _walk_over_scan(times: list[dict[str, dict[str, float]]], rows: int) -> str:
+    """The median over the models. A strategy is no longer measured where it has taken over three times as long as another."""
+    ratios = []
+    for each in times:
+        walk, scan = (each[str(rows)].get(strategy) for strategy in ("walk", "scan"))
+        ratios.append(walk / scan if walk and scan else math.inf if scan else 0.0)
+    middle = statistics.median_low(ratios)
+    return "over 3" if middle == math.inf else two_digits(middle)
 
 
 def tune() -> str:
@@ -127,6 +168,7 @@ def _mb(size: int) -> str:
 TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("README.md", "speed"): speed,
     ("docs/backends.md", "strategies"): strategies,
+    ("docs/tree-kernels.md", "scan-or-walk"): scan_or_walk,
     ("docs/backends.md", "tune"): tune,
     ("docs/backends.md", "threads"): threads,
     ("docs/cold-start.md", "start"): start,
