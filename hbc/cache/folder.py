@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import cache
 from pathlib import Path
+
+MOUNTS = Path("/proc/self/mountinfo")
+"""Linux's list of this process's file systems."""
+LOCAL = frozenset(["btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "squashfs", "tmpfs", "xfs", "zfs"])
+"""The kinds of file systems whose files stay readable while they are mapped, whatever other computers do."""
 
 
 def cache_folder() -> Path | None:
@@ -25,6 +31,23 @@ def is_own(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):
         return True  # Windows: folders of a user are private
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@cache
+def is_local(folder: Path) -> bool:
+    """Whether a folder lies on a file system of this computer, as Linux lists them; elsewhere False. On a network's, another computer can
+    delete a file that is mapped here, and who reads it then is killed."""
+    try:
+        lines = MOUNTS.read_text().splitlines()
+    except OSError:
+        return False
+    real, longest, kind = Path(os.path.realpath(folder)), 0, ""
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        point = mount.split()[4].replace(r"\040", " ")
+        if len(point) >= longest and real.is_relative_to(point):  # of two at one place, the later one is seen
+            longest, kind = len(point), source.split()[0]
+    return kind in LOCAL
 
 
 def make_private(folder: Path) -> None:

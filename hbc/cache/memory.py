@@ -28,6 +28,8 @@ class MemoryStore:
         """The bytes with this digest, or None."""
         return self.objects.get(digest)
 
+    view = get
+
     def refer(self, kind: str, key: str, document: dict[str, Any]) -> None:
         """Keep a document (JSON) under a key."""
         self.references[f"{kind} {key}"] = document

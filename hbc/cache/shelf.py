@@ -23,6 +23,10 @@ class AnyStore(Protocol):
         """The bytes with this digest, or None."""
         ...
 
+    def view(self, digest: str) -> bytes | memoryview | None:
+        """The bytes with this digest, or None. They may lie in memory that other processes share, and cannot be written to."""
+        ...
+
     def refer(self, kind: str, key: str, document: dict[str, Any]) -> None:
         """Keep a document (JSON) under a key. One that is there is replaced."""
         ...

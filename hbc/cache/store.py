@@ -17,19 +17,24 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from hbc.cache.folder import cache_folder, is_own, make_private
+from hbc.cache.folder import cache_folder, is_local, is_own, make_private
 
 VERSION = "v1"
 LIMIT = 1 << 30
 """The bytes that the folder may take, unless $HBC_CACHE_LIMIT says otherwise: 1 GiB. A model of 500 trees takes about 1 MB a dtype."""
+MAPPED = 1 << 20
+"""The bytes from which on `view` maps a file: smaller ones are read, since a mapping takes whole pages and a file that stays open."""
 KEPT = 0.8
 """The part of the limit that is left after the oldest files were deleted."""
 LEFT_BEHIND = 3600.0
 """Seconds after which a temporary file belongs to no process any more."""
+
+
+Data = TypeVar("Data", bytes, memoryview)
 
 
 class Usage(NamedTuple):
@@ -61,8 +66,16 @@ class Store:
 
     def get(self, digest: str) -> bytes | None:
         """The bytes with this digest, or None. Damaged files are deleted."""
+        return self._compared(digest, _read)
+
+    def view(self, digest: str) -> memoryview | None:
+        """The bytes with this digest, or None. Damaged files are deleted. Large files are mapped and cannot be written to: all processes
+        that have a file mapped share its memory. It is compared through the mapping, and later files of this name are others."""
+        return self._compared(digest, _view)
+
+    def _compared(self, digest: str, read: Callable[[Path], Data | None]) -> Data | None:
         path = self._object(digest)
-        data = _read(path)
+        data = read(path)
         if data is None:
             return None
         if hashlib.sha256(data).hexdigest() != digest:
@@ -177,6 +190,22 @@ def _read(path: Path) -> bytes | None:
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
             return file.read() if is_own(os.fstat(file.fileno())) else None
     except OSError:
+        return None
+
+
+def _view(path: Path) -> memoryview | None:
+    """The same as `_read`. A large file on a disk of this computer is mapped: its memory begins with a page."""
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not is_own(status):
+                return None
+            if status.st_size < MAPPED or not is_local(path.parent):
+                return memoryview(file.read())
+            from mmap import ACCESS_READ, mmap
+
+            return memoryview(mmap(file.fileno(), status.st_size, access=ACCESS_READ))
+    except (OSError, ValueError):  # ValueError: it has become shorter
         return None
 
 

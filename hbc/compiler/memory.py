@@ -23,3 +23,15 @@ def writable(array: Array) -> Array:
     if not array.flags.aligned:
         return np.array(array)
     return array if array.flags.writeable else np.asarray(_Memory(array))
+
+
+def aligned(array: Array) -> Array:
+    """The same numbers in memory that begins at a multiple of 64 bytes, as compiled code expects its tables. An array that does so is
+    returned itself."""
+    if array.ctypes.data % 64 == 0:
+        return array
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -300,24 +301,26 @@ def _kinds(runs: Sequence[tuple[int, Any]]) -> Kinds:
 
 
 class _Arrays(Mapping[str, Array]):
-    """The arrays of an artefact by key. An array is read when it is first asked for, and compared with its digest."""
+    """The arrays of an artefact by key. An array is read when it is asked for, compared with its digest, and shared by all graphs that
+    have it: it goes with the last of them."""
 
     def __init__(self, archive: Archive, digests: Mapping[str, str]) -> None:
         self._archive = archive
-        self._found: dict[str, Array] = {}
+        self._found: WeakValueDictionary[str, Array] = WeakValueDictionary()
         self.digests = dict(digests)
         texts = {key: f"arrays/{key}.json" for key in digests}
         self.members = {key: text if text in archive else f"arrays/{key}.npy" for key, text in texts.items()}
 
     def __getitem__(self, key: str) -> Array:
-        if key not in self._found:
+        found = self._found.get(key)
+        if found is None:
             member = self.members[key]
             is_text = member.endswith(".json")
             array: Array = decoded(_json(self._archive.text(member)), {}) if is_text else self._archive.array(member)
             if array_digest(array) != self.digests[key]:
                 raise ValueError(f"{member} is damaged")
-            self._found[key] = array
-        return self._found[key]
+            self._found[key] = found = array
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.digests)

@@ -77,7 +77,8 @@ def _plain(value: Any) -> Any:
 
 
 def schema_of(info: ModelInfo, spec: InputSpec, variants: Mapping[Any, Variant], main: Variant) -> Schema:
-    """The schema of a model; `main` is the variant for the dtypes that it was converted for. It reads that variant's graph."""
+    """The schema of a model; `main` is the variant for the dtypes that it was converted for. Its graph is read, and
+    not kept."""
     return Schema(_columns(spec, variants, main), {method: _output(info, main, method) for method in main.source.methods})
 
 
@@ -85,7 +86,7 @@ def _columns(spec: InputSpec, variants: Mapping[Any, Variant], main: Variant) ->
     if spec.items:
         return (Column(None, spec.items.removesuffix("s"), None, None, True, False),)
     names = names_of(spec) or (None,) * spec.n_features
-    known = _categories(main.graph, spec, main)
+    known = _categories(main.source.glance(), spec, main)
     missing = _allows_missing(spec, main, known)
     columns = []
     for i, name in enumerate(names):

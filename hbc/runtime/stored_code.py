@@ -91,6 +91,8 @@ class FileStore:
             raise self._damaged(f"{member} is damaged")
         return data
 
+    view = get
+
     def find(self, kind: str, key: str) -> dict[str, Any] | None:
         """The document under a key, or None."""
         return self._references.get(f"{kind} {key}")

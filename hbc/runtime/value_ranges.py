@@ -18,7 +18,7 @@ def ranges_of(model: CompiledModel) -> dict[int, tuple[float, float]]:
     main = model.variants[model._main]
     layout, origins = input_layout(main.kinds), Origins()
     found: dict[int, tuple[float, float]] = {}
-    for node in main.graph.nodes:
+    for node in main.source.glance().nodes:
         outermost = node.op.outermost()
         if outermost is None:
             continue

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hbc.cache.folder import cache_folder, is_own
-from hbc.cache.store import Store, store
+from hbc.cache import folder
+from hbc.cache.folder import cache_folder, is_local, is_own
+from hbc.cache.store import MAPPED, Store, store
 
 
 @pytest.fixture
@@ -48,6 +49,76 @@ def test_damaged_files_are_not_there(kept: Store, damage) -> None:
     assert kept.find("model", "key") is None
     assert files(kept) == []  # they are written anew the next time
     assert kept.get(kept.put(b"machine code")) == b"machine code"
+
+
+LARGE = bytes(range(256)) * (MAPPED // 256)
+
+
+def mapped(name: str) -> list[str]:
+    """The mappings of this process that have a file of this name: address range, permissions, and so on."""
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(name)]
+
+
+def test_large_files_are_mapped_for_reading_only(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbc.cache.store.is_local", lambda folder: True)
+    digest, small = kept.put(LARGE), kept.put(LARGE[1:])
+    view, read = kept.view(digest), kept.view(small)
+    assert view == LARGE
+    assert read == LARGE[1:]
+    assert view is not None
+    assert view.readonly
+    if Path("/proc/self/maps").exists():
+        assert [line.split()[1] for line in mapped(digest)] == ["r--s"]
+        assert not mapped(small)
+    kept.clear()
+    assert view == LARGE  # a file that is deleted or replaced stays what it was for those who have it
+    assert kept.view(digest) is None
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"#" + data[1:], lambda data: data[:-1] + b"#"])
+def test_large_damaged_files_are_not_there(kept: Store, damage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbc.cache.store.is_local", lambda folder: True)
+    digest = kept.put(LARGE)
+    (path,) = files(kept)
+    path.write_bytes(damage(LARGE))
+    assert kept.view(digest) is None
+    assert files(kept) == []
+    assert kept.view(kept.put(LARGE)) == LARGE
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX")
+def test_large_files_that_others_may_write_are_not_mapped(kept: Store) -> None:
+    digest = kept.put(LARGE)
+    files(kept)[0].chmod(0o666)
+    assert kept.view(digest) is None
+
+
+MOUNTS = """\
+22 1 0:21 / / rw - {root} /dev/vda rw
+23 22 0:22 / /home/with\\040space rw,relatime shared:1 - {home} server:/home rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("root", "home", "place", "local"),
+    [
+        ("ext4", "nfs4", "/home/with space/hbc", False),
+        ("ext4", "nfs4", "/home/with", True),
+        ("nfs4", "tmpfs", "/home/with space", True),
+        ("fuse.sshfs", "ext4", "/srv", False),
+    ],
+)
+def test_files_of_a_network_are_not_mapped(
+    root: str, home: str, place: str, local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS.format(root=root, home=home))
+    monkeypatch.setattr(folder, "MOUNTS", tmp_path / "mountinfo")
+    is_local.cache_clear()
+    assert is_local(Path(place)) is local
+    monkeypatch.setattr(folder, "MOUNTS", tmp_path / "none")
+    is_local.cache_clear()
+    assert not is_local(Path(place))
+    is_local.cache_clear()
 
 
 def test_only_this_user_can_read_and_write(kept: Store) -> None:

@@ -16,7 +16,7 @@ import tvm_ffi
 
 from hbc.cache.shelf import Shelf
 from hbc.compiler.base import CompileOptions, Direct, Executable, Signature
-from hbc.compiler.memory import writable
+from hbc.compiler.memory import aligned, writable
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.code import WORTH_THE_LOCK, Code
@@ -290,7 +290,7 @@ class TvmExecutable(Executable):
 
     def _sent(self, table: Array) -> Any:
         """A table in the device's memory."""
-        return tvm_ffi.from_dlpack(writable(table if table.ctypes.data % 64 == 0 else aligned_copy(table)))
+        return tvm_ffi.from_dlpack(writable(aligned(table)))
 
     def export(self, path: str) -> None:
         self.methods.export(path)
@@ -299,15 +299,6 @@ class TvmExecutable(Executable):
 def recalled(signature: Signature, options: CompileOptions, methods: Callable[[], Methods]) -> TvmExecutable:
     """See hbc.compiler.base.recalled."""
     return TvmExecutable(signature, options, methods)
-
-
-def aligned_copy(array: Array) -> Array:
-    """The same numbers in memory that begins at a multiple of 64 bytes, as compiled code expects its tables."""
-    memory = np.empty(array.nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def as_tensor(array: Any) -> Any:

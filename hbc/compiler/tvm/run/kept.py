@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from hbc.cache.shelf import Shelf
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.run.code import Code, load_library
 from hbc.ir.types import Array, TensorType
@@ -15,6 +16,9 @@ Test = tuple[bool, bool, int]
 """What the function tests of its input: the sum of squares, without NaN, and a number of conditions."""
 UNTESTED: Test = (False, False, 0)
 Found = tuple[Interface, Code, tuple[Array, ...]]
+
+_tables: WeakValueDictionary[tuple[str, str], Array] = WeakValueDictionary()
+"""(dtype, digest) → the table, while some method has it: a classifier's methods read the same trees."""
 
 
 def keep_method(shelf: Shelf, method: str, test: Test, interface: Interface, code: Code, tables: tuple[Array, ...]) -> None:
@@ -57,9 +61,16 @@ def find_method(shelf: Shelf, method: str, test: Test) -> Found | None:
     return interface, load_library(library, found=True), tuple(tables)  # type: ignore[arg-type]
 
 
-def _table(shelf: Shelf, dtype: str, digest: str) -> Any:
-    data = shelf.store.get(digest)
-    return None if data is None else np.frombuffer(data, dtype)
+def _table(shelf: Shelf, dtype: str, digest: str) -> Array | None:
+    """The table, in memory that begins where compiled code expects it, or None."""
+    found = _tables.get((dtype, digest))
+    if found is None:
+        data = shelf.store.view(digest)
+        if data is None:
+            return None
+        table: Array = np.frombuffer(data, dtype)
+        _tables[dtype, digest] = found = aligned(table)
+    return found
 
 
 def _name(method: str, test: Test) -> str:
