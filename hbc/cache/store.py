@@ -55,6 +55,11 @@ class Store:
         self.folder = folder / "code"
         self._root = self.folder / VERSION
 
+    @property
+    def takes(self) -> bool:
+        """Whether something can be kept here: the folder is there, and can be written to."""
+        return os.access(self.folder, os.W_OK)
+
     # --- objects -------------------------------------------------------------------------------------------------------
 
     def put(self, data: bytes | memoryview) -> str:

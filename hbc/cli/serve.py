@@ -61,6 +61,12 @@ def serve(
             max=65535,
         ),
     ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="The methods to compile and serve, such as predict_proba,predict. By default all.", show_default=False
+        ),
+    ] = None,
     drift: Annotated[
         bool,
         typer.Option(
@@ -120,6 +126,7 @@ def serve(
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             grpc=grpc_port,
+            methods=[name.strip() for name in (methods or "").split(",") if name.strip()],
             drift=drift,
             control=not fixed,
             access_log=access_log,

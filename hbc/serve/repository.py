@@ -59,6 +59,7 @@ class Repository:
 
     files: the models by name, each one file. directory: a folder with NAME/VERSION/model.hbc, NAME/model.hbc and NAME.hbc. Nothing else is
     ever read. trust_code: run the compiled code in the files (`hbc.load`). drift: count what is unusual in requests (drift.py).
+    methods: serve no others; (): all.
     Raises ValueError for a name that no URL can hold, or twice."""
 
     def __init__(
@@ -70,6 +71,7 @@ class Repository:
         backend: Any = None,
         device: Any = None,
         drift: bool = False,
+        methods: Sequence[str] = (),
         tell: Tell = lambda event, **facts: None,
     ) -> None:
         for name in files:
@@ -81,6 +83,7 @@ class Repository:
         self.directory = None if directory is None else Path(os.path.realpath(directory))
         self._options: dict[str, Any] = {"trust_code": trust_code, "backend": backend, "device": device}
         self._drift = drift
+        self._methods = tuple(methods)
         self._tell = tell
         self._ready: dict[str, dict[str, Served]] = {}
         self._usual: dict[str, Served] = {}
@@ -195,7 +198,7 @@ class Repository:
                 return False
             statistics = self._statistics.setdefault(key, Statistics())
             model = load(place.path, **self._options)
-            served = Served(place.name, place.version, place.path, stamp, model, statistics)
+            served = Served(place.name, place.version, place.path, stamp, model, statistics, self._methods)
             served.warm_up()
             if self._drift:
                 served.watch()

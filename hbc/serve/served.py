@@ -123,9 +123,20 @@ def named_outputs(method: str, result: Any) -> Outputs:
 
 
 class Served:
-    """One loaded version of a model. It never changes, but for its statistics and what the engine keeps in `cost`."""
+    """One loaded version of a model. It never changes, but for its statistics and what the engine keeps in `cost`.
 
-    def __init__(self, name: str, version: str, path: Path, stamp: Any, model: CompiledModel, statistics: Statistics) -> None:
+    methods: those to serve, of which the model may lack some; (): all. Raises ValueError if it has none of them."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        path: Path,
+        stamp: Any,
+        model: CompiledModel,
+        statistics: Statistics,
+        methods: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.version = version
         self.path = path
@@ -133,7 +144,7 @@ class Served:
         """What tells this file from a later one in its place."""
         self.model = model
         self.statistics = statistics
-        self.methods = tuple(method for method in model.methods if not method.startswith("fit"))
+        self.methods = _asked(model, methods)
         self.usual = next((m for m in ("predict", "transform") if m in self.methods), self.methods[0])
         """The method that is called if a request names none."""
         names = examples.column_names(model)
@@ -154,6 +165,12 @@ class Served:
         """Counts what is unusual in the rows; None: nobody asked for it."""
         self.pending = 0
         """The requests that are waiting or being computed."""
+
+    @property
+    def was_compiled(self) -> bool:
+        """Whether this process has compiled code for the model that another one can find in the cache."""
+        variants = self.model.variants.values()
+        return any(v.is_built and v.recalled is None and v.ready.executable.keeps_code for v in variants)
 
     def watch(self) -> None:
         """Count missing, unknown and outlying values from now on."""
@@ -180,6 +197,14 @@ class Served:
                 self.cost.fixed = max(self.cost.fixed, time.perf_counter() - begin)
                 axes = 0 if form == "record" else 1
                 self.outputs[method] = {name: (np.asarray(v).dtype, np.shape(v)[axes:]) for name, v in outputs.items()}
+
+
+def _asked(model: CompiledModel, methods: Sequence[str]) -> tuple[str, ...]:
+    there = tuple(method for method in model.methods if not method.startswith("fit"))
+    found = tuple(method for method in there if method in methods or not methods)
+    if not found:
+        raise ValueError(f"found a model with the methods {', '.join(there)}, expected one of {', '.join(methods)}")
+    return found
 
 
 class Cost:

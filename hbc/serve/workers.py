@@ -4,13 +4,15 @@ models."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hbc.cache.store import store
 from hbc.serve.repository import Repository
 from hbc.serve.statistics import Statistics
 
@@ -60,6 +62,16 @@ class Family:
             path.write_bytes(data)
             path.replace(path.with_suffix(".json"))
 
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """A context that one process at a time is in, if there is a cache: what it compiles there, the others find."""
+        if self._folder is None or not has_cache():
+            yield
+            return
+        with open(self._folder / "turn", "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # goes with the file, also if the process is killed
+            yield
+
     def tell(self, what: str, name: str) -> None:
         """Tell the other processes that a model was loaded or unloaded."""
         self.send({"what": what, "name": name})
@@ -68,6 +80,12 @@ class Family:
         if self._control is not None:
             with contextlib.suppress(OSError):  # the parent is gone: this process ends soon
                 self._control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def has_cache() -> bool:
+    """Whether a process finds in the cache what another has compiled."""
+    found = store()
+    return found is not None and found.takes
 
 
 def _document(statistics: dict[Key, Statistics]) -> list[Any]:

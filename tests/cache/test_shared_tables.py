@@ -44,7 +44,7 @@ def forest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, np.ndar
     folder = tmp_path_factory.mktemp("forest")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 6)).astype(np.float32)
-    source = ExtraTreesClassifier(40, random_state=0).fit(X, rng.integers(0, 2, 4000))
+    source = ExtraTreesClassifier(60, random_state=0).fit(X, rng.integers(0, 2, 4000))
     hbc.convert(source).save(folder / "model.hbc")
     np.save(folder / "rows.npy", X[:200] + np.float32(0.1))
     return folder, source, X[:200] + np.float32(0.1)
