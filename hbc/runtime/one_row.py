@@ -88,7 +88,14 @@ class Texts:
     """Picks the string of each value from the strings of a row."""
     tables: tuple[Remembered, ...]
     sources: tuple[tuple[int, int], ...]
-    """For each value: its number among those that enter the device, and its column there."""
+    """For each value: its number among those that enter the device, and its column there. Empty: none enters, and the strings are only
+    looked up, since tests may refuse them."""
+
+    def values(self, entering: Sequence[Array]) -> list[list[Any]]:
+        """For each value what it is in all rows, of all that enters the device."""
+        if not self.sources:
+            return [[False] * len(entering[0])] * len(self.tables)
+        return [entering[number][:, column].tolist() for number, column in self.sources]
 
 
 class Memory(NamedTuple):
@@ -199,8 +206,24 @@ class OneRow:
             tables = tuple(Remembered(self.known.texts[text] not in self.known.texts_only) for *_, text in places)
             pick = picker([text for *_, text in places])
             self.texts.append(Texts(dtype, pick, tables, tuple((number, column) for number, column, _ in places)))
-        self._learn_categories(before, {text for places in by_dtype.values() for *_, text in places})
+        used = {text for places in by_dtype.values() for *_, text in places}
+        self._look_up(sorted(set(range(len(self.known.texts))) - used))
+        self._learn_categories(before, used)
         return True
+
+    def _look_up(self, texts: list[int]) -> None:
+        """Look up the strings of these columns, of which nothing enters the device: a number is refused there all the same, and so is a
+        string that a test refuses."""
+        if not texts:
+            return
+        tested: set[int] = set()
+        for guard in self.text_guards:
+            origins = Origins().all_of(guard.graph.outputs["value"][0])
+            tested |= {column for origin in origins for node, column in origin if _is_text(node)}
+        tables = tuple(Remembered(self.known.texts[text] not in self.known.texts_only) for text in texts)
+        for table, text in zip(tables, texts, strict=True):
+            table.unknown = None if text in tested else False
+        self.texts.append(Texts("bool", picker(texts), tables, ()))
 
     def _number_inputs(self) -> list[Node]:
         return [] if self.before is None else [node for node in self.before.inputs if not _is_text(node)]
@@ -231,6 +254,8 @@ class OneRow:
         if not self.text_guards:
             (entering,) = before.evaluate(*[array[-1:] for array in arrays]).values()
             for block in self.texts:
+                if not block.sources:
+                    continue
                 texts = block.pick(range(strings.shape[1]))
                 for table, (number, column), text in zip(block.tables, block.sources, texts, strict=True):
                     if text in alike:
@@ -247,8 +272,8 @@ class OneRow:
         strings = next(array for array, text in zip(arrays, self.is_text, strict=True) if text)
         for block in self.texts:
             columns = block.pick(strings.T)
-            for table, (number, column), texts in zip(block.tables, block.sources, columns, strict=True):
-                for text, value in zip(texts[:rows].tolist(), entering[number][:rows, column].tolist(), strict=True):
+            for table, values, texts in zip(block.tables, block.values(entering), columns, strict=True):
+                for text, value in zip(texts[:rows].tolist(), values[:rows], strict=True):
                     key = MISSING if type(text) is float and text != text else text
                     if (key is MISSING or key is None or type(key) is str) and len(table) < MOST_STRINGS:
                         table[key] = value

@@ -30,6 +30,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 
@@ -401,3 +402,37 @@ def test_strings_are_remembered_for_frames_of_one_row() -> None:
     for unknown in ("Rome", None, float("nan")):
         with pytest.raises(hbc.InvalidInputError, match="town"):
             compiled.predict_proba(frame[:1].assign(town=pd.Series([unknown], dtype=object, index=frame.index[:1])))
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore"), OneHotEncoder(), OrdinalEncoder()], ids=str)
+@pytest.mark.parametrize("towns_matter", [False, True])
+def test_strings_that_no_tree_reads_are_looked_at(encoder: Any, towns_matter: bool) -> None:
+    """Columns of which nothing is left in the compiled model are tested in every call, not only in the first."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"age": rng.normal(size=200), "town": rng.choice(["Ulm", "Bonn"], 200), "port": rng.choice(["S", "C"], 200)}
+    )
+    y = (X["age"] > 0) ^ (towns_matter & (X["town"] == "Ulm"))
+    columns = ColumnTransformer([("age", "passthrough", ["age"]), ("words", encoder, ["town", "port"])], sparse_threshold=0)
+    model = make_pipeline(columns, DecisionTreeClassifier(max_depth=3)).fit(X, y)
+    compiled = hbc.convert(model, BACKEND)
+    score = compiled.bind_record("predict_proba")
+    usual = [{"age": 1.0, "town": town, "port": port} for town in ("Ulm", "Bonn") for port in ("S", "C")]
+    for record in usual * 2:
+        expected = model.predict_proba(pd.DataFrame([record]))
+        np.testing.assert_allclose(score(record), expected)
+        np.testing.assert_allclose(compiled.predict_proba(pd.DataFrame([record])), expected)
+    np.testing.assert_allclose(score.rows(usual), model.predict_proba(pd.DataFrame(usual)))
+    for port in (3, True, 1.5, np.nan, None, [1], "Q"):
+        record = {"age": 1.0, "town": "Ulm", "port": port}
+        frame = pd.DataFrame([record])
+        try:
+            expected = model.predict_proba(frame)
+        except (TypeError, ValueError):
+            for call in (partial(score, record), partial(score.rows, [record] * 2), partial(compiled.predict_proba, frame)):
+                with pytest.raises(hbc.InvalidInputError):
+                    call()
+        else:
+            for _ in range(2):
+                np.testing.assert_allclose(score(record), expected)
+                np.testing.assert_allclose(compiled.predict_proba(frame), expected)
