@@ -14,6 +14,7 @@ import numpy as np
 from hbc.lazy import record
 from hbc.runtime.model import CompiledModel
 from hbc.runtime.value_ranges import ranges_of
+from hbc.serve.examples import column_names
 from hbc.serve.statistics import MISSING, OUTSIDE_ABOVE, OUTSIDE_BELOW, UNSEEN, Statistics
 
 FEW_ROWS = 8
@@ -26,7 +27,7 @@ class Watched:
 
     place: int
     name: str
-    """Its name in the metrics."""
+    """Its name, in requests and in the metrics. Columns without names have a made one in the metrics."""
     known: frozenset[Any] | None
     """Its categories; None: it has none."""
     low: float
@@ -44,10 +45,11 @@ class Drift:
         self._columns: list[Watched] = []
         self._statistics = statistics
         self._adding = threading.Lock()
+        names = column_names(model)
         for place, column in enumerate(model.schema.columns):
             if column.dtype is None:  # nothing reads it, or it is no column
                 continue
-            name = f"column {place}" if column.name is None else column.name
+            name = f"column {place}" if names is None else names[place]
             known = None if column.categories is None else frozenset(column.categories)
             low, high = ranges.get(place, (-np.inf, np.inf)) if known is None and column.dtype != "str" else (-np.inf, np.inf)
             counts = statistics.drift.setdefault(name, [0] * 4)

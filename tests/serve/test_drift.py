@@ -122,6 +122,24 @@ def test_a_matrix(rows: int, tmp_path: Path) -> None:
     assert served.statistics.drift_rows == 2 * rows
 
 
+@pytest.mark.every_case
+def test_names_of_columns_that_a_model_reads_by_position(tmp_path: Path) -> None:
+    """LightGBM's own models read frames by position; records and columns have names all the same, in any order."""
+    X = pd.DataFrame(rng.normal(size=(ROWS, 2)), columns=["age", "pay"])
+    model = LGBMClassifier(n_estimators=5, verbose=-1, n_jobs=1).fit(X, X["age"] * X["pay"] > 0)
+    hbc.convert(model, "numpy").save(tmp_path / "m.hbc")
+    repository = Repository({"m": tmp_path / "m.hbc"}, drift=True)
+    repository.refresh()
+    new = {"pay": [None, 0.0, 0.0], "age": [0.0, 99.0, -99.0]}
+    drift, statistics = repository.get("m").drift, repository.get("m").statistics
+    assert drift is not None
+    drift.look("columns", new)
+    for pay, age in zip(*new.values(), strict=True):
+        drift.look("record", {"pay": pay, "age": age})
+    assert statistics.drift_rows == 6
+    assert statistics.drift == {"age": [0, 0, 2, 2], "pay": [2, 0, 0, 0]}
+
+
 def test_ranges_are_those_of_the_splits() -> None:
     """Of LightGBM's own thresholds; of bins; none for what a linear model reads."""
     X = rng.normal(size=(ROWS, 3))
