@@ -17,13 +17,25 @@ from hbc.ir.types import N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
-from hbc.parser.frame import Frame, as_matrix, dtype_givers, untouched
+from hbc.parser.frame import Frame, as_frame, as_matrix, dtype_givers, untouched
 
 ANY_INTEGER = 1
 """For Column.integer_bits and function_bits: integers of any width and bool give the same result as int64."""
 
 NO_INTEGER = 128
 """For Column.function_bits: integers of every width give another result than float64."""
+
+
+@dataclass
+class Codes:
+    """The columns of categories that an estimator reads: from a frame, their places."""
+
+    columns: dict[int, Column]
+    """Column of the model's input → what a frame must hold there."""
+    owner: str
+    """The class of the estimator."""
+    path: str
+    """Its place in the model."""
 
 
 @dataclass
@@ -63,6 +75,8 @@ class Notes:
     """Integers of the model's input as float32, which the source reads from a frame as float64 (Frames.integers_as_f64)."""
     makers: dict[Node, tuple[Any, Node | Frame]] = field(default_factory=dict)
     """See `maker`."""
+    codes: dict[Node, Codes] = field(default_factory=dict)
+    """See `note_codes`."""
 
 
 Parameters = TypeVar("Parameters")
@@ -116,6 +130,29 @@ def note_input(fact: Arrays | Frames | Sparse, given: Node | Frame | None = None
 def given_columns(x: Node | Frame) -> tuple[int, ...]:
     """The columns of the model's input that a frame contains unchanged; none for a matrix."""
     return tuple(column.origin for column in x.columns if column.origin is not None) if isinstance(x, Frame) else ()
+
+
+def holds_categories(x: Node | Frame, column: int) -> bool:
+    """Whether an estimator finds categories of pandas in a column of x, if the caller's frame has them: no step has made an array of it."""
+    if not isinstance(x, Frame) or x.columns[column].origin is None or container_of(x) not in ("given", "pandas"):
+        return False
+    node = x.columns[column].node
+    while isinstance(node.op, SelectColumns):
+        (node,) = node.inputs
+    return isinstance(node.op, Input)
+
+
+def note_codes(read: Node, x: Node | Frame, columns: Mapping[int, Column], owner: str) -> None:
+    """Note that an estimator of class `owner` computes with the places of categories in these columns of x, which `read` holds. The graph
+    is then given the places in these columns of the model's input, so that other estimators must not read them."""
+    if not columns:
+        return
+    notes, frame = _notes.get(), as_frame(x)
+    if container_of(x) != "given":
+        note_input(Frames(required=True))  # a frame that a step makes of an array has no categories
+    origins = {frame.columns[column].origin: fact for column, fact in columns.items()}
+    known = {origin: fact for origin, fact in origins.items() if origin is not None}
+    notes.codes[read] = Codes(known, owner, ".".join(notes.path))
 
 
 def is_alone() -> bool:
@@ -241,17 +278,20 @@ def _is_computed(x: Node, makers: Mapping[Node, Any]) -> bool:
 def handed_on(m: Any, x: Node | Frame, library: str) -> Node | Frame:
     """x as new nodes that count as made by m: the source hands x on in a frame of its own, whatever the model's input is held in."""
     notes = _notes.get()
-    made = {}
-    for node in {column.node for column in x.columns} if isinstance(x, Frame) else {x}:
-        new = node
+    made, places = {}, {}
+    used = [(column.node, column.index) for column in as_frame(x).columns]
+    for node in dict.fromkeys(node for node, _ in used):
+        new, indices = node, list(range(node.type.columns))
         if node.type.dtype != "str":
-            new = SelectColumns(np.arange(node.type.columns))(node)
+            # Columns that nothing hands on must not count as read.
+            indices = sorted({index for source, index in used if source is node})
+            new = SelectColumns(np.asarray(indices, np.int64))(node)
             notes.makers.setdefault(new, (m, x))
-        made[node] = new
+        made[node], places[node] = new, {index: place for place, index in enumerate(indices)}
         notes.framed[new] = library
     if isinstance(x, Node):
         return made[x]
-    return replace(x, columns=tuple(replace(column, node=made[column.node]) for column in x.columns))
+    return replace(x, columns=tuple(replace(c, node=made[c.node], index=places[c.node][c.index]) for c in x.columns))
 
 
 def held_alike(y: Node, x: Node | Frame) -> Node:

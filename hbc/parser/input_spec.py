@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
 from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_layout
 from hbc.ops.checks import Check, CheckValues
@@ -13,7 +14,7 @@ from hbc.ops.hashed_categories import HashText
 from hbc.ops.missing import ImputeText, MissingText
 from hbc.ops.tensor import Cast, Concat
 from hbc.parser.frame import Frame, dtype_givers, untouched
-from hbc.parser.front_door import Notes
+from hbc.parser.front_door import Codes, Notes
 
 NARROW = 32
 """The fewest bits of integers for which numpy's common dtype with float32 is float64."""
@@ -22,8 +23,9 @@ Place = tuple[Node, int]
 """A column of a graph input."""
 
 
-def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
-    """The notes of one walk as an InputSpec. `graph` is the result of the walk, for input columns of the dtypes `kinds`."""
+def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int] = ()) -> InputSpec:
+    """The notes of one walk as an InputSpec. `graph` is the result of the walk, for input columns of the dtypes `kinds`. `returned`: the
+    columns that the model returns in a frame, besides those that the graph returns."""
     layout = zip(graph.inputs, input_layout(kinds).values(), strict=True)
     origin = {(node, i): column for node, columns in layout for i, column in enumerate(columns)}
     columns = [Column(strings=True) if kind == "str" else Column() for kind in kinds]
@@ -44,6 +46,8 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds) -> InputSpec:
     if any(column.numbers_unknown for column in columns):
         for i in _read_as_strings(graph, origin, CATEGORICAL):
             columns[i] = replace(columns[i], numbers_unknown=False)
+    for i, fact in _category_codes(notes.codes, graph, origin, returned).items():
+        columns[i] |= fact
     frames, sparse, arrays = notes.frames, notes.sparse, notes.arrays
     for x in notes.widened:
         if group := _sources([x], origin):
@@ -113,6 +117,49 @@ def _roundings(graph: Graph, others: Sequence[Node]) -> dict[Place, Column]:
                 for place in places:
                     found[place] = found.get(place, Column()) | fact
     return found
+
+
+def _category_codes(
+    codes: Mapping[Node, Codes], graph: Graph, origin: Mapping[Place, int], returned: Sequence[int]
+) -> dict[int, Column]:
+    """Column of categories → what a frame must hold there, for the columns that only estimators of `codes` read, all alike. Other columns
+    are left out if each category is its own place: an array then holds for all estimators what a frame would hold. Raises
+    UnsupportedOperatorError for the rest."""
+    facts: dict[int, set[Column]] = {}
+    for each in codes.values():
+        for i, fact in each.columns.items():
+            facts.setdefault(i, set()).add(fact)
+    if not facts:
+        return {}
+    held: dict[Node, list[Place | None]] = {node: list(untouched(node)) for node in graph.inputs}
+    shared = {i for i, different in facts.items() if len(different) > 1} | set(returned)
+    for node in graph.nodes:
+        given = [held.get(source) or [None] * source.type.columns for source in node.inputs if len(source.type.shape) == 2]
+        if isinstance(node.op, SelectColumns):
+            held[node] = [given[0][i] for i in node.op.indices]
+        elif isinstance(node.op, (Concat, Cast)):
+            held[node] = [place for places in given for place in places]
+        else:
+            own = codes[node].columns if node in codes else {}
+            shared |= {origin[place] for places in given for place in places if place and place in origin} - set(own)
+    given_back = (place for group in graph.outputs.values() for node in group for place in held.get(node, ()))
+    shared |= {origin[place] for place in given_back if place and place in origin}
+    refused = [
+        each for each in codes.values() if any(i in shared and not _own_places(fact) for i, fact in each.columns.items())
+    ]
+    if refused:
+        reason = (
+            "it was fitted on integer categories other than 0 to n − 1, in a column that another estimator reads as well. XGBoost computes "
+            "with the places of the categories, the other estimator with the integers."
+        )
+        advice = "Give the other estimator a copy of the column, or fit XGBoost on integers without categories."
+        culprits = dict.fromkeys(Culprit(each.owner, each.path, reason, advice) for each in refused)
+        raise UnsupportedOperatorError(culprits=list(culprits))
+    return {i: fact for i, different in facts.items() if i not in shared for fact in different}
+
+
+def _own_places(fact: Column) -> bool:
+    return fact.category_values == tuple(range(len(fact.category_values)))
 
 
 CATEGORICAL = (Categorize, CheckValues, MissingText, ImputeText, *PASSING)

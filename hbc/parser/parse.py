@@ -71,8 +71,9 @@ def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | No
             found, kinds, graph = _variant(model, spec, kinds, failing, packages)
             variants[kinds] = graph
             spec |= found
-        if sample is not None and spec.frames.by_column and len(set(sample.kinds) - {"str"}) > 1:
-            found, kinds, graph = _variant(model, spec, sample.kinds, failing, packages)
+        own = () if sample is None or not spec.frames.by_column else _kinds_of(sample, spec)
+        if len(set(own) - {"str"}) > 1:
+            found, kinds, graph = _variant(model, spec, own, failing, packages)
             variants[kinds] = graph
             spec = _with_integer_bits(spec, [column.integer_bits for column in found.columns])
     graph = next(iter(variants.values()))
@@ -82,6 +83,11 @@ def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | No
         if min(output.origins, default=-1) < 0:
             spec = _own_integers(model, spec, variants)
     return Parsed(info, spec, variants, _versions(packages), sample)
+
+
+def _kinds_of(sample: Sample, spec: InputSpec) -> Kinds:
+    """The dtypes of the sample's columns as they enter the graph: places of categories are floats, since some may be missing."""
+    return tuple("f64" if fact.category_values else kind for kind, fact in zip(sample.kinds, spec.columns, strict=True))
 
 
 def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
@@ -211,7 +217,8 @@ def _variant(
             unread = _unread_columns(graph, current)
             if unread:
                 continue
-        return found_spec(notes, graph, current), current, graph
+        returned = () if output is None else output.origins
+        return found_spec(notes, graph, current, returned), current, graph
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

@@ -31,9 +31,10 @@ from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.front_door import (
     computed_of_names_only,
     given_columns,
+    holds_categories,
     is_alone,
+    note_codes,
     note_dtypes_of_made_frames,
-    note_given,
     note_input,
     note_names,
 )
@@ -350,24 +351,28 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     note_input(Frames(no_numbers=NO_NUMBERS, text_names=True), x)
     note_input(Arrays(plain_floats=True))
     note_dtypes_of_made_frames(x)
-    _note_integers(learner.integer_categories, as_frame(x))
+    codes = _codes(learner.integer_categories, x)
     note_names(x, learner.feature_names)
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else integers_as_f32(x)
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
     limit = float("inf") if allow_inf or matrix.type.dtype != "f64" else FLOAT32_LIMIT
-    return as_read(Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix))
+    checked = Check(owner, allow_nan=True, allow_inf=allow_inf, limit=limit, min_rows=min_rows)(matrix)
+    note_codes(checked, x, codes, owner)
+    return as_read(checked)
 
 
-def _note_integers(categories: Mapping[int, Array], x: Frame) -> None:
-    """Note that a frame must have these categories, whose places the trees read. Raises Refusal if they are no integers, or if other
-    estimators read the frame too, unless each category is its own place."""
+def _codes(categories: Mapping[int, Array], x: Node | Frame) -> dict[int, Column]:
+    """Column of x → what a frame must hold there, for the columns of integer categories, whose places the trees read. Columns that no
+    frame can give are left out, if each category is its own place. Raises Refusal for other columns, and for other kinds of numbers."""
+    found = {}
     for column, values in categories.items():
-        if is_alone() and values.dtype.kind in "iu":
-            note_given(x.select([column]), Column(category_values=tuple(values.tolist()), category_dtype=str(values.dtype)))
+        if values.dtype.kind in "iu" and holds_categories(x, column):
+            found[column] = Column(category_values=tuple(values.tolist()), category_dtype=str(values.dtype))
         else:
             string_categories(values.tolist())
+    return found
 
 
 def leaf_numbers(outputs: BoosterOutputs, names: Any, x: Node, given: Node | Frame) -> dict[str, Node]:

@@ -171,8 +171,15 @@ class RecordHandle:
         if not self._plain:
             return self._call(records)
         frame, call = self._frame(records), self._call
-        if not isinstance(frame, RecordFrame) or values is None or call.returns or not call.answers_rows:
-            return call(frame)
+        known = call.shared.intake.columns
+        if (
+            not isinstance(frame, RecordFrame)
+            or values is None
+            or call.returns
+            or not call.answers_rows
+            or known.category_values
+        ):
+            return call(frame)  # the short way would take categories for their places
         kinds, arrays = call.shared.intake(frame)
         variant = call.shared.variants[kinds]
         result = call.answer(variant, arrays)
@@ -202,7 +209,7 @@ class RecordHandle:
         dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(records)]
         if not dicts:
             raise InvalidInputError(found="no records", expected="at least one")
-        if type(self._call) is FrameCall:
+        if type(self._call) is FrameCall and not self._call.shared.intake.columns.category_values:
             return as_frame(dicts)
         return RecordFrame.of_records(dicts, self._facts_of(dicts[0]))
 
@@ -233,7 +240,7 @@ class RecordHandle:
 def by_set(known: KnownColumns) -> bool:
     """Whether the variant for a record depends on which of int, float and None are among its numbers, and not on where they are."""
     frames = known.spec.frames
-    if known.functions or known.beside_numbers or known.objects_only or known.category_values or frames.apart or frames.stacked:
+    if known.functions or known.beside_numbers or known.objects_only or frames.apart or frames.stacked:
         return False
     return all(len(set(variant) - {"str", "unread"}) <= 1 for variant in known.variants)
 

@@ -94,6 +94,8 @@ class FrameReader:
             columns[i] = known.strings(i, self._column(frame, i, positions[i]))
         for i in numbers:
             columns[i] = codes[i] if i in codes else frame.column(positions[i])
+        if codes and all(columns[i].dtype == np.float32 for i in numbers if i not in codes):
+            columns |= {i: places.astype(np.float32) for i, places in codes.items()}  # so that the others are not widened
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
         if frames.no_integers or frames.integers_exact:
@@ -145,8 +147,10 @@ class FrameReader:
                 )
 
     def _require_plain(self, frame: FrameView, positions: Sequence[int]) -> None:
-        """Raise InvalidInputError for columns that are not of numpy's dtypes of 32 and 64 bits."""
+        """Raise InvalidInputError for columns that are not of numpy's dtypes of 32 and 64 bits. Categories have a test of their own."""
         for i in self.known.numbers:
+            if i in self.known.category_values:
+                continue
             dtype = frame.column(positions[i]).dtype
             if frame.own_dtype(positions[i]) is not None or dtype.kind not in "fiu" or dtype.itemsize < 4:
                 advice = "The source library hands them on in a frame, which others read by dtype: X.astype(float)."
@@ -233,12 +237,12 @@ class FrameReader:
         """The places of a column's categories among the fitted ones. Raises InvalidInputError for others, and for other columns."""
         fact = self.spec.columns[column]
         found = frame.categories_of(position)
-        if found is None or str(found[1].dtype) != fact.category_dtype:
+        if found is None or str(found[1].dtype) not in (fact.category_dtype, "object" if frame.untyped else ""):
             raise InvalidInputError(
                 found="no categories" if found is None else f"categories of {found[1].dtype}",
-                expected=f"categories of {fact.category_dtype} in a frame of pandas, as in fit",
+                expected=f"categories of {fact.category_dtype} in a frame of pandas, as in fit, or integers in a record",
                 where=self.known.where(column),
-                advice="Make them with pandas.Categorical(column, categories=...), or pass an array of their codes.",
+                advice="Make them with pandas.Categorical(column, categories=...), or leave a missing one out.",
             )
         place = {value: code for code, value in enumerate(fact.category_values)}
         codes, categories = found[0], found[1].tolist()

@@ -22,6 +22,8 @@ class FrameView:
 
     pandas = False
     """Whether it is a frame of pandas."""
+    untyped = False
+    """Whether its columns are Python values, without dtypes of their own."""
     library = "another library"
     """The name of the frame's library, for messages."""
     levels = 1

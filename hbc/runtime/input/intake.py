@@ -20,6 +20,7 @@ from hbc.runtime.input.frame_reader import FrameReader
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.items import read_items
+from hbc.runtime.input.record_frame import as_record_frame
 from hbc.runtime.input.sparse_reader import to_dense
 from hbc.runtime.input.tables import as_frame, without_sparse_columns
 from hbc.runtime.input.values import strings
@@ -44,7 +45,8 @@ class Intake:
         call. Raises InvalidInputError."""
         if type(X) is np.ndarray or self.spec.ndim == 1:
             return X
-        return without_sparse_columns(as_frame(X), self.spec, self.positions)
+        table = as_record_frame(X) if self.columns.category_values else as_frame(X)
+        return without_sparse_columns(table, self.spec, self.positions)
 
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
         if self.spec.items:

@@ -16,7 +16,7 @@ from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.pandas_frame import PandasFrame
-from hbc.runtime.input.tables import pandas_frame
+from hbc.runtime.input.tables import as_frame, pandas_frame
 from hbc.runtime.input.values import decimals
 
 LEAST, MOST, MOST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
@@ -34,6 +34,7 @@ class RecordFrame(FrameView):
     (`Column.none_is_nan`). In pandas, and in the other columns, it depends on the other values."""
 
     pandas = True
+    untyped = True
     library = "pandas"
     plain = False  # a column is looked at by its own dtype: see `own_dtype`
 
@@ -104,12 +105,36 @@ class RecordFrame(FrameView):
         kind = "StringDtype" if held.text else type(held.values.dtype).__name__
         return ("str" if held.text else str(held.values.dtype)) if f"pandas.{kind}" in no_numbers else ""
 
+    def categories_of(self, index: int) -> tuple[Array, Array] | None:
+        """(codes, categories) of a column of integers, as Python objects; the code of a missing value is -1. None for other values: a float
+        is another category than an integer, and bool is none."""
+        values = self._values[index]
+        values = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        missing = [v is None or (isinstance(v, float) and v != v) for v in values]
+        present = [v for v, gone in zip(values, missing, strict=True) if not gone]
+        if not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in present):
+            return None
+        place = {v: code for code, v in enumerate(dict.fromkeys(map(int, present)))}
+        codes = [-1 if gone else place[int(v)] for v, gone in zip(values, missing, strict=True)]
+        return np.array(codes, np.int64), np.array(list(place), object)
+
     def coded(self, index: int) -> tuple[Array, Array] | None:
         return encoded(self.column(index)) if self.rows >= WORTH_CODES and self.column(index).dtype.kind == "O" else None
 
     def whole_numbers(self, index: int) -> Array | None:
         held = self._held(index)
         return None if held.pandas is None else held.pandas.whole_numbers(0)
+
+
+def as_record_frame(X: Any) -> Any:
+    """A list of dicts, or a dict of lists and arrays, as a RecordFrame, where integers may stand for categories. Any other X as `as_frame`
+    has it."""
+    found = as_frame(X)  # it rejects what is no table
+    if isinstance(X, list) and found is not X:
+        return RecordFrame.of_records(X)
+    if isinstance(X, Mapping) and all(isinstance(values, (list, np.ndarray)) for values in X.values()):
+        return RecordFrame(list(X), list(X.values()))
+    return found
 
 
 class Held(NamedTuple):
