@@ -132,7 +132,7 @@ class RecordHandle:
         """The result of the method for many records, one row for each: that of a frame of them, `pandas.DataFrame(records)`. Raises
         InvalidInputError."""
         try:
-            values = [self._values(record) for record in records] if self._plain else []
+            values = [self._values(record) for record in records] if self._plain and self._alike(records) else []
         except (KeyError, TypeError):
             values = []
         if not values or None in values:
@@ -140,6 +140,13 @@ class RecordHandle:
         found = self._way(values)
         result = None if found is None else found.many(*zip(*values, strict=True))
         return self._slowly(records, values) if result is None else result
+
+    def _alike(self, records: Sequence[Any]) -> bool:
+        """Whether values count by position alike in all records: a frame has the columns in the order of its first record."""
+        if self._named is not None:
+            return True
+        keys = {tuple(record) if isinstance(record, Mapping) else None for record in records}
+        return len(keys) <= 1
 
     def _way(self, values: list[Any]) -> OneRow | None:
         """The short way for some records, with what None is among their strings put into `values`. None if there is none yet."""

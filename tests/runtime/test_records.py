@@ -23,6 +23,7 @@ import scipy.sparse
 from backends import BACKENDS
 from estimators import all_cases
 from estimators.case import METHODS
+from lightgbm import LGBMRegressor
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -436,3 +437,17 @@ def test_strings_that_no_tree_reads_are_looked_at(encoder: Any, towns_matter: bo
             for _ in range(2):
                 np.testing.assert_allclose(score(record), expected)
                 np.testing.assert_allclose(compiled.predict_proba(frame), expected)
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_rows_with_keys_in_another_order(names: bool) -> None:
+    """Where columns count by position, many records are in the order of the first one's keys, as in a frame, also after the first call."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["age", "pay"])
+    model = LGBMRegressor(n_estimators=20, verbose=-1, n_jobs=1).fit(X if names else X.to_numpy(), X["age"] * 3)
+    rows = hbc.convert(model, BACKEND).bind_record("predict").rows
+    usual = [{"age": 1.0, "pay": -1.0}, {"age": 0.5, "pay": 1.0}]
+    turned = [dict(reversed(record.items())) for record in usual]
+    for records in (usual, [usual[0], turned[1]], [turned[0], usual[1]], turned, usual):
+        np.testing.assert_allclose(rows(records), model.predict(pd.DataFrame(records)))
+    with pytest.raises(hbc.InvalidInputError):
+        rows([usual[0], (0.5, 1.0)])
