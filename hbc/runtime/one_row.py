@@ -133,6 +133,9 @@ class OneRow:
         self.device = executable.device if isinstance(executable, HostedExecutable) else executable
         self.text_guards: list[Guard] = []
         self.number_guards: list[Guard] = []
+        """Those that look at numbers in every call. Some look at strings too, as those of `text_guards`."""
+        self.strings: Array | None = None
+        """Strings of one row that have passed all tests."""
         self.table = self._labels()
         self.usable = self.gate.min_rows <= 1 and (self.direct is not None or self._fits())
 
@@ -177,13 +180,14 @@ class OneRow:
         for guard in self.gate.guards:
             (value,) = guard.graph.outputs["value"]
             origins = Origins().all_of(value)
-            if not any(_is_text(node) for origin in origins for node, _ in origin):
-                if guard in self.gate.tests:
-                    self.number_guards.append(guard)
-            elif guard.whole or any(len(origin) > 1 for origin in origins):
+            texts = [_is_text(node) for origin in origins for node, _ in origin]
+            if not all(texts) and guard in self.gate.tests:
+                self.number_guards.append(guard)
+            if not any(texts):
+                continue
+            if guard.whole or any(len(origin) > 1 for origin in origins):
                 return False
-            else:
-                self.text_guards.append(guard)
+            self.text_guards.append(guard)
         return True
 
     def _remember(self, before: Graph) -> bool:
@@ -270,6 +274,7 @@ class OneRow:
         assert self.before is not None
         (entering,) = self.before.evaluate(*arrays).values()
         strings = next(array for array, text in zip(arrays, self.is_text, strict=True) if text)
+        self.strings = strings[:1].copy()
         for block in self.texts:
             columns = block.pick(strings.T)
             for table, values, texts in zip(block.tables, block.values(entering), columns, strict=True):
@@ -362,11 +367,13 @@ class OneRow:
         """Raise InvalidInputError for numbers that a guard rejects which looks at all."""
         if self.number_guards:
             arrays = iter(numbers)
-            # None of these reads the strings.
-            given = [
-                np.full((len(numbers[0]), len(columns)), None, object) if text else next(arrays)
-                for text, (_, columns) in zip(self.is_text, self.gate.inputs, strict=True)
-            ]
+            # The strings of the rows have passed by themselves.
+            strings = self.strings
+            if strings is None:
+                if any(self.is_text):
+                    raise KeyError("no strings have passed yet")
+                strings = np.empty((1, 0), object)
+            given = [np.repeat(strings, len(numbers[0]), axis=0) if text else next(arrays) for text in self.is_text]
             for guard in self.number_guards:
                 guard.test(given)
 

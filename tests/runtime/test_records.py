@@ -451,3 +451,26 @@ def test_rows_with_keys_in_another_order(names: bool) -> None:
         np.testing.assert_allclose(rows(records), model.predict(pd.DataFrame(records)))
     with pytest.raises(hbc.InvalidInputError):
         rows([usual[0], (0.5, 1.0)])
+
+
+def test_a_test_of_numbers_and_strings_looks_at_numbers_in_every_call() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"age": rng.normal(size=200) * 0.3, "town": rng.choice(["Ulm", "Bonn"], 200)})
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    words = make_pipeline(SimpleImputer(strategy="constant", fill_value="?", missing_values=None), encoder)
+    columns = ColumnTransformer([("age", StandardScaler(), ["age"]), ("town", words, ["town"])])
+    model = make_pipeline(columns, DecisionTreeClassifier(max_depth=3)).fit(X, X["age"] > 0)
+    compiled = hbc.convert(model, BACKEND)
+    score = compiled.bind_record("predict_proba")
+    usual = {"age": 0.1, "town": "Ulm"}
+    for _ in range(3):
+        np.testing.assert_allclose(score(usual), model.predict_proba(pd.DataFrame([usual])))
+    for age in (1.5e38, -1e39, 1e300):  # in float32, which trees compare, the scaled number is infinite
+        record = {"age": age, "town": "Ulm"}
+        frame = pd.DataFrame([record])
+        with pytest.raises(ValueError, match="infinity"):
+            model.predict_proba(frame)
+        for call in (partial(score, record), partial(score.rows, [record, record]), partial(compiled.predict_proba, frame)):
+            with pytest.raises(hbc.InvalidInputError):
+                call()
+    np.testing.assert_allclose(score(usual), model.predict_proba(pd.DataFrame([usual])))
