@@ -1,4 +1,4 @@
-"""Sizes of what hbc writes: saved models, compiled code in them, and the folder that serves them; and the processor time that saved models
+"""Sizes of what hbc writes: saved models, compiled code in them, C libraries, and the folder that serves them; and the processor time that saved models
 take to write and to read."""
 
 from __future__ import annotations
@@ -63,6 +63,22 @@ def code(model: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
+def libraries(source: Any, folder: Path) -> dict[str, int]:
+    """What is asked of a C library → its bytes."""
+    model, walked = hbc.convert(source), hbc.convert(source, strategy="walk")
+    asked: dict[str, tuple[Any, dict[str, Any]]] = {
+        "`predict_proba`": (model, {"methods": ["predict_proba"]}),
+        "all methods": (model, {}),
+        '`predict_proba`, `dtype="float64"`': (model, {"methods": ["predict_proba"], "dtype": "float64"}),
+        '`predict_proba`, `strategy="walk"`': (walked, {"methods": ["predict_proba"]}),
+    }
+    found = {}
+    for name, (each, options) in asked.items():
+        each.export(folder / "model.so", **options)
+        found[name] = (folder / "model.so").stat().st_size
+    return found
+
+
 def serving(folder: Path) -> dict[str, Any]:
     """Part of the folder that `hbc runtime` makes → its bytes, the largest first."""
     make_folder(folder)
@@ -89,6 +105,9 @@ def markdown(results: dict[str, Any]) -> str:
         if "code" in found:
             lines += ["", "| compiled code | bytes more | seconds of the processor |", "|---|---|---|"]
             lines += [f"| {level} | {each['bytes']:,} | {each['seconds']:.0f} |" for level, each in found["code"].items()]
+        if "libraries" in found:
+            lines += ["", "| C library | bytes |", "|---|---|"]
+            lines += [f"| {how} | {size:,} |" for how, size in found["libraries"].items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -105,7 +124,8 @@ def run(run: Run) -> None:
             if each == FOLDER:
                 run.results["workloads"][each] = serving(folder / "serving")
                 continue
-            model = hbc.convert(trees.prepare(trees.BY_NAME[each], size).model)
+            source = trees.prepare(trees.BY_NAME[each], size).model
+            model = hbc.convert(source)
             run.results["workloads"][each] = {"saved": saved(model, folder, rounds)}
             if each == MODELS[0]:
-                run.results["workloads"][each]["code"] = code(model, folder)
+                run.results["workloads"][each] |= {"code": code(model, folder), "libraries": libraries(source, folder)}

@@ -161,6 +161,13 @@ def code() -> str:
     return f"For LightGBM of 500 trees × 31 leaves it takes {', '.join(words)}.\n"
 
 
+def library() -> str:
+    """What C libraries take."""
+    sizes = read("files", files.MODELS)["workloads"][files.MODELS[0]]["libraries"]
+    lines = [f"| {figures.NAMES[files.MODELS[0]]}, 28 columns, x86-64-v3 | size |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {how} | {size / 1e3:.0f} KB |" for how, size in sizes.items())]) + "\n"
+
+
 def _mb(size: int) -> str:
     return f"{size / 1e6:.0f} MB"
 
@@ -175,6 +182,7 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/cold-start.md", "folder"): folder,
     ("docs/artefacts.md", "saved"): saved,
     ("docs/artefacts.md", "code"): code,
+    ("docs/exporting.md", "library"): library,
     **{("docs/benchmarks.md", name): partial(pages.section, name) for name in pages.SECTIONS},
 }
 """(page, name of the text) → the function that writes it."""
