@@ -1,5 +1,5 @@
-"""Sizes of what hbc writes: saved models, compiled code in them, C libraries, and the folder that serves them; and the processor time that saved models
-take to write and to read."""
+"""Sizes of what hbc writes: saved models, compiled code in them, C libraries, and the folder that serves them; and the processor
+time that saved models take to write and to read."""
 
 from __future__ import annotations
 
