@@ -74,7 +74,7 @@ class FrameReader:
             block = frame.block()
             if block is not None:
                 if frames.no_integers or frames.integers_exact:
-                    self._require_integers({i: block[:, i] for i in numbers})
+                    self._require_integers(frame, positions, {i: block[:, i] for i in numbers})
                 wide = known.widens(block.dtype) or (
                     block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64)
                 )
@@ -99,7 +99,7 @@ class FrameReader:
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
         if frames.no_integers or frames.integers_exact:
-            self._require_integers(columns)
+            self._require_integers(frame, positions, columns)
         given = dict(columns) if known.at_once else columns
         kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
         if kinds is None:
@@ -133,10 +133,13 @@ class FrameReader:
             if values is not None:
                 self.known.require_one_rounding(i, values)
 
-    def _require_integers(self, columns: Mapping[int, Array]) -> None:
-        """Raise InvalidInputError for integers that the estimators of the model read in different ways."""
+    def _require_integers(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for integers that the estimators of the model read in different ways. Integers of pandas' own dtypes are
+        such too, though their column is read as floats."""
         frames = self._frames
         for i, values in columns.items():
+            if values.dtype.kind == "f" and frame.pandas and (own := frame.integers(positions[i])) is not None:
+                values = own
             whole = values.dtype.kind in "iub"
             if whole and (frames.no_integers or (values.dtype.itemsize > 2 and (np.abs(values) > MOST_SINGLE).any())):
                 raise InvalidInputError(
