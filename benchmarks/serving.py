@@ -189,7 +189,7 @@ def markdown(results: dict[str, Any]) -> str:
             cells += [report.figure(_median(found, "memory_mib")), report.figure(_median(found, "start_s"))]
             cells.append(str(sum(each["failed"] for each in found["rounds"])))
             lines.append(f"| {server}{report.MARKS.get(found['status'], ' (failed later)')} | {' | '.join(cells)} |")
-        parts += [f"### {name}", "\n".join(lines), *(["\n".join(missing)] if missing else [])]
+        parts += [f"## {name}", "\n".join(lines), *(["\n".join(missing)] if missing else [])]
     return "\n\n".join(parts) + "\n"
 
 
