@@ -68,6 +68,29 @@ def test_others_can_use_it(use: str) -> None:
     run(f"import warnings\n{COMPILER}\nwarnings.simplefilter('ignore')\n{textwrap.dedent(USES[use])}")
 
 
+DRIVER = "class CUstream(int): pass\nimport subprocess\n"
+
+
+def test_the_driver_of_nvidia_waits_too(tmp_path: Path) -> None:
+    """A driver of its own stands for NVIDIA's, which takes no streams on a computer without a GPU."""
+    (tmp_path / "cuda" / "bindings").mkdir(parents=True)
+    (tmp_path / "cuda" / "bindings" / "driver.py").write_text(DRIVER)
+    assert (
+        run(f"""
+        import sys; sys.path.insert(0, {str(tmp_path)!r})
+        {CALLS}
+        import tvm_ffi
+        echo = tvm_ffi.convert(lambda x: x)
+        assert echo(3) == 3 and echo("a") == "a" and echo(numpy.ones(2)) is not None
+        print(*[name for name in ("cuda.bindings.driver", "subprocess") if name in sys.modules])
+        from cuda.bindings import driver
+        assert driver is sys.modules["cuda.bindings.driver"]
+        print(type(echo(driver.CUstream(5))).__name__)  # a pointer, where an integer would stay one
+        """)
+        == "c_void_p"
+    )
+
+
 def test_nothing_is_missing_for_those_that_wait_in_several_threads() -> None:
     """The first use of a module that was put off may come from several threads at once."""
     run(f"""

@@ -1,4 +1,5 @@
-"""Imports of tvm_ffi and TVM without the parts that hbc does not use: torch where it is installed, TVM's graph language, and others."""
+"""Imports of tvm_ffi and TVM without the parts that hbc does not use: torch and NVIDIA's driver where they are installed, TVM's graph
+language, and others."""
 
 from __future__ import annotations
 
@@ -18,6 +19,9 @@ LATER = ("tvm.relax", "tvm_ffi.cpp", "importlib.metadata._adapters")
 e-mail that `importlib.metadata` keeps for the text of a package's metadata (12 ms)."""
 OF_TORCH = "tvm_ffi._optional_torch_c_dlpack"
 """It looks for torch and does nothing without it (7 ms), so that it too can wait if torch was not imported before."""
+OF_CUDA = "cuda.bindings.driver"
+"""NVIDIA's driver for Python, which comes with torch for GPUs. tvm_ffi asks of arguments only whether they are streams of it. It takes
+46 ms of processor time (AMD Zen 5), and imports `subprocess`."""
 
 
 class _Later(ModuleType):
@@ -30,9 +34,24 @@ class _Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
+class _Nothing:
+    """A class without instances."""
+
+
+class _OfCuda(_Later):
+    """What tvm_ffi keeps as NVIDIA's driver. It has the class of streams as soon as somebody has imported the driver. Before that nobody
+    can have a stream."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "CUstream":
+            return super().__getattr__(name)
+        driver = sys.modules.get(self.__name__, self)
+        return _Nothing if driver is self else getattr(driver, name, _Nothing)  # another thread may be importing it
+
+
 class _Finder:
-    """A finder of modules that leaves out torch, and puts off the modules of LATER. It concerns only the thread that made it: others may
-    import what they like meanwhile."""
+    """A finder of modules that leaves out torch and NVIDIA's driver, and puts off the modules of LATER. It concerns only the thread that
+    made it: others may import what they like meanwhile."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -43,16 +62,16 @@ class _Finder:
             return None
         if name == LEFT_OUT:
             raise ModuleNotFoundError("hbc does not need it here", name=LEFT_OUT)
-        if name not in self.later:
+        if name not in self.later and name != OF_CUDA:
             return None
-        self.later.remove(name)  # from now on it can be imported
+        self.later.discard(name)  # from now on it can be imported
         return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """The import system makes the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__class__ = _Later
+        module.__class__ = _OfCuda if module.__name__ == OF_CUDA else _Later
 
 
 @contextmanager
@@ -74,7 +93,7 @@ def lean_imports() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)  # type: ignore[arg-type]
-        for name in (*LATER, OF_TORCH):
+        for name in (*LATER, OF_TORCH, OF_CUDA):
             _forget(name)
 
 
@@ -82,3 +101,6 @@ def _forget(name: str) -> None:
     """Let the next import of a module that was put off find the true one."""
     if isinstance(sys.modules.get(name), _Later):
         del sys.modules[name]
+    parent, _, last = name.rpartition(".")
+    if isinstance(getattr(sys.modules.get(parent), last, None), _OfCuda):
+        delattr(sys.modules[parent], last)  # `from cuda.bindings import driver` would find it there
