@@ -28,6 +28,10 @@ from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
 
+FEW_RECORDS = 256
+"""The most dicts of a list that are read without a frame. With 15 columns, one takes 5 µs and 256 take 530; by a frame of pandas they take
+240 and 565."""
+
 
 @record
 class Shared:
@@ -37,6 +41,8 @@ class Shared:
     spec: InputSpec
     intake: Intake
     variants: Mapping[Kinds, Variant]
+    record_handle: Callable[[ArrayCall], Any]
+    """Makes the RecordHandle of a call."""
 
     @cached_property
     def plain(self) -> dict[np.dtype[Any], Variant]:
@@ -91,6 +97,10 @@ class ArrayCall:
 
     def __call__(self, X: Any) -> Any:
         """The result of the source's method for X. Raises InvalidInputError."""
+        if type(X) is list and 0 < len(X) <= FEW_RECORDS and type(X[0]) is dict and self.answers_rows:
+            found = self._records.without_frame(X)
+            if found is not None:
+                return found
         X = self.shared.intake.frame_of(X)
         found = self._answer(X)
         return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
@@ -109,6 +119,10 @@ class ArrayCall:
                 return [np.concatenate(each) for each in zip(*parts, strict=True)]
             return np.concatenate(parts)
         return self._read(X)
+
+    @cached_property
+    def _records(self) -> Any:
+        return self.shared.record_handle(self)
 
     @property
     def answers_rows(self) -> bool:

@@ -24,7 +24,7 @@ from hbc.ir.store import write_atomically
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.lazy import cached_property
 from hbc.runtime import artifact
-from hbc.runtime.calls import Shared, call_of
+from hbc.runtime.calls import ArrayCall, Shared, call_of
 from hbc.runtime.contents import Contents
 from hbc.runtime.estimator import Estimator, score
 from hbc.runtime.handle import Handle
@@ -84,7 +84,7 @@ class CompiledModel(Estimator, Methods):
         self.variants = {kinds: Variant(kinds, graph, spec, builder) for kinds, graph in graphs.items()}
         self._main = main
         self._builder = builder
-        shared = Shared(estimator, spec, Intake(spec, tuple(graphs)), self.variants)
+        shared = Shared(estimator, spec, Intake(spec, tuple(graphs)), self.variants, _record_handle)
         self._calls = {method: call_of(method, shared) for method in graphs[main].methods}
         # The generated methods look at these first (see `_method`): the short way of each method by dtype, and the usual number of columns.
         self._short = {method: call.short for method, call in self._calls.items()}
@@ -204,10 +204,8 @@ class CompiledModel(Estimator, Methods):
         columns, without a frame. It is meant for servers: `hbc.runtime.records.RecordHandle`.
 
         Raises ValueError for a method that the model does not have."""
-        from hbc.runtime.records import RecordHandle  # most models are never asked
-
         self._asked([method])
-        return RecordHandle(self._calls[method])
+        return _record_handle(self._calls[method])
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
@@ -367,6 +365,12 @@ class CompiledModel(Estimator, Methods):
             settings,
             self._builder.code_note,
         )
+
+
+def _record_handle(call: ArrayCall) -> RecordHandle:
+    from hbc.runtime.records import RecordHandle  # most models are given no records
+
+    return RecordHandle(call)
 
 
 @functools.cache

@@ -131,12 +131,26 @@ class RecordHandle:
     def rows(self, records: Sequence[Any]) -> Any:
         """The result of the method for many records, one row for each: that of a frame of them, `pandas.DataFrame(records)`. Raises
         InvalidInputError."""
+        values = self._values_of(records)
+        return self._slowly(records, None) if values is None else self._answers(records, values)
+
+    def without_frame(self, records: Sequence[Any]) -> Any:
+        """The same for a few dicts, where it surely is the result for `pandas.DataFrame(records)`. None for other records: if a value is
+        None, it may be another value in that frame than here."""
+        values = self._values_of(records) if all(type(record) is dict for record in records) else None
+        if values is None or any(value is None for pair in values for each in pair for value in each):
+            return None
+        return self(records[0]) if len(values) == 1 else self._answers(records, values)
+
+    def _values_of(self, records: Sequence[Any]) -> list[Any] | None:
+        """`_values` of each record. None where the usual way must say."""
         try:
             values = [self._values(record) for record in records] if self._plain and self._alike(records) else []
         except (KeyError, TypeError):
-            values = []
-        if not values or None in values:
-            return self._slowly(records, None)
+            return None
+        return None if not values or None in values else values
+
+    def _answers(self, records: Sequence[Any], values: list[Any]) -> Any:
         found = self._way(values)
         result = None if found is None else found.many(*zip(*values, strict=True))
         return self._slowly(records, values) if result is None else result

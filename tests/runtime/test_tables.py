@@ -187,8 +187,61 @@ def test_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError
 
     monkeypatch.setattr("narwhals.stable.v2.Implementation.to_native_namespace", missing)
+    record = {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert compiled.predict([record]) == compiled.predict(np.array([[1.0, 2.0, 3.0]]))
     with pytest.raises(hbc.InvalidInputError, match=r"a list of dicts, and no pandas.*record\[name\] for name"):
-        compiled.predict([{"a": 1.0, "b": 2.0, "c": 3.0}])
+        compiled.predict([record | {"a": None}])
+
+
+ODD = [
+    0,
+    -1,
+    3.5,
+    float("nan"),
+    None,
+    True,
+    "u",
+    "Ulm",
+    "1.5",
+    np.float32(1.1),
+    np.int64(7),
+    2**24 + 1,
+    2**63,
+    1e39,
+    float("inf"),
+    [1],
+]
+
+
+@pytest.mark.parametrize("name", ["linear", "words", "lightgbm", "xgboost"])
+def test_a_list_of_few_dicts_is_the_frame_of_them(name: str) -> None:
+    """Most lists make no frame; a list with None does. Half of them hold odd values, a missing key, a further one, or another order."""
+    model, frame = models()[name]
+    compiled, known, random = hbc.convert(model, "numpy", frame), frame.to_dict("records"), np.random.default_rng(5)
+    kinds = {"answered": 0, "rejected": 0}
+    for _ in range(150):
+        records = [dict(known[i]) for i in random.integers(0, len(known), random.choice([1, 1, 3]))]
+        for record in records:
+            for place in np.flatnonzero(random.random(len(frame.columns)) < 0.15):
+                record[frame.columns[place]] = ODD[random.integers(len(ODD))]
+            change = random.random()
+            if change < 0.05:
+                del record[frame.columns[0]]
+            elif change < 0.1:
+                record["more"] = 1
+            elif change < 0.15:
+                for key in list(record)[:1]:
+                    record[key] = record.pop(key)
+        try:
+            expected = compiled.predict(pd.DataFrame(records))
+        except hbc.InvalidInputError as error:
+            with pytest.raises(type(error)):
+                compiled.predict(records)
+            kinds["rejected"] += 1
+            continue
+        np.testing.assert_array_equal(compiled.predict(records), expected, err_msg=str(records))
+        kinds["answered"] += 1
+    assert min(kinds.values()) > 20, kinds
 
 
 def test_the_example_of_the_documentation() -> None:

@@ -13,7 +13,16 @@ from hbc.parser.frame import Frame, Refusal
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to
 from hbc.parser.sklearn.shared.common import checked
-from hbc.parser.sklearn.shared.members import as_columns, columns_of, convert_members, flat, response, value
+from hbc.parser.sklearn.shared.members import (
+    as_columns,
+    columns_of,
+    convert_members,
+    flat,
+    is_classifier,
+    of_rows_only,
+    response,
+    value,
+)
 from hbc.parser.walk import children
 
 MULTI_OUTPUT = ("sklearn.multioutput.MultiOutputClassifier", "sklearn.multioutput.MultiOutputRegressor")
@@ -36,7 +45,7 @@ def multi_output(m: Any, x: Node | Frame) -> Result:
         if len(members) == 1:
             raise Refusal("its predict_proba is a list of one array.", "Use the estimator itself if there is one target.")
         outputs["predict_proba"] = tuple(value(e, member, "predict_proba") for e, member in pairs)
-    return outputs
+    return of_rows_only(m, outputs) if is_classifier(m) else outputs
 
 
 @converts("sklearn.multioutput.ClassifierChain", "sklearn.multioutput.RegressorChain")

@@ -17,7 +17,16 @@ from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods, taken_in_order
 from hbc.parser.sklearn.shared.common import hstack
-from hbc.parser.sklearn.shared.members import as_columns, columns_of, convert_members, flat, in_common, total, value
+from hbc.parser.sklearn.shared.members import (
+    as_columns,
+    columns_of,
+    convert_members,
+    flat,
+    in_common,
+    of_rows_only,
+    total,
+    value,
+)
 from hbc.parser.walk import children, note_unconvertible
 
 VOTING = ("sklearn.ensemble.VotingClassifier", "sklearn.ensemble.VotingRegressor")
@@ -46,7 +55,7 @@ def _average(nodes: Sequence[Node], weights: Any) -> Node:
 def voting_regressor(m: Any, x: Node | Frame) -> Result:
     members = convert_members(m.estimators_, x)
     predicted = [flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)]
-    return {"predict": _average(predicted, m._weights_not_none), "transform": columns_of(predicted)}
+    return of_rows_only(m, {"predict": _average(predicted, m._weights_not_none), "transform": columns_of(predicted)})
 
 
 @converts("sklearn.ensemble.VotingClassifier", frame=True)
@@ -59,7 +68,7 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
         each = [value(e, member, "predict_proba") for e, member in members]
         proba = _average(each, weights)
         outputs = {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba}
-        return {**outputs, "transform": t.concat(in_common(each))} if m.flatten_transform else outputs
+        return of_rows_only(m, {**outputs, "transform": t.concat(in_common(each))} if m.flatten_transform else outputs)
     # The members are fitted on class numbers 0, 1, ….
     predicted = [t.cast(flat(value(e, member, "predict")), "i64") for e, member in members]
     if weights is not None and not all(weight >= 0 for weight in weights):
@@ -67,7 +76,7 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
     shares = np.ones(len(predicted)) if weights is None else np.asarray(weights, np.float64)
     # Each member's votes are looked up in a table: row k votes for class k.
     votes = total([t.take(np.eye(len(m.classes_)) * share, one, axis=0) for share, one in zip(shares, predicted, strict=True)])
-    return {"predict": labels(m.classes_, t.argmax(votes, 1)), "transform": columns_of(predicted)}
+    return of_rows_only(m, {"predict": labels(m.classes_, t.argmax(votes, 1)), "transform": columns_of(predicted)})
 
 
 def _stacked(m: Any, x: Node | Frame) -> Node:
@@ -110,7 +119,7 @@ def stacking(m: Any, x: Node | Frame) -> Result:
             outputs[method] = _decoded(encoder, t.cast(nodes[0], "i64"))
         else:
             outputs[method] = nodes
-    return outputs
+    return of_rows_only(m, outputs)
 
 
 def _decoded(encoder: Any, predicted: Node) -> Node:

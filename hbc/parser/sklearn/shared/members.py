@@ -3,15 +3,16 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from hbc.ir.graph import Node
+from hbc.ir.graph import Node, topological
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, N, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.registry import Outputs, public_name
 from hbc.parser.sklearn.pipeline import given_to_all
@@ -22,6 +23,19 @@ def convert_members(members: Sequence[Any], x: Node | Frame, place: str = "estim
     """The outputs of every member by method. Each member is given x as it is; `place` is the attribute that holds them, for messages."""
     given_to_all(members, x)
     return children((member, x, f"{place}[{i}]") for i, member in enumerate(members))
+
+
+def of_rows_only(m: Any, outputs: Mapping[str, Node | tuple[Node, ...]]) -> Outputs:
+    """The outputs of m, which a call without rows does not get. Members of scikit-learn reject such a call themselves; those of XGBoost and
+    CatBoost answer it, and the source then fails to join their answers, or gives a result of another shape."""
+    groups = {method: nodes if isinstance(nodes, tuple) else (nodes,) for method, nodes in outputs.items()}
+    owner = public_name(type(m))
+    return {
+        method: nodes
+        if any(isinstance(node.op, Check) and node.op.min_rows for node in topological(nodes))
+        else tuple(Check(owner, allow_nan=True, allow_inf=True)(node) for node in nodes)
+        for method, nodes in groups.items()
+    }
 
 
 def is_classifier(m: Any) -> bool:
