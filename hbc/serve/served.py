@@ -15,6 +15,7 @@ from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
 from hbc.serve.drift import Drift
 from hbc.serve.failures import Failure
+from hbc.serve.plans import Plans
 from hbc.serve.statistics import Statistics
 
 Outputs = dict[str, Any]
@@ -161,6 +162,7 @@ class Served:
         self.outputs: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}
         """Method → name of an output → its dtype, and its shape after the rows, for an example of the input."""
         self.cost = Cost()
+        self.plans = Plans()
         self.drift: Drift | None = None
         """Counts what is unusual in the rows; None: nobody asked for it."""
         self.pending = 0

@@ -110,6 +110,9 @@ def to_bytes(values: Array) -> bytes:
 def output_tensor(name: str, values: Any) -> Tensor:
     """An output as a tensor. Labels that are no numbers become BYTES: their text."""
     array = np.asarray(values)
+    datatype = DATATYPES.get(array.dtype)
+    if datatype is not None and datatype != "BYTES" and array.flags.c_contiguous:
+        return Tensor(name, datatype, array)  # what nearly all models return: 1 µs instead of 4
     if array.dtype.kind in "OUST":
         texts = np.empty(array.shape, object)
         texts.ravel()[:] = [each if type(each) is str else str(each) for each in array.ravel().tolist()]
@@ -199,11 +202,12 @@ def asked_outputs(served: Served, names: Sequence[str]) -> tuple[str, ...]:
 
 def output_tensors(request: Request, outputs: Outputs, names: Sequence[str]) -> list[Tensor]:
     """The outputs that were asked for, in their order; all, if `names` is empty. Raises Failure for a name that is not among them."""
-    found = {}
-    for name, values in outputs.items():
-        if request.form == "record":
-            values = np.asarray(values)[None] if not isinstance(values, str) else np.array([values], object)
-        found[name] = values
+    found = outputs
+    if request.form == "record":
+        found = {
+            name: np.array([values], object) if isinstance(values, str) else np.asarray(values)[None]
+            for name, values in outputs.items()
+        }
     chosen: list[str] = []
     for name in names or list(found):
         parts = [name] if name in found else [key for key in found if key.startswith(f"{name}_") and name in request.methods]

@@ -11,6 +11,7 @@ from hbc.serve.engine import Answer, Request
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
 from hbc.serve.messages import Head, Reply
+from hbc.serve.plans import LONGEST, Wanted, one_row
 from hbc.serve.served import Served
 from hbc.serve.statistics import Statistics
 from hbc.serve.tensors import (
@@ -33,27 +34,15 @@ REFUSED = ("sequence_id", "shared_memory_region", "classification")
 LARGEST_SIZE = 1 << 31
 
 
-class Wanted:
-    """How a request wants its answer."""
-
-    __slots__ = ("binary", "names", "request_id", "usual_binary")
-
-    def __init__(self, request_id: str | None, names: list[str], binary: dict[str, bool], usual_binary: bool) -> None:
-        self.request_id = request_id
-        self.names = names
-        """The outputs asked for; empty for all."""
-        self.binary = binary
-        """Output → whether it is asked for as bytes."""
-        self.usual_binary = usual_binary
-
-
 def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) -> tuple[Request, Wanted]:
     """(the request, how its answer is wanted). Raises Failure."""
-    raw: memoryview | None = None
-    if head.json_length:
-        length = _length(head.json_length, len(body))
-        body, raw = body[:length], memoryview(body)[length:]
-    document = parsed(body)
+    binary = bool(head.json_length)
+    length = _length(head.json_length, len(body)) if binary else len(body)
+    text = body[:length]
+    planned = len(body) <= LONGEST
+    if planned and (found := _by_plan(served, body, text, binary, asked)) is not None:
+        return found
+    document = parsed(text)
     inputs, outputs = document.get("inputs"), document.get("outputs", [])
     if type(inputs) is not list or type(outputs) is not list:
         where, found = ("inputs", inputs) if type(inputs) is not list else ("outputs", outputs)
@@ -69,12 +58,30 @@ def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) 
             raise Failure("invalid", f"parameters.timeout: found {described(timeout)}, expected a number of microseconds.")
         deadline = asked + timeout / 1e6 if timeout else None
     methods = asked_outputs(served, wanted.names)
-    if raw is None and (row := _one_row(served, inputs)) is not None:
-        for method in methods:
+    row = one_row(served.known_names, served.n_features, inputs, body[length:] if binary else None)
+    if row is not None:
+        chosen = methods or (served.usual,)
+        for method in chosen:
             served.predictor(method)
-        return Request(served, methods or (served.usual,), "record", row, 1, deadline, asked), wanted
-    tensors = _tensors(inputs, raw)
+        if planned:
+            served.plans.learn(text, binary, document, chosen, wanted)
+        return Request(served, chosen, "record", row, 1, deadline, asked), wanted
+    tensors = _tensors(inputs, memoryview(body)[length:] if binary else None)
     return request_of(served, tensors, methods, limits, deadline, asked), wanted
+
+
+def _by_plan(served: Served, body: bytes, text: bytes, binary: bool, asked: float) -> tuple[Request, Wanted] | None:
+    """The same for a request like one that has come before. None if there is none, and where the usual way must say what is wrong."""
+    if binary:
+        plan, request_id = served.plans.of_bytes(text)
+        row = None if plan is None else plan.of_bytes(body, len(text))
+    else:
+        plan, request_id, values = served.plans.of_json(text)
+        row = None if plan is None else plan.of_texts(values)
+    if plan is None or row is None:
+        return None
+    deadline = asked + plan.timeout if plan.timeout else None
+    return Request(served, plan.methods, "record", row, 1, deadline, asked), plan.wants(request_id)
 
 
 def _length(text: str, most: int) -> int:
@@ -121,35 +128,6 @@ def _boolean(value: Any, where: str) -> bool:
     if type(value) is not bool:
         raise Failure("invalid", f"{where}: found {described(value)}, expected true or false.")
     return value
-
-
-PYTHONS: dict[str, Any] = {"FP64": float, "FP32": float, "INT64": int, "BYTES": str, "BOOL": bool}
-"""Datatype → the type of JSON's values for it."""
-
-
-def _one_row(served: Served, inputs: list[Any]) -> dict[str, Any] | None:
-    """The record that inputs of one row are, one for each column, of Python's own types. None for all others: they are read as tensors.
-    Thirty tensors of one row would cost five times what the rest of the request does."""
-    if served.names is None or len(inputs) != served.n_features:
-        return None
-    row: dict[str, Any] = {}
-    for each in inputs:
-        if type(each) is not dict or each.get("shape") not in ([1], [1, 1]) or "parameters" in each:
-            return None
-        name, data, wanted = each.get("name"), each.get("data"), PYTHONS.get(str(each.get("datatype")))
-        if type(name) is not str or type(data) is not list or len(data) != 1 or wanted is None:
-            return None
-        value: Any = data[0]
-        if type(value) is not wanted:
-            if wanted is not float or type(value) is not int or abs(value) > 1 << 53:
-                return None
-            value = float(value)
-        if each["datatype"] == "FP32":
-            value = np.float32(value)
-        elif wanted is int and not -(1 << 63) <= value < 1 << 63:
-            return None
-        row[name] = value
-    return row if len(row) == served.n_features and row.keys() <= served.known_names else None
 
 
 def _tensors(inputs: list[Any], raw: memoryview | None) -> list[Tensor]:

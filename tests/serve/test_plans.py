@@ -1,0 +1,400 @@
+"""Plans of repeated requests: whatever comes is read as without a plan, and nobody can fill the memory with them."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from serving import Running, folder, people
+
+from hbc.serve import plans, v2
+from hbc.serve.failures import Failure
+from hbc.serve.limits import Limits
+from hbc.serve.messages import Head
+from hbc.serve.plans import Plans
+from hbc.serve.repository import Repository
+from hbc.serve.served import Served
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    repository = Repository({}, folder())
+    repository.refresh()
+    return next(each for each in repository.all() if each.name == "people")
+
+
+def outcome(served: Served, body: bytes, length: int | None = None, limits: Limits | None = None) -> Any:
+    """What the server makes of a request: every value with its type, and how the answer is wanted; or the error."""
+    head = Head("POST", "", json_length="" if length is None else str(length))
+    try:
+        request, wanted = v2.read(served, head, body, limits or Limits(), 100.0)
+    except Failure as failure:
+        return failure.kind, failure.message
+    value = request.value
+    if request.form == "record":
+        value = [(name, type(each), repr(each)) for name, each in value.items()]
+    elif request.form == "columns":
+        value = [(name, each.dtype, each.tolist()) for name, each in value.items()]
+    asked = wanted.request_id, wanted.names, wanted.binary, wanted.usual_binary
+    return request.methods, request.form, repr(value), request.rows, request.deadline, asked
+
+
+def without_plan(served: Served, body: bytes, length: int | None = None) -> Any:
+    kept, served.plans = served.plans, Plans()
+    try:
+        return outcome(served, body, length)
+    finally:
+        served.plans = kept
+
+
+def planned(served: Served, body: bytes, length: int | None = None) -> None:
+    """Make a plan of this request, whatever the plans were before."""
+    served.plans = Plans()
+    for _ in range(2):
+        outcome(served, body, length)
+    assert len(served.plans) == 1
+
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "age": ("FP64", 31.5),
+    "fare": ("FP64", 10.25),
+    "sex": ("BYTES", "f"),
+    "port": ("BYTES", "S"),
+}
+
+
+def document(values: dict[str, tuple[str, Any]] = VALUES, shape: Any = (1,), **others: Any) -> dict[str, Any]:
+    inputs = [
+        {"name": name, "datatype": datatype, "shape": list(shape), "data": [value]}
+        for name, (datatype, value) in values.items()
+    ]
+    return {"inputs": inputs, **others}
+
+
+def as_bytes(
+    values: dict[str, tuple[str, Any]] = VALUES, write: Callable[[Any], str] = json.dumps, **others: Any
+) -> tuple[bytes, int]:
+    """(the body with bytes behind the JSON, the length of the JSON)."""
+    found, raw = document(values, **others), b""
+    for tensor in found["inputs"]:
+        (value,) = tensor.pop("data")
+        if tensor["datatype"] == "BYTES":
+            part = struct.pack("<I", len(value.encode())) + value.encode()
+        else:
+            part = struct.pack({"FP64": "<d", "FP32": "<f", "INT64": "<q", "BOOL": "<?"}[tensor["datatype"]], value)
+        tensor["parameters"] = {"binary_data_size": len(part)}
+        raw += part
+    text = write(found).encode()
+    return text + raw, len(text)
+
+
+def with_value(name: str, datatype: str, value: Any) -> dict[str, tuple[str, Any]]:
+    return {**VALUES, name: (datatype, value)}
+
+
+PREDICT = [{"name": "predict"}]
+OTHERS: list[dict[str, Any]] = [
+    {"id": "r-2"},
+    {"id": ""},
+    {"id": 'quoted " and \\'},
+    {"id": "été"},
+    {"outputs": PREDICT},
+    {"outputs": [{"name": "predict_proba", "parameters": {"binary_data": True}}, {"name": "predict"}]},
+    {"outputs": [{"name": "predict_proba", "parameters": {"binary_data": False}}], "id": "last"},
+    {"parameters": {"binary_data_output": True}},
+    {"parameters": {"timeout": 5_000_000}},
+    {"parameters": {"timeout": 0}},
+    {"parameters": {"sequence_id": 4}},
+    {"outputs": [{"name": "fly"}]},
+    {"shape": (1, 1)},
+    {"shape": (2,)},
+]
+ROWS = [
+    VALUES,
+    with_value("age", "FP64", -0.0),
+    with_value("age", "FP64", 3),
+    with_value("age", "FP64", (1 << 53) + 2),
+    with_value("age", "FP64", 1e308),
+    with_value("age", "FP32", 31.7),
+    with_value("age", "INT64", 31),
+    with_value("age", "INT64", -(1 << 63)),
+    with_value("sex", "BYTES", "eine längere Zeichenkette"),
+    with_value("sex", "BYTES", ""),
+    with_value("sex", "BYTES", "]"),
+    with_value("sex", "BYTES", 'a"],"data":[5'),
+    with_value("sex", "BYTES", "f\0"),
+    dict(reversed(VALUES.items())),
+]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("first", range(len(OTHERS)))
+def test_other_parameters_are_not_those_of_the_plan(served: Served, first: int) -> None:
+    """A plan was made of a request without any of these."""
+    for beginning in ({}, {"id": "r-1"}):
+        body = json.dumps({**beginning, **document()}).encode()
+        planned(served, body)
+        other = json.dumps({**beginning, **document(**OTHERS[first])}).encode()
+        for again in (other, other, other, body):
+            assert outcome(served, again) == without_plan(served, again)
+        data, length = as_bytes(write=lambda found: json.dumps({**beginning, **found}))  # noqa: B023
+        planned(served, data, length)
+        changed = as_bytes(write=lambda found: json.dumps({**beginning, **found}), **OTHERS[first])  # noqa: B023
+        for again, size in (changed, changed, changed, (data, length)):
+            assert outcome(served, again, size) == without_plan(served, again, size)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("first", range(len(ROWS)))
+def test_other_values_are_read_as_without_a_plan(served: Served, first: int) -> None:
+    for i, second in enumerate(ROWS):
+        one, two = (json.dumps(document(row)).encode() for row in (ROWS[first], second))
+        served.plans = Plans()
+        for body in (one, one, two, two, one):
+            assert outcome(served, body) == without_plan(served, body)
+        if isinstance(ROWS[first]["age"][1], int) != isinstance(second["age"][1], int) or i == 3 or first == 3:
+            continue  # struct writes no such numbers
+        served.plans = Plans()
+        for body, length in (as_bytes(ROWS[first]), as_bytes(ROWS[first]), as_bytes(second), as_bytes(second)):
+            assert outcome(served, body, length) == without_plan(served, body, length)
+
+
+def test_numbers_beyond_the_json(served: Served) -> None:
+    """NaN and infinity as bytes; integers beyond 64 bits, and other types, as JSON."""
+    body, length = as_bytes()
+    planned(served, body, length)
+    for number in (np.nan, np.inf, -np.inf, 5e-324):
+        other = body[:length] + struct.pack("<d", number) + body[length + 8 :]
+        assert outcome(served, other, length) == without_plan(served, other, length)
+        assert repr(float(number)) in str(outcome(served, other, length))
+    text = json.dumps(document()).encode()
+    planned(served, text)
+    for value in (
+        b"1e400",
+        b"18446744073709551616",
+        b"9007199254740993",
+        b"null",
+        b"true",
+        b'"x"',
+        b"{}",
+        b"[1]",
+        b"",
+        b"1,2",
+        b"01",
+    ):
+        other = text.replace(b"31.5", value)
+        assert outcome(served, other) == without_plan(served, other)
+    planned(served, text.replace(b'"FP64"', b'"INT64"').replace(b"31.5", b"31").replace(b"10.25", b"10"))
+    for value in (b"9223372036854775807", b"9223372036854775808", b"-9223372036854775809", b"1.0"):
+        other = text.replace(b'"FP64"', b'"INT64"').replace(b"31.5", value).replace(b"10.25", b"10")
+        assert outcome(served, other) == without_plan(served, other)
+
+
+def test_wrong_bytes_are_the_usual_error(served: Served) -> None:
+    body, length = as_bytes()
+    planned(served, body, length)
+    text, raw = body[:length], body[length:]
+    texts = raw[16:]
+    for other in (
+        raw[:-1],
+        raw + b"\0",
+        b"",
+        raw[:16] + b"\2" + texts[1:],
+        raw[:16] + b"\0" + texts[1:],
+        raw[:16] + b"\1\0\0\1" + texts[4:],
+        raw[:16] + texts[:4] + b"\xff" + texts[5:],
+        raw[:16] + texts[:4] + b"\0" + texts[5:],
+    ):
+        assert outcome(served, text + other, length) == without_plan(served, text + other, length)
+    for shorter in (length - 1, length + 1, 0, len(body), len(body) + 1):
+        assert outcome(served, body, shorter) == without_plan(served, body, shorter)
+    # Other sizes in the JSON than those of the plan, which are as long as text.
+    other = text.replace(b'{"binary_data_size": 8}', b'{"binary_data_size": 9}', 1)
+    assert outcome(served, other + raw, length) == without_plan(served, other + raw, length)
+
+
+TRICKS = [
+    b'{"id": "a",}',
+    b'{"id": "a", {"inputs": []}',
+    b'{"id": "a", "id": "b", "inputs": INPUTS}',
+    b'{"id": "a", "inputs": INPUTS, "id": "b"}',
+    b'{"id": "a", "inputs": INPUTS, "id": null}',
+    b'{"id": "a", "inputs": INPUTS, "id": 7}',
+    b'{"inputs": INPUTS, "inputs": INPUTS}',
+    b'{"inputs": INPUTS, "data": [1]}',
+    b'{"data": [1], "inputs": INPUTS}',
+    b'{"inputs": INPUTS, "outputs": [{"name": "predict", "data": [3]}]}',
+    b'{"inputs": INPUTS} ',
+    b'{"inputs": INPUTS}}',
+    b'{"inputs": INPUTS',
+    b' {"id" :"x" , "inputs":INPUTS}',
+    b'{"id": "\xff", "inputs": INPUTS}',
+    b'{"id": "a\\u0062", "inputs": INPUTS}',
+    b'{"note": "\\"data\\":[1]", "inputs": INPUTS}',
+    b'{"note": "[", "inputs": INPUTS, "more": "]"}',
+]
+INPUTS = [
+    b'[{"name":"age","datatype":"FP64","shape":[1],"data":[1.5]},{"name":"fare","datatype":"FP64","shape":[1],"data":[2.5]},'
+    b'{"name":"sex","datatype":"BYTES","shape":[1],"data":["f"]},{"name":"port","datatype":"BYTES","shape":[1],"data":["S"]}]',
+]
+INPUTS += [
+    INPUTS[0].replace(b'"data":[1.5]', b'"data":[9.5],"data":[1.5]'),
+    INPUTS[0].replace(b'"data":[1.5]', b'"dat\\u0061":[1.5]'),
+    INPUTS[0].replace(b'"data":[1.5]', b'"data" :[1.5]'),
+    INPUTS[0].replace(b'"data":[1.5]', b'"data": [ 1.5 ]'),
+    INPUTS[0].replace(b'["f"]', b'["]"]'),
+    INPUTS[0].replace(b'["f"]', b'["f","data":[3]'),
+    INPUTS[0].replace(b'["f"]', b'[["f"]]'),
+    INPUTS[0].replace(b"[1.5]", b"[[1.5]]"),
+    INPUTS[0].replace(b"[1.5]", b"[1.5").replace(b"[2.5]", b"2.5]"),
+    INPUTS[0].replace(b"[1.5]", b'["').replace(b"[2.5]", b'"]'),
+    INPUTS[0].replace(b"[1.5]", b"[1],[2]"),
+    INPUTS[0].replace(b"[1.5]", b"[1.5],[").replace(b"[2.5]", b"]"),
+    INPUTS[0].replace(b"[1.5]", b"1.5").replace(b"[2.5]", b"2.5,[1],[2]"),
+    INPUTS[0].replace(b"[1.5]", b'{"data":[1.5]}'),
+    INPUTS[0].replace(b'"name":"age"', b'"name":"age","note":{"data":[1]}'),
+    INPUTS[0].replace(b'"f"', b'"\xff"'),
+    INPUTS[0].replace(b'"f"', b'"\\ud800"'),
+    INPUTS[0].replace(b'"f"', b'"\\ud83d\\ude00"'),
+]
+
+
+def test_tricks_are_read_as_without_a_plan(served: Served) -> None:
+    """All of them one after the other, twice, with the plans of those before."""
+    bodies = [trick.replace(b"INPUTS", inputs) for trick in TRICKS for inputs in INPUTS]
+    expected = {body: without_plan(served, body) for body in bodies}
+    served.plans = Plans()
+    order = random.Random(1)
+    for _ in range(4):
+        order.shuffle(bodies)
+        for body in bodies:
+            assert outcome(served, body) == expected[body], body
+    assert len(served.plans) > 5
+
+
+def test_random_changes_are_read_as_without_a_plan(served: Served) -> None:
+    """Bytes of requests with plans are changed, left out, doubled and exchanged. The JSON, what is behind it and their border vary."""
+    order = random.Random(0)
+    texts = [json.dumps({**begin, **document(row)}).encode() for row in ROWS for begin in ({}, {"id": "x"})]
+    with_bytes = [as_bytes(row, id="x") for row in ROWS if type(row["age"][1]) is float or row["age"][0] == "INT64"]
+    pieces = [
+        b'"data":',
+        b"]",
+        b"[",
+        b'"',
+        b"\\",
+        b",",
+        b"{",
+        b"}",
+        b"1",
+        b'"id": "y",',
+        b" ",
+        b"8",
+        b"\0",
+        b"\xc3",
+        b'"shape": [1]',
+    ]
+    accepted = 0
+    for turn in range(3_000):
+        if turn % 100 == 0:
+            served.plans = Plans()
+            for text in texts * 2:
+                outcome(served, text)
+            for data in with_bytes * 2:
+                outcome(served, *data)
+        body, length = (order.choice(texts), None) if turn % 2 else order.choice(with_bytes)
+        for _ in range(order.choice((1, 1, 2))):
+            at, end = sorted(order.randrange(len(body) + 1) for _ in range(2))
+            if order.random() < 0.7:
+                end = at + order.randrange(3)
+            body = body[:at] + (order.choice(pieces) if order.random() < 0.7 else body[at:end] * 2) + body[end:]
+        if length is not None and order.random() < 0.3:
+            length += order.choice((-1, 1, 2))
+        found = outcome(served, body, length)
+        assert found == without_plan(served, body, length), (body, length)
+        accepted += found[1] == "record"
+    assert accepted > 100
+
+
+def test_plans_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.plans = Plans()
+    for number in range(3 * plans.MOST_PLANS):
+        for body in [json.dumps(document(note=number)).encode()] * 2:
+            assert outcome(served, body)[1] == "record"
+        assert len(served.plans) <= plans.MOST_PLANS
+    padding = "x" * 20_000
+    for number in range(3 * plans.MOST_BYTES // len(padding)):
+        body, length = as_bytes(note=f"{padding}{number}")
+        for _ in range(2):
+            assert outcome(served, body, length)[1] == "record"
+        assert served.plans.held <= plans.MOST_BYTES
+    before = len(served.plans)
+    body = json.dumps(document(note="x" * plans.LONGEST)).encode()
+    for _ in range(3):
+        assert outcome(served, body)[1] == "record"
+    assert len(served.plans) == before
+    monkeypatch.setattr(plans, "MOST_SEEN", 8)
+    for number in range(50):
+        outcome(served, json.dumps(document(only_once=number)).encode())
+        assert len(served.plans._seen) <= 8
+    assert len(served.plans) == before
+
+
+def test_a_request_that_comes_once_makes_no_plan(served: Served) -> None:
+    served.plans = Plans()
+    for number in range(10):
+        outcome(served, json.dumps(document(note=number)).encode())
+    assert len(served.plans) == 0
+
+
+def test_a_plan_without_columns_enough_is_none(served: Served) -> None:
+    """What is no record has no plan: several rows, a column left out, BOOL as bytes."""
+    for body, length in (
+        (json.dumps(document(shape=(2,))).encode(), None),
+        (json.dumps({"inputs": document()["inputs"][:3]}).encode(), None),
+        as_bytes(with_value("age", "BOOL", True)),
+    ):
+        served.plans = Plans()
+        for _ in range(3):
+            assert outcome(served, body, length) == without_plan(served, body, length)
+        assert len(served.plans) == 0
+
+
+def test_answers_over_http_are_the_sources(server: Running) -> None:
+    """Ids, rows and the outputs asked for change from one request to the next; the answers are those of the source."""
+    X, model = people()
+    asked = [
+        [],
+        [{"name": "predict_proba"}],
+        [
+            {"name": "predict_proba", "parameters": {"binary_data": True}},
+            {"name": "predict", "parameters": {"binary_data": False}},
+        ],
+    ]
+    for row in range(12):
+        values = {name: ("BYTES" if isinstance(X[name][row], str) else "FP64", X[name][row]) for name in X}
+        outputs = asked[row % 3]
+        given = {"outputs": outputs} if outputs else {}
+        for body, length in (
+            (json.dumps({"id": f"r{row}", **document(values, **given)}).encode(), None),
+            as_bytes(values, **given),
+        ):
+            headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
+            status, sent, data = server.ask("POST", "/v2/models/people/infer", body, headers)
+            assert status == 200, data
+            end = int(sent.get("inference-header-content-length", len(data)))
+            answer = json.loads(data[:end])
+            assert answer.get("id") == (f"r{row}" if length is None else None)
+            assert [each["name"] for each in answer["outputs"]] == [each["name"] for each in outputs or [{"name": "predict"}]]
+            for output in answer["outputs"]:
+                found = output["data"] if "data" in output else np.frombuffer(data[end:])
+                expected = getattr(model, output["name"])(X[row : row + 1]).ravel()
+                if output["name"] == "predict":
+                    assert found == expected.tolist()
+                else:
+                    np.testing.assert_allclose(found, expected, rtol=1e-9)
