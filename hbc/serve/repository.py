@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ class Repository:
 
     files: the models by name, each one file. directory: a folder with NAME/VERSION/model.hbc, NAME/model.hbc and NAME.hbc. Nothing else is
     ever read. trust_code: run the compiled code in the files (`hbc.load`). drift: count what is unusual in requests (drift.py).
-    methods: serve no others; (): all.
+    methods: serve no others; (): all. released: called, in any thread, after a model was put in place, and when the last request is
+    answered that held a model which was replaced or unloaded.
     Raises ValueError for a name that no URL can hold, or twice."""
 
     def __init__(
@@ -73,6 +75,7 @@ class Repository:
         drift: bool = False,
         methods: Sequence[str] = (),
         tell: Tell = lambda event, **facts: None,
+        released: Callable[[], None] = lambda: None,
     ) -> None:
         for name in files:
             if not NAME.fullmatch(name):
@@ -85,6 +88,7 @@ class Repository:
         self._drift = drift
         self._methods = tuple(methods)
         self._tell = tell
+        self._released = released
         self._ready: dict[str, dict[str, Served]] = {}
         self._usual: dict[str, Served] = {}
         self._unloaded: set[str] = set()
@@ -191,6 +195,7 @@ class Repository:
         """Load a file if it has changed. Returns whether there is a new model."""
         key = place.name, place.version
         before = self._ready.get(place.name, {}).get(place.version)
+        stamp = None
         try:
             stamp = Stamp.of(place.path)
             failed = self._failed.get(key)
@@ -206,7 +211,7 @@ class Repository:
                 return False
         except (HbcError, OSError, ValueError) as error:
             why = str(error) if isinstance(error, HbcError) else f"{type(error).__name__}: {error}"
-            self._failed[key] = (_stamp_or_none(place.path), why)
+            self._failed[key] = (stamp, why)  # not what is there now: that may be another file already, which is to be tried
             self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
             return False
         self._failed.pop(key, None)
@@ -217,12 +222,16 @@ class Repository:
 
     def _put(self, name: str, versions: dict[str, Served]) -> None:
         """Put the versions of a model in place. The event loop sees the old ones or the new ones: each dict is replaced whole."""
+        for old in self._ready.get(name, {}).values():
+            if old not in versions.values():
+                weakref.finalize(old, self._released).atexit = False
         if versions:
             self._usual[name] = versions[max(versions, key=int)]
             self._ready[name] = versions
         else:
             self._usual.pop(name, None)
             self._ready.pop(name, None)
+        self._released()
 
     def _places(self) -> list[Place]:
         """The files that there are. A name that is used twice, or that no URL can hold, is left out, and the log says so once."""
@@ -273,10 +282,3 @@ class Repository:
 
 def _number(entry: tuple[str, Served]) -> int:
     return int(entry[0])
-
-
-def _stamp_or_none(path: Path) -> Stamp | None:
-    try:
-        return Stamp.of(path)
-    except OSError:
-        return None

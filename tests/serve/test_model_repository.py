@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving import folder, numbers, people, running, settings, until
 
+import hbc
 from hbc.serve.failures import Failure
+from hbc.serve.process import settle
 from hbc.serve.repository import Repository
 
 
@@ -58,6 +62,36 @@ def test_folders_of_versions(tmp_path: Path) -> None:
         repository.get("a")
 
 
+def test_models_that_were_replaced_are_freed(tmp_path: Path) -> None:
+    """Also one that a request still holds when the garbage collector is told to leave alone what stays."""
+    path = tmp_path / "m.hbc"
+    put("people", path)
+    calls: list[None] = []
+    repository = Repository({"m": path}, released=lambda: calls.append(None))
+    try:
+        repository.refresh()
+        settle()
+        models = [weakref.ref(repository.get("m").model)]
+        for source in ("numbers", "people", "people"):
+            put(source, path)
+            repository.refresh()
+            models.append(weakref.ref(repository.get("m").model))
+            settle()
+        assert [each() is None for each in models] == [True, True, True, False]
+
+        held = repository.get("m")
+        repository.unload("m")
+        settle()
+        assert models[-1]() is held.model
+        before = len(calls)
+        del held
+        assert len(calls) == before + 1
+        settle()
+        assert models[-1]() is None
+    finally:
+        gc.unfreeze()
+
+
 def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:
     path = tmp_path / "m.hbc"
     put("people", path)
@@ -87,6 +121,23 @@ def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"m\.hbc"):
         repository.load("m")
     assert repository.get("m").names == tuple(numbers()[0])
+
+
+def test_a_file_that_is_replaced_while_a_bad_one_is_read_is_tried(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "m.hbc"
+    path.write_bytes(b"PK\3\4")
+
+    def load_and_replace(*args: Any, **options: Any) -> Any:
+        try:
+            return hbc.load(*args, **options)
+        finally:
+            put("people", path)
+
+    monkeypatch.setattr(hbc.serve.repository, "load", load_and_replace)
+    repository = Repository({"m": path})
+    assert repository.refresh() == []
+    monkeypatch.undo()
+    assert repository.refresh() == ["m"]
 
 
 def test_what_is_never_read(tmp_path: Path) -> None:
