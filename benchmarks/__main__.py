@@ -29,6 +29,7 @@ ORDER = (
     "tune",
     "cold_start",
     "files",
+    "commands",
     "serving",
 )
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""

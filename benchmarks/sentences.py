@@ -9,8 +9,9 @@ import re
 import statistics
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from benchmarks import figures, files, pages, report
+from benchmarks import commands, figures, files, pages, report
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
 
@@ -131,6 +132,83 @@ def start() -> str:
     return "\n".join(lines) + "\n"
 
 
+def first_call() -> str:
+    """How long compiling takes."""
+    found = read("cold_start")
+    seconds = []
+    for workload in ("titanic, a frame", "lightgbm-500x31"):
+        empty, kept = (statistics.median(found["workloads"][workload][how]) for how in ("hbc, empty", "hbc, cache"))
+        seconds.append(two_digits(empty - kept))
+    return (
+        f"The first call of a method compiles it. That takes {seconds[0]} s for a small pipeline on a frame, and {seconds[1]} s for 500 "
+        f"trees of 31 leaves ({_name(found)}). The code is kept on disk: the next process does not compile again, and a model of the "
+        "same kind may use it too.\n"
+    )
+
+
+def records() -> str:
+    """How long one row takes as a record, and otherwise."""
+    found = read("records", ["mixed"])
+
+    def time(engine: str) -> str:
+        return figures.report.figure(microseconds(found["workloads"]["mixed"]["engines"][engine], 1))
+
+    return (
+        f"A record of 20 numbers and 10 strings takes {time('hbc: record')} µs, with LightGBM of 500 trees behind encoders. The compiled "
+        f"model's own method takes {time('hbc: frame of pandas')} µs for that row as a frame of pandas, and the source's "
+        f"{time(report.SOURCE)} µs ({_name(found)}).\n"
+    )
+
+
+SERVERS = ("FastAPI + native library", "FastAPI + ONNX Runtime", "MLServer", "BentoML", "Ray Serve")
+"""What `serving` compares with."""
+
+
+def serving() -> str:
+    """How many requests `hbc serve` and other servers answer."""
+    found = read("serving", ["row", "mixed"])
+    lines = [
+        f"Requests a second at full load, each with one row, on one core ({_name(found)}):\n",
+        "| | 20 numbers | 20 numbers and 10 strings |",
+        "|---|---|---|",
+    ]
+    rows, mixed = (found["workloads"][name]["servers"] for name in ("row", "mixed"))
+    for name, (first, second) in {
+        "hbc serve": ("hbc serve, rows", "hbc serve, records"),
+        **{each: (each, each) for each in SERVERS},
+    }.items():
+        lines.append(f"| {name} | {_requests(rows[first])} | {_requests(mixed[second])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _requests(server: dict[str, Any]) -> str:
+    return f"{statistics.median(each['requests_per_second'] for each in server['rounds']):,.0f}"
+
+
+def memory() -> str:
+    """What a worker of `hbc serve` takes."""
+    found = read("serving", ["row"])
+    servers = found["workloads"]["row"]["servers"]
+    kept, compiled = (
+        f"{statistics.median(each['memory_mib'] for each in servers[name]['rounds']):.0f} MiB"
+        for name in ("hbc serve, v2 JSON", "hbc serve, rows")
+    )
+    return (
+        f"For 500 trees of 31 leaves, a server of one worker has {kept} if it finds its code, and {compiled} if it has compiled it "
+        f"({_name(found)}).\n"
+    )
+
+
+def shown(start: str) -> str:
+    """What a command of docs/command-line.md prints, indented."""
+    printed = next(each["printed"] for name, each in read("commands")["workloads"].items() if name.startswith(start))
+    return "\n" + "".join(f"    {line}".rstrip() + "\n" for line in printed.splitlines()) + "\n"
+
+
+def _name(results: dict[str, Any]) -> str:
+    return PROCESSORS.get(results["on"], str(results["on"]))
+
+
 def folder() -> str:
     """What the smallest folder that serves takes."""
     parts = read("files", [files.FOLDER])["workloads"][files.FOLDER]
@@ -179,6 +257,11 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/backends.md", "tune"): tune,
     ("docs/backends.md", "threads"): threads,
     ("docs/cold-start.md", "start"): start,
+    ("docs/quick-start.md", "first-call"): first_call,
+    ("docs/records.md", "records"): records,
+    ("docs/serving.md", "serving"): serving,
+    ("docs/serving.md", "memory"): memory,
+    **{("docs/command-line.md", start): partial(shown, start) for start in commands.SHOWN},
     ("docs/cold-start.md", "folder"): folder,
     ("docs/artefacts.md", "saved"): saved,
     ("docs/artefacts.md", "code"): code,

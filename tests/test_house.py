@@ -304,7 +304,18 @@ def test_no_long_file() -> None:
     assert not [str(path) for path in files if marks.search(path.read_text())]
 
 
-OF_ALL_ROOMS = {"benchmarks", "datasets", "docs", "estimators", "golden", "house", "installation", "restrictions", "sweep"}
+OF_ALL_ROOMS = {
+    "benchmarks",
+    "datasets",
+    "docs",
+    "estimators",
+    "figures",
+    "golden",
+    "house",
+    "installation",
+    "restrictions",
+    "sweep",
+}
 """The tests that lie at the top of tests/ since they run all rooms, or none: tables, golden programs, documents, rules."""
 
 

@@ -75,7 +75,7 @@ def serve(
     ] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Clients may not load and unload models.")] = False,
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="Write a line for each request, which takes about 15 µs.")
+        bool, typer.Option("--access-log", help="Write a line for each request. It makes answers a little slower.")
     ] = False,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Run the compiled code in the files: whoever wrote them can run anything here.")

@@ -10,7 +10,7 @@ It is the scan of scan.py with the roles of rows and trees exchanged. The code c
             leaf = where(leaf == lo, where(rank > split, j + 1, lo), leaf)
         sums += integers[tree, leaf[tree]]                              # leaf_rows.py
 
-Loads are consecutive, so the model streams from the cache. The time of a row is the time to load the model's bytes: 25 a cycle from L2.
+Loads are consecutive, so the model streams from the cache. The time of a row is the time to load the model's bytes.
 Leaves are numbered so that the split at step j turns leaf lo into lo and, to the right, j + 1 (hbc/ops/tree_ranks.py). That is the same
 number for all 64 trees, so it isn't stored, which saves one byte of four.
 
