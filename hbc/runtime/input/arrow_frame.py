@@ -10,7 +10,7 @@ import numpy as np
 from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, from_arrow
-from hbc.runtime.input.frame_view import FEW_ROWS, FrameView, duplicates
+from hbc.runtime.input.frame_view import FEW_ROWS, FrameRow, FrameView, duplicates
 
 ARROW_NUMBERS = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"halffloat", "float", "double"}
 
@@ -75,6 +75,22 @@ class ArrowFrame(FrameView):
             if matrix is not None:
                 found |= zip(numbers, matrix.T, strict=True)
         return found
+
+    def row(self, numbers: Sequence[int], texts: Sequence[int]) -> FrameRow | None:
+        types, frame = self._types, self._frame
+        kinds = [types[index] for index in numbers]
+        if not ARROW_NUMBERS.issuperset(kinds) or not all(types[index] in ARROW_TEXTS for index in texts):
+            return None
+        found: dict[int, tuple[np.dtype[Any], Any]] = {}
+        for kind in set(kinds):
+            same = [index for index in numbers if types[index] == kind]
+            matrix = _matrix(frame.select(same))
+            if matrix is None or matrix.dtype.kind not in "fi":
+                return None
+            for index, value in zip(same, matrix[0].tolist(), strict=True):
+                found[index] = matrix.dtype, value
+        dtypes, values = zip(*[found[index] for index in numbers], strict=True) if numbers else ((), ())
+        return FrameRow(dtypes, values, [frame.column(index)[0].as_py() for index in texts])
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         if self.rows < WORTH_CODES:

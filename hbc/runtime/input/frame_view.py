@@ -4,7 +4,7 @@ pyarrow have shorter ways in classes of their own."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,16 @@ from hbc.runtime.input.coded import WORTH_CODES, from_arrow
 
 FEW_ROWS = 64
 """The most rows for which a frame is read row by row. With that many rows, reading by rows and by columns takes the same time."""
+
+
+class FrameRow(NamedTuple):
+    """One row of a frame, of some columns of numbers and some of strings."""
+
+    dtypes: tuple[np.dtype[Any], ...]
+    """Of the columns of numbers, as `FrameView.column` returns them: signed integers and floats."""
+    numbers: Sequence[int | float]
+    texts: Sequence[str | float | None]
+    """str, None and NaN, each as `FrameView.column` has it."""
 
 
 class FrameView:
@@ -120,6 +130,11 @@ class FrameView:
     def column(self, index: int) -> Array:
         """The values of one column: numbers in their own dtype (float64 if some are missing), or objects."""
         return series_values(self._series(index), f"X, column {self.names[index]!r}")
+
+    def row(self, numbers: Sequence[int], texts: Sequence[int]) -> FrameRow | None:
+        """The values of these columns of a frame of one row, all at once. None where some are of other dtypes, or missing among numbers
+        that may not be: then columns are read one by one."""
+        return None
 
     def integers(self, index: int) -> Array | None:
         """The integers of a column that `column` reads as float64, since some may be missing; 0 for those. None for other columns."""

@@ -11,7 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, encoded, from_arrow, of_categories
-from hbc.runtime.input.frame_view import FEW_ROWS, FrameView, duplicates
+from hbc.runtime.input.frame_view import FEW_ROWS, FrameRow, FrameView, duplicates
 
 FEW_CATEGORIES = 16
 """The most rows for which a categorical column is read row by row, at
@@ -105,6 +105,27 @@ class PandasFrame(FrameView):
         kind = next(iter(dtypes)) if len(dtypes) == 1 else None
         return np.asarray(self._frame.to_numpy()) if isinstance(kind, np.dtype) and kind.kind in "fiu" else None
 
+    def row(self, numbers: Sequence[int], texts: Sequence[int]) -> FrameRow | None:
+        # A block of numbers is read once, and its columns are looked up. One by one, 30 columns take 30 µs, and this way 8.
+        blocks, place = self._blocks, self._place
+        values: dict[int, list[Any]] = {}
+        for number in {place[index][0] for index in numbers}:
+            held = blocks[number]
+            if type(held) is not np.ndarray or held.dtype.kind not in "fi" or held.ndim != 2 or not held.dtype.isnative:
+                return None
+            values[number] = held[:, 0].tolist()
+        found: list[Any] = []
+        for index in texts:
+            number, at = place[index]
+            text = _text(blocks[number], at)
+            if text is _UNKNOWN:
+                return None
+            found.append(text)
+        places = [place[index] for index in numbers]
+        return FrameRow(
+            tuple([blocks[number].dtype for number, _ in places]), [values[number][at] for number, at in places], found
+        )
+
     def coded(self, index: int) -> tuple[Array, Array] | None:
         if self.rows < WORTH_CODES:
             return None
@@ -147,15 +168,32 @@ class PandasFrame(FrameView):
 def has_sparse_columns(frame: Any) -> bool:
     """Whether a frame of pandas has sparse columns. Its blocks are asked, since asking for its dtypes makes a Series."""
     try:
-        dtypes = [block.dtype for block in frame._mgr.blocks]
+        kinds = {type(block.values) for block in frame._mgr.blocks}
     except AttributeError:
-        dtypes = list(frame.dtypes)
-    return any(type(dtype).__name__ == "SparseDtype" for dtype in dtypes)
+        return any(type(dtype).__name__ == "SparseDtype" for dtype in frame.dtypes)
+    return any(base.__name__ == "SparseArray" for kind in kinds for base in kind.__mro__)
 
 
 def _is_text(dtype: Any) -> bool:
     """Whether a dtype of pandas holds strings or any Python objects."""
     return dtype.kind == "O" and (isinstance(dtype, np.dtype) or type(dtype).__name__ == "StringDtype")
+
+
+_UNKNOWN = object()
+
+
+def _text(held: Any, at: int) -> Any:
+    """The one value of a column of strings in a block, if it is a str, None or NaN. Otherwise _UNKNOWN."""
+    if type(held) is np.ndarray:
+        value = held[at, 0] if held.dtype.kind == "O" and held.ndim == 2 else _UNKNOWN
+        return value if type(value) is str or value is None or (type(value) is float and value != value) else _UNKNOWN
+    if type(held).__name__ != "ArrowStringArray":
+        return _UNKNOWN
+    (value,) = held.__arrow_array__().to_pylist()
+    if value is None:
+        value = held.dtype.na_value
+        return value if type(value) is float else _UNKNOWN
+    return value
 
 
 def _few_strings(held: Any) -> Array:

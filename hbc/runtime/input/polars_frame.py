@@ -10,7 +10,7 @@ import numpy as np
 from hbc.ir.types import Array
 from hbc.lazy import cached_property
 from hbc.runtime.input.coded import WORTH_CODES, from_arrow
-from hbc.runtime.input.frame_view import FEW_ROWS, FrameView
+from hbc.runtime.input.frame_view import FEW_ROWS, FrameRow, FrameView
 
 NUMPY = {f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)}
 NUMPY |= {"Float32": np.dtype("f4"), "Float64": np.dtype("f8"), "Boolean": np.dtype("?"), "String": np.dtype("O")}
@@ -42,6 +42,16 @@ class PolarsFrame(FrameView):
             None if dtype is None or None in values else np.array(values, dtype)
             for values, dtype in zip(columns, map(_numpy_dtype, self._dtypes), strict=True)
         ]
+
+    def row(self, numbers: Sequence[int], texts: Sequence[int]) -> FrameRow | None:
+        dtypes, values = list(map(_numpy_dtype, self._dtypes)), self._frame.row(0)
+        kinds = tuple([dtypes[index] for index in numbers])
+        found = [values[index] for index in numbers]
+        if not all(kind is not None and kind.kind in "fi" for kind in set(kinds)) or None in found:
+            return None
+        if not all(kind is not None and kind.kind == "O" for kind in {dtypes[index] for index in texts}):
+            return None
+        return FrameRow(kinds, found, [values[index] for index in texts])
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         if self.rows < WORTH_CODES:
@@ -78,6 +88,15 @@ class PolarsFrame(FrameView):
         return np.asarray(series.to_numpy())
 
 
+_known: dict[type, np.dtype[Any]] = {}
+"""NUMPY by the classes of polars' dtypes, as far as they have been seen. To write a dtype takes longer than to look it up."""
+
+
 def _numpy_dtype(dtype: Any) -> Any:
     """The numpy dtype of a polars column without missing values; None for a dtype that is not in NUMPY."""
-    return NUMPY.get(str(dtype))
+    found = _known.get(type(dtype))
+    if found is None:
+        found = NUMPY.get(str(dtype))
+        if found is not None and type(dtype).__name__ == str(dtype):  # not the class itself, whose type is that of all classes
+            _known[type(dtype)] = found
+    return found
