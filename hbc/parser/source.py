@@ -7,18 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hbc.parser.registry import public_name
-
-OPTIONS = {
-    "lightgbm": {"raw_score": {"raw_score": True}, "apply": {"pred_leaf": True}},
-    "xgboost": {"raw_score": {"output_margin": True}, "apply": {"pred_leaf": True}},
-}
-"""Library → method of a compiled model → the options of `predict` that stand for it, where the source has no method of this name."""
+from hbc.parser.tools import OPTIONS, options_of
 
 
 def source_call(model: Any, method: str) -> Callable[[Any], Any] | None:
     """The function of X that a method of the compiled model stands for; None if the source has none that hbc knows how to call."""
     name = public_name(type(model))
-    options = OPTIONS.get(name.partition(".")[0], {})
+    options = OPTIONS.get(options_of(model) or name.partition(".")[0], {})
     if name == "onnx.ModelProto":
         from hbc.parser.onnxml.session import session_call
 

@@ -1,4 +1,4 @@
-"""What scikit-learn's tools ask of an estimator: its kind, and its score."""
+"""What scikit-learn's tools ask of an estimator: its kind, its score, and the options of its `predict`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ SCORES = {
     "CatBoostRegressor.score": "r2",
 }
 """The function that is an estimator's `score`, by its name → the metric of `predict` that it is."""
+OPTIONS = {
+    "lightgbm": {"raw_score": {"raw_score": True}, "apply": {"pred_leaf": True}},
+    "xgboost": {"raw_score": {"output_margin": True}, "apply": {"pred_leaf": True}},
+}
+"""Library → method of a compiled model → the options of `predict` that stand for it, where the source has no method of this name."""
+OF_PIPELINES = {"lightgbm": ("raw_score", "apply"), "xgboost": ("raw_score",)}
+"""Library → those of the methods that a Pipeline has too. (`predict` of XGBoost's estimators knows no pred_leaf.)"""
 
 
 def kind_of(model: Any) -> str:

@@ -12,8 +12,6 @@ from hbc.errors import InvalidInputError
 
 ELSEWHERE = {"raw_score": "raw_score", "output_margin": "raw_score", "pred_leaf": "apply"}
 """Option that asks for another output → the method that returns it."""
-OF_PIPELINES = {"raw_score": "decision_function"}
-"""The same for the last step of a Pipeline, which has fewer methods."""
 
 _ROUNDS = "Convert it for these rounds: hbc.convert(model, iteration_range=(first, end))."
 ADVICE = {
@@ -29,25 +27,18 @@ ADVICE = {
 def _by_options(model: Any, method: str, X: Any, given: dict[str, Any]) -> Any:
     """The result of the method that the options ask for. given: those whose values are not the usual ones. Raises
     InvalidInputError."""
-    others = {option: next((name for name in names(option) if name in model.methods), None) for option in given}
+    others = {option: ELSEWHERE[option] for option in given if ELSEWHERE.get(option) in model.methods}
     for option, value in given.items():
-        if others[option] is None or value is not True:
+        if option not in others or value is not True:
             raise InvalidInputError(
                 found=repr(value),
-                expected="the source's default" + (" or True" if others[option] else ""),
+                expected="the source's default" + (" or True" if option in others else ""),
                 where=f"{method}, option {option}",
-                advice=ADVICE.get(
-                    option, "Convert the last step of the pipeline alone: it has the method." if option in ELSEWHERE else ""
-                ),
+                advice=ADVICE.get(option) or ("" if option in others else f"The model has no method {ELSEWHERE[option]}."),
             )
     if len(given) > 1:
         raise InvalidInputError(found=" and ".join(given), expected="one of them", where=f"{method}, options")
-    return getattr(model, str(others[next(iter(given))]))(X)
-
-
-def names(option: str) -> list[str]:
-    """The names that a method may have which an option asks for."""
-    return [table[option] for table in (ELSEWHERE, OF_PIPELINES) if option in table]
+    return getattr(model, others[next(iter(given))])(X)
 
 
 def _lightgbm(name: str) -> Callable[..., Any]:

@@ -373,7 +373,8 @@ LOOSER = {("lightgbm.Booster", "apply")}
 
 
 def source(model: Any, method: str, given: Any) -> Any:
-    options = {"raw_score": {"raw_score": True}, "apply": {"pred_leaf": True}} if "lightgbm" in type(model).__module__ else {}
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    options = {"raw_score": {"raw_score": True}, "apply": {"pred_leaf": True}} if "lightgbm" in type(last).__module__ else {}
     if method in options:
         return model.predict(given, **options[method])
     return model.predict(given, output_margin=True) if method == "raw_score" else getattr(model, method)(given)

@@ -88,25 +88,36 @@ def test_fewer_rounds_of_xgboost() -> None:
     np.testing.assert_allclose(cut.predict(X), source.predict(X, iteration_range=(0, 2)), rtol=1e-6)
 
 
+LAST = {
+    "lightgbm classifier": lambda: lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, min_child_samples=5),
+    "lightgbm regressor": lambda: lightgbm.LGBMRegressor(n_estimators=4, verbose=-1, min_child_samples=5, objective="poisson"),
+    "xgboost classifier": lambda: xgboost.XGBClassifier(n_estimators=4),
+    "xgboost regressor": lambda: xgboost.XGBRegressor(n_estimators=4, objective="count:poisson"),
+}
+
+
 @pytest.mark.every_case
-def test_pipelines_hand_options_on(labels: Any, tmp_path: Path) -> None:
-    trees = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, min_child_samples=5)
-    source = make_pipeline(StandardScaler(), make_pipeline("passthrough", trees)).fit(X, labels)
+@pytest.mark.parametrize("last", LAST)
+def test_pipelines_hand_options_on(last: str, labels: Any, tmp_path: Path) -> None:
+    library, kind = last.split()
+    y = np.abs(X[:, 0]) if kind == "regressor" else labels
+    source = make_pipeline(StandardScaler(), make_pipeline("passthrough", LAST[last]())).fit(X, y)
     hbc.convert(source, "numpy").save(tmp_path / "m.hbc")
-    for model in (hbc.convert(source, "numpy"), hbc.load(tmp_path / "m.hbc")):
-        for method in ("predict", "predict_proba"):
-            expected = getattr(source, method)(X, raw_score=True)
-            np.testing.assert_allclose(getattr(model, method)(X, raw_score=True), expected, rtol=1e-12)
-        with pytest.raises(
-            hbc.InvalidInputError, match=r"option pred_leaf: found True, expected the source's default.*last step"
-        ):
-            model.predict(X, pred_leaf=True)
-        with pytest.raises(hbc.InvalidInputError, match=r"num_iteration: found 2.*iteration_range=\(first, end\)"):
-            model.predict(X, num_iteration=2)
-    other = make_pipeline(StandardScaler(), xgboost.XGBClassifier(n_estimators=2)).fit(X, labels)
-    with pytest.raises(hbc.InvalidInputError, match=r"option output_margin.*last step"):
-        hbc.convert(other, "numpy").predict(X, output_margin=True)
-    np.testing.assert_array_equal(hbc.convert(other, "numpy").predict(X, output_margin=False), other.predict(X))
+    options = {"lightgbm": ("raw_score", "pred_leaf"), "xgboost": ("output_margin",)}[library]
+    rounds = {"lightgbm": {"num_iteration": 2}, "xgboost": {"iteration_range": (0, 2)}}[library]
+    for model in (hbc.convert(source, "numpy"), hbc.convert(source), hbc.load(tmp_path / "m.hbc")):
+        for option in options:
+            for method in ("predict", "predict_proba") if last == "lightgbm classifier" else ("predict",):
+                expected = getattr(source, method)(X, **{option: True})
+                found = getattr(model, method)(X, **{option: True})
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+                assert found.shape == expected.shape
+        with pytest.raises(hbc.InvalidInputError, match=r"option \w+: found .*2.*iteration_range=\(first, end\)"):
+            model.predict(X, **rounds)
+        np.testing.assert_array_equal(model.predict(X, **{options[0]: False}), model.predict(X))
+        if library == "xgboost":
+            with pytest.raises(hbc.InvalidInputError, match=r"option pred_leaf: found True.*has no method apply"):
+                model.predict(X, pred_leaf=True)
 
 
 def test_probabilities_of_xgboost_take_options() -> None:

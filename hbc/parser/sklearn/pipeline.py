@@ -34,6 +34,7 @@ from hbc.parser.registry import (
 from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.shared.common import hstack, without_missing
 from hbc.parser.sparsity import gives_sparse, is_sparse, may_be_sparse
+from hbc.parser.tools import OF_PIPELINES, options_of
 from hbc.parser.walk import child, note_unconvertible, transformed_child
 
 PIPELINE, UNION, COLUMNS = (
@@ -71,7 +72,8 @@ def _named(what: str, pairs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, s
 
 @converts(PIPELINE, frame=True)
 def pipeline(m: Any, x: Node | Frame) -> Result:
-    """Each step transforms the output of the step before. The methods are those of the last step."""
+    """Each step transforms the output of the step before. The methods are those of the last step. `predict` hands options on to that step,
+    so the methods which stand for options of LightGBM and XGBoost are kept too."""
     steps = list(_named("steps", m.steps))
     for i, (place, _, step) in enumerate(steps[:-1]):
         library = hands_on(step)
@@ -91,7 +93,9 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     if last is None or last == "passthrough":
         framed = any(hands_on(step) for _, _, step in steps[:-1] if not is_identity(step))
         return x if isinstance(x, Frame) and framed else as_matrix(x)
-    return own_methods(m, child(last, x, place))
+    outputs = child(last, x, place)
+    kept = OF_PIPELINES.get(options_of(m), ())
+    return own_methods(m, outputs) | {method: outputs[method] for method in kept if method in outputs}
 
 
 def note_identity(m: Any, x: Node | Frame, library: str) -> None:
