@@ -93,7 +93,7 @@ TREES = (
     Golden("forest of vectors", lambda: _forest(6, 5), EVERY, ("walk", "scan")),
     Golden("forest of two classes", lambda: _forest(8, 2), ("haswell", "avx512"), ("walk", "scan")),
     Golden("forest behind an imputer and a scaler", _behind_scaler, ("haswell",)),
-    Golden("forest of unlimited depth", lambda: _forest(None, 0), CPUS, ("walk", "scan")),
+    Golden("forest of unlimited depth", lambda: _forest(None, 0), CPUS, ("walk", "scan", "patches")),
 )
 """Ensembles of their own, of a size and shape that the table's do not have."""
 

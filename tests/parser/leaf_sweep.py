@@ -470,6 +470,8 @@ WAYS = (
     ("tvm", "walk", "leaf"),
     ("tvm", "walk", "sum"),
     ("tvm", "scan", "sum"),
+    ("tvm", "patches", "leaf"),
+    ("tvm", "patches", "sum"),
     ("torch", "auto", "leaf"),
     ("onnx", "auto", "leaf"),
 )

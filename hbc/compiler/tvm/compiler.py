@@ -25,6 +25,7 @@ from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
+from hbc.compiler.tvm.trees.patches import patchable
 from hbc.compiler.tvm.trees.scan import scannable
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
@@ -42,6 +43,8 @@ One tree of so few splits is walked only for calls of very few rows. A walk of 1
 WORTH_A_SCAN = 128
 """The fewest splits for a scan if the rows of a call are not known. With fewer, a scan saves less than it costs to compile the first of its
 kind (0.8 s; a walk 0.4)."""
+WORTH_PATCHES = 512
+"""The fewest splits of a tree, on average, for patches. The walk of a smaller tree finds its nodes in the first cache."""
 
 
 class TvmCompiler(Compiler):
@@ -75,15 +78,17 @@ class TvmCompiler(Compiler):
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
         """Strategy → its work, for the strategies that come into question for an ensemble."""
+        where = machine(options.device, options.target)
         rows, splits = options.batch_size, int((op.leaf_counts - 1).sum())
         known = rows is not None
         choices = splits * op.values.shape[1] if op.output == "sum" else math.inf
         runs = {
             "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
             "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),
+            "patches": splits >= WORTH_PATCHES * op.n_trees and where.dialect.wide and patchable(op),
             "select": choices <= MOST_SELECTED[known],
         }
-        kernels = (*machine(options.device, options.target).schedule.tree_kernels, "select")
+        kernels = (*where.schedule.tree_kernels, "select")
         return {name: self.work[name] for name, can in runs.items() if can and name in kernels}
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:

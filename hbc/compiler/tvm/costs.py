@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.leaves import WIDTHS
+from hbc.compiler.tvm.trees.packed_patches import WORDS
+from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan import FEW_ROWS, FEW_ROWS_IN_LANES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
@@ -17,6 +21,8 @@ from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
+SPLITS_IN_PATCH = 10
+"""The splits of a patch, on average."""
 
 
 def walk(s: Shape, rows: int) -> Mapping[str, float]:
@@ -39,6 +45,24 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
         "single row and step": single * steps,
         "single row and step, by doublings beyond L1": single * steps * beyond(node * 2 * s.splits, L1),
         "single row and step, by doublings beyond L2": single * steps * beyond(node * 2 * s.splits, L2),
+    }
+
+
+def patches(s: Shape, rows: int) -> Mapping[str, float]:
+    """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together."""
+    few = rows < FEW_ROWS_IN_PATCHES
+    # A path through patches of 16 exits; they are not all full (docs/tree-kernels.md §5).
+    passed = rows * s.trees * (1 + np.log2(max(s.splits / max(s.trees, 1), 1)) / 3.2)
+    size = WORDS * 4 * s.splits / SPLITS_IN_PATCH
+    read = passed if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, passed)
+    return {
+        "call": 1,
+        "row and column": rows * s.columns,
+        "row and tree": rows * s.trees,
+        "row and value of a leaf": rows * s.trees * s.width,
+        "row and patch": passed,
+        "row and patch, by doublings beyond L2": passed * beyond(size / (1 if few else max(s.trees, 1)), L2),
+        "patch read, by doublings beyond L2": read * beyond(size, L2),
     }
 
 
@@ -91,6 +115,6 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Work] = {"walk": walk, "scan": scan, "select": select}
+STRATEGIES: dict[str, Work] = {"walk": walk, "scan": scan, "patches": patches, "select": select}
 """The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
 depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""

@@ -77,7 +77,7 @@ class CpuBlocks(Schedule):
     numbers_before_loops = True
     flattens = True
     own_code_for_full_vectors = True
-    tree_kernels = ("walk", "scan")
+    tree_kernels = ("walk", "patches", "scan")
 
     def rows_of_block(self, plan: Plan) -> int:
         return plan.rows

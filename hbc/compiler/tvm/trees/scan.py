@@ -82,7 +82,7 @@ MOST_LEAVES = 1024  # the most leaves of a tree: walking larger trees is faster
 
 
 def scannable(op: TreeEnsemble) -> bool:
-    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §7). Leaf numbers are scanned as few
+    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §8). Leaf numbers are scanned as few
     rows are, where leaves are numbered by bytes."""
     if op.output == "leaf":
         return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)

@@ -28,8 +28,9 @@ from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.tir.expressions import is_nan, let
+from hbc.compiler.tvm.tir.expressions import let
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
+from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -50,14 +51,13 @@ FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves sha
 class PackedNodes:
     """An ensemble as a walk reads it.
 
-    compared: (feature, whether NaN is below all numbers) for each column of keys that nodes compare. Entry k is column k + 1 of a row's
-    keys. Column 0 is zeros, for the leaves.
+    compared: the columns of keys that nodes compare. Entry k is column k + 1 of a row's keys. Column 0 is zeros, for the leaves.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
     first, then leaves in place of the trees that the last round of walks lacks.
     values [D, V]: the different leaf values. If the output is leaf numbers, those: [L, 1].
     """
 
-    compared: tuple[tuple[int, bool], ...]
+    compared: Compared
     words: Array
     shift: int
     values: Array
@@ -69,15 +69,14 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     number, count = _numbers(op, place, len(values))
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
-    used, which = np.unique(op.feature[inner].astype(np.int64) * 2 + op.missing_left[inner], return_inverse=True)
-    compared = tuple((int(key) // 2, bool(key % 2)) for key in used)
+    compared, column = compared_columns(op, inner)
     shift = 8 if len(compared) < 256 else 16  # a byte or half of a word is cheap to extract
     small = op.threshold.dtype == np.float32 and len(compared) < 65536 and count < 2 ** (32 - shift)
     if not small:
         shift = 32
     words = np.zeros((count, 2), np.uint32 if small else np.uint64)
     words[number[inner], 0] = ordered(op.threshold[inner])
-    words[number[inner], 1] = number[op.left[inner]] << shift | which + 1
+    words[number[inner], 1] = number[op.left[inner]] << shift | column[inner] + 1
     words[number[leaf], 0] = place[op.left[leaf]]
     words[number[leaf], 1] = number[leaf] << shift
     waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
@@ -90,17 +89,6 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
 def whole_rounds(trees: int) -> int:
     """The number of trees, rounded up to whole rounds of WALKS and of WALKS_ALONE. It is even."""
     return max(-(-trees // walks) * walks for walks in (WALKS, WALKS_ALONE))
-
-
-def key_columns(compared: int) -> int:
-    """The number of columns of a row's keys, rounded up to 16: rows begin at cache lines, and models of few different sizes share code."""
-    return -(-(compared + 1) // 16) * 16
-
-
-def ordered(x: Array) -> Array:
-    """Floats as unsigned integers in the same order. -0.0 and 0.0 become the same number."""
-    bits = (x + x.dtype.type(0)).view(f"i{x.itemsize}")
-    return (bits ^ (bits >> (8 * x.itemsize - 1) | np.iinfo(bits.dtype).min)).view(f"u{x.itemsize}")
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
@@ -183,27 +171,16 @@ class Walk:
             self.set_numbers = f.own(
                 np.array([feature - width for feature, _ in packed.compared[len(numbers) :]], np.int64), "i64"
             )
-        self.columns = key_columns(len(packed.compared))
-        rows = 1 if alone else f.block
-        self.keys = T.alloc_buffer((self.columns * rows,), f"uint{self.bits}", scope=f.schedule.scope)
-        self.features = f.own(np.array([feature for feature, _ in packed.compared], np.int64), "i64")
-        self.missing = f.own(np.array([0 if low else -1 for _, low in packed.compared], np.int64), "i64")
+        self.columns = key_columns(len(packed.compared) + 1)
+        self.keys = Keys(f, x, packed.compared, self.numbers, self.columns * (1 if alone else f.block), first=1)
         self.walks = WALKS_ALONE if alone and self.word == "i32" else WALKS
         self.places = f.scratch(self.walks, "i64")  # the rows of `values` for the leaves in which the last walks ended
 
     def fill(self, row: Expr) -> None:
         """Compute the keys of a row. NaN gets a key below or above all others, as its column says."""
-        f, bits, signed = self.f, self.bits, f"int{self.bits}"
         start = T.Bind(self._start(row))
-        T.buffer_store(self.keys, tirx.const(0, f"uint{bits}"), [start])
-        with f.repeat(self.numbers) as column:
-            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
-            pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
-            sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
-            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
-            missing = tirx.Cast(signed, f.constant(self.missing, "i64", column))
-            key = tirx.Select(is_nan(value), missing, key)
-            T.buffer_store(self.keys, tirx.reinterpret(f"uint{bits}", key), [start + column + 1])
+        T.buffer_store(self.keys.buffer, tirx.const(0, f"uint{self.bits}"), [start])
+        self.keys.fill(row, start)
         if self.codes is not None:
             self._fill_sets(self.codes, row, start + self.numbers + 1)
 
@@ -218,7 +195,7 @@ class Walk:
         with f.repeat(self.sets) as i:
             tested = T.Bind(f.constant(self.set_numbers, "i64", i))
             test = codes.test(bytes_, tested * size, f.constant(columns, "i64", tested), row)
-            T.buffer_store(self.keys, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
+            T.buffer_store(self.keys.buffer, tirx.Select(tirx.LT(tirx.const(0, "uint8"), test), one, zero), [start + i])
 
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once, and store in `places` where they end."""
@@ -254,7 +231,7 @@ class Walk:
 
         def onward(link: Expr) -> Expr:
             left = tirx.shift_right(link, tirx.const(self.shift, self.link))
-            key = self.keys[self._start(row) + tirx.Cast("int64", self._column(link))]
+            key = self.keys.buffer[self._start(row) + tirx.Cast("int64", self._column(link))]
             return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
 
         return let(self._link(node), onward)

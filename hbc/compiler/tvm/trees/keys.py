@@ -1,0 +1,74 @@
+"""The numbers of a row as keys: unsigned integers in the order of the floats. Kernels that go from node to node compare keys with keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.expressions import is_nan
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+Compared = tuple[tuple[int, bool], ...]
+"""(feature, whether NaN is below all numbers) for each column of keys. Otherwise NaN is above all numbers."""
+
+
+def compared_columns(op: TreeEnsemble, splits: Array) -> tuple[Compared, Array]:
+    """(the columns of keys that these nodes compare, i64[M]: for each of them its column). Columns are sorted by feature."""
+    used, which = np.unique(op.feature[splits].astype(np.int64) * 2 + op.missing_left[splits], return_inverse=True)
+    column = np.zeros(len(op.feature), np.int64)
+    column[splits] = which
+    return tuple((int(key) // 2, bool(key % 2)) for key in used), column
+
+
+def key_columns(columns: int) -> int:
+    """The number of columns of a row's keys, rounded up to 16: rows begin at cache lines, and models of few different sizes share code."""
+    return -(-columns // 16) * 16
+
+
+def ordered(x: Array) -> Array:
+    """Floats as unsigned integers in the same order. -0.0 and 0.0 become the same number."""
+    bits = (x + x.dtype.type(0)).view(f"i{x.itemsize}")
+    return (bits ^ (bits >> (8 * x.itemsize - 1) | np.iinfo(bits.dtype).min)).view(f"u{x.itemsize}")
+
+
+class Keys:
+    """Emits the keys of rows, in memory of their own."""
+
+    def __init__(self, f: Block, x: Node, compared: Compared, numbers: Expr, size: int, first: int = 0) -> None:
+        """numbers: how many of the columns `compared`, from the first on, are features of x. size: the number of keys in memory. first: the
+        columns of a row before those of `compared`."""
+        self.f, self.x, self.numbers, self.first = f, x, numbers, first
+        self.bits = 32 if x.type.dtype == "f32" else 64
+        self.buffer = T.alloc_buffer((size,), f"uint{self.bits}", scope=f.schedule.scope)
+        self.features = f.own(np.array([feature for feature, _ in compared], np.int64), "i64")
+        self.missing = f.own(np.array([0 if low else -1 for _, low in compared], np.int64), "i64")
+
+    def fill(self, row: Expr, start: Expr, seen: Any = None) -> None:
+        """Compute the keys of a row, which begin at `start`. NaN gets a key below or above all others, as its column says. seen: memory
+        for one i32, which becomes 1 if a number is NaN."""
+        missing = lambda column: tirx.Cast(f"int{self.bits}", self.f.constant(self.missing, "i64", column))  # noqa: E731
+        self._fill(row, start, missing, seen)
+
+    def fill_low(self, row: Expr, start: Expr) -> None:
+        """The same where NaN is below all others in every column."""
+        self._fill(row, start, lambda _: tirx.const(0, f"int{self.bits}"), None)
+
+    def _fill(self, row: Expr, start: Expr, missing: Callable[[Expr], Expr], seen: Any) -> None:
+        f, bits, signed = self.f, self.bits, f"int{self.bits}"
+        with f.repeat(self.numbers) as column:
+            value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
+            pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
+            sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))
+            key = tirx.bitwise_xor(pattern, tirx.bitwise_or(sign, tirx.const(-(2 ** (bits - 1)), signed)))
+            key = tirx.Select(is_nan(value), missing(column), key)
+            T.buffer_store(self.buffer, tirx.reinterpret(f"uint{bits}", key), [start + column + self.first])
+            if seen is not None:
+                T.buffer_store(seen, tirx.bitwise_or(seen[0], tirx.Cast("int32", is_nan(value))), [0])

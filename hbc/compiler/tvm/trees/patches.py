@@ -1,0 +1,233 @@
+"""Deep tree ensembles by patches: rows go from patch to patch, and a patch compares up to 15 connected splits at once.
+
+The code computes (docs/tree-kernels.md §5):
+
+    keys[row] = [ordered(x[row, feature]) for each compared feature]          # as in walk.py
+    for each tree:
+        for each row that has not reached a leaf, level after level of patches:
+            right = bits of (thresholds < permute(keys[row], columns))        # 15 splits
+            exit  = the first e with right & ends[e] == 0                     # ends[e]: the splits that have e below their left child
+            row goes on to the patch behind this exit, or ends at a leaf
+        sums[row] += values[leaf[row]]
+    for a few rows, one after the other: the same with all trees of the row in place of all rows of a tree
+
+A row leaves by the first exit from which no split turns it away to the right. So one table says for every shape of patch where it goes.
+
+A walk of 16 steps waits 16 times for a node. A row passes about four patches, and the rows of a level do not wait for each other. So
+patches win where the nodes come from beyond the first cache: in trees of thousands of leaves. It needs AVX-512, and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.model_data import few_sizes
+from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.vectors import look_up, vector
+from hbc.compiler.tvm.trees.keys import Keys
+from hbc.compiler.tvm.trees.packed_patches import (
+    COLUMNS,
+    ENDS,
+    EXITS,
+    FIRST_LEAF,
+    FIRST_PATCH,
+    INNER,
+    LANES,
+    WORDS,
+    columns_of,
+    pack_patches,
+)
+from hbc.compiler.tvm.trees.walk import tree_walk
+from hbc.ir.graph import Node
+from hbc.ir.types import DType, dtype_name
+from hbc.ops.tree import TreeEnsemble
+
+FEW_ROWS = 64
+"""For fewer rows, the trees of a row go together instead of the rows of a tree."""
+MOST_REGISTERS = 4  # registers that hold the keys of a row without NaN
+
+
+def patchable(op: TreeEnsemble) -> bool:
+    """Whether `tree_patches` can run an ensemble: its thresholds are float32, and few columns are compared."""
+    return op.threshold.dtype == np.float32 and op.once(columns_of)[0].registers <= MOST_REGISTERS
+
+
+@tree_kernel("patches", nanoseconds=lambda op: 0.3 * float(op.depths.sum()), fits=patchable)
+def tree_patches(f: Block, node: Node) -> None:
+    """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows. Without AVX-512, trees are walked."""
+    if not f.dialect.wide:
+        tree_walk(f, node)
+        return
+    patches = Patches(f, node)
+    few = T.Bind(tirx.Cast("int64", tirx.LT(f.rows, tirx.const(FEW_ROWS, "int64"))) * f.rows)
+    with T.serial(tirx.const(0, "int64"), few) as row:
+        patches.one_row(row)
+    patches.rows(T.Bind(f.rows - few))
+
+
+class Patches:
+    """Emits the way of rows through the patches of one ensemble."""
+
+    def __init__(self, f: Block, node: Node) -> None:
+        op = node.op
+        assert isinstance(op, TreeEnsemble)
+        self.f, self.node, self.op = f, node, op
+        packed = f.once(pack_patches, op)
+        self.words = packed.words
+        columns = packed.columns
+        self.both, self.columns = columns.both, LANES * columns.registers
+        compared = tuple((int(feature), bool(low)) for feature, low in zip(columns.features, columns.low, strict=True))
+        self.keys = Keys(f, node.inputs[0], compared, f.size(len(compared)), self.columns * (1 + self.both) * f.block)
+        size = max(f.block, few_sizes(op.n_trees))
+        self.going = T.alloc_buffer((size,), "int64")  # who has not reached a leaf: its number, and from bit 32 on its patch
+        self.leaf = T.alloc_buffer((size,), "int32")
+        self.count = f.scratch(1, "i64")
+        self.trees = f.size(op.n_trees)
+        self.values, self.codes = packed.values, packed.codes
+        self.dtype: DType = dtype_name(packed.values.dtype)
+        self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+
+    def one_row(self, row: Expr) -> None:
+        """Send one row through all trees."""
+        keys = self._fill(row, tirx.const(0, "int64"), wide=self.both)
+        registers = [T.Bind(key) for key in keys]
+        self._run(self.trees, lambda tree: self._visit(self._patch(tree), registers), lambda _: registers)
+        f, node, width = self.f, self.node, self.values.shape[1]
+        if self.op.output == "leaf" or self.outputs is not None:
+            with f.repeat(self.trees) as tree:
+                self._add(tree, row, tree)
+            return
+        total = f.scratch(1, node.type.dtype)  # in a register: additions in memory would wait for each other
+        with f.grid([width]) as (column,):
+            T.buffer_store(total, f.load(node, column, Row(row)), [0])
+            with f.repeat(self.trees) as tree:
+                value = f.constant(self.values, self.dtype, self._place(tree) + column)
+                T.buffer_store(total, tirx.Add(total[0], value), [0])
+            f.store(node, column, Row(row), total[0])
+
+    def rows(self, rows: Expr) -> None:
+        """Send the first `rows` rows of the block through all trees."""
+        f = self.f
+        seen = f.scratch(1, "i32")
+        T.buffer_store(seen, tirx.const(0, "int32"), [0])
+        with T.serial(tirx.const(0, "int64"), rows) as row:
+            self._fill(row, row, seen=seen if self.both else None)
+        missing = T.Bind(tirx.Cast("int64", seen[0]))
+        if self.both:
+            with T.serial(tirx.const(0, "int64"), rows * missing) as row:
+                self._fill(row, row, wide=True)
+        self._trees(T.Bind(rows * (1 - missing)), wide=False)
+        if self.both:
+            self._trees(T.Bind(rows * missing), wide=True)
+
+    def _trees(self, rows: Expr, wide: bool) -> None:
+        """Send the first `rows` rows, whose keys are there, through all trees."""
+        with T.serial(tirx.const(0, "int64"), tirx.Min(self.trees, rows * self.trees)) as tree:  # no tree if there is no row
+            patch = self._patch(tree)  # in registers
+            self._run(rows, lambda row: self._visit(patch, self._keys(row, wide)), lambda row: self._keys(row, wide))
+            with T.serial(tirx.const(0, "int64"), rows) as row:
+                self._add(tree, row, row)
+
+    def _fill(self, row: Expr, place: Expr, wide: bool = False, seen: Any = None) -> list[Expr]:
+        """Compute the keys of a row, and set its sums to `base`. Returns the keys in registers. wide: in two halves, see `Columns`."""
+        f, op = self.f, self.op
+        start = T.Bind(place * (self.columns * (1 + wide)))
+        self.keys.fill(row, start, seen)
+        if wide:
+            self.keys.fill_low(row, start + self.columns)
+        if op.output == "sum":
+            with f.grid([op.n_outputs]) as (column,):
+                f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
+        return self._keys(place, wide)
+
+    def _run(self, count: Expr, begin: Callable[[Expr], tuple[Expr, ...]], keys: Callable[[Expr], list[Expr]]) -> None:
+        """Find the leaves of the numbers 0 … count - 1, which are rows or trees. begin: the visit of a number's first patch. keys: those
+        of a number."""
+        T.buffer_store(self.count, tirx.const(0, "int64"), [0])
+        with T.serial(tirx.const(0, "int64"), count) as number:
+            self._note(number, *begin(number))
+        with T.While(tirx.NE(self.count[0], tirx.const(0, "int64"))):
+            last = T.Bind(self.count[0])
+            T.buffer_store(self.count, tirx.const(0, "int64"), [0])
+            with T.serial(tirx.const(0, "int64"), last) as i:
+                entry = T.Bind(self.going[i])
+                number = T.Bind(tirx.bitwise_and(entry, tirx.const((1 << 32) - 1, "int64")))
+                patch = self._patch(tirx.shift_right(entry, tirx.const(32, "int64")))
+                self._note(number, *self._visit(patch, keys(number)))
+
+    def _note(self, number: Expr, onward: Expr, patch: Expr, leaf: Expr) -> None:
+        """Keep where a number goes. Without a branch: a number that has reached its leaf is written, but not counted."""
+        T.buffer_store(self.leaf, leaf, [number])
+        for line in range(0, WORDS, WORDS // 2):
+            prefetch(self.f.constant(self.words, "i32", tirx.Cast("int64", patch) * WORDS + line))
+        entry = tirx.bitwise_or(number, tirx.shift_left(tirx.Cast("int64", patch), tirx.const(32, "int64")))
+        T.buffer_store(self.going, entry, [self.count[0]])
+        T.buffer_store(self.count, self.count[0] + tirx.Cast("int64", onward), [0])
+
+    def _keys(self, place: Expr, wide: bool) -> list[Expr]:
+        """The keys of a row in registers."""
+        size = self.columns * (1 + wide)
+        return [tirx.reinterpret("int32x16", vector(self.keys.buffer, place * size + i, LANES)) for i in range(0, size, LANES)]
+
+    def _patch(self, patch: Expr) -> tuple[Expr, ...]:
+        """(thresholds, columns, ends, first patch, first leaf, inner) of a patch."""
+        f, at = self.f, T.Bind(patch * WORDS)
+
+        def words(start: int, count: int) -> Expr:
+            return f.constants(self.words, "i32", at + start, count)
+
+        thresholds = T.Bind(tirx.reinterpret("uint32x16", words(0, EXITS)))
+        columns = T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint8x16", words(COLUMNS, EXITS // 4))))
+        ends = T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint16x16", words(ENDS, EXITS // 2))))
+        return thresholds, columns, ends, *(T.Bind(words(place, 1)) for place in (FIRST_PATCH, FIRST_LEAF, INNER))
+
+    def _visit(self, patch: tuple[Expr, ...], keys: list[Expr]) -> tuple[Expr, Expr, Expr]:
+        """(1 if it goes on to another patch, that patch, else its leaf) of a row of these keys."""
+        thresholds, columns, ends, first_patch, first_leaf, inner = patch
+        key = tirx.reinterpret("uint32x16", look_up(keys, columns, "i32"))
+        right = tirx.Broadcast(_bits(tirx.LT(thresholds, key)), EXITS)
+        free = _bits(tirx.EQ(tirx.bitwise_and(right, ends), tirx.Broadcast(tirx.const(0, "int32"), EXITS)))
+        exit_ = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.cttz.i32", free, tirx.const(True, "bool")))
+        one = tirx.const(1, "int32")
+        before = tirx.bitwise_and(inner, tirx.shift_left(one, exit_) - 1)
+        patches = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.ctpop.i32", before))
+        onward = T.Bind(tirx.bitwise_and(tirx.shift_right(inner, exit_), one))
+        return onward, T.Bind(first_patch + patches), T.Bind(first_leaf + exit_ - patches)
+
+    def _place(self, number: Expr) -> Expr:
+        """Where the values of the leaf begin that a number has reached."""
+        leaf = tirx.Cast("int64", self.leaf[number])
+        if self.codes is not None:
+            leaf = tirx.Cast("int64", self.f.constant(self.codes, "u16", leaf))
+        return T.Bind(leaf * self.values.shape[1])
+
+    def _add(self, tree: Expr, row: Expr, number: Expr) -> None:
+        """Use the leaf that a row has reached in a tree."""
+        f, node = self.f, self.node
+        if self.op.output == "leaf":
+            f.store(node, tree, Row(row), f.constant(self.values, self.dtype, self._place(number)))
+            return
+        first = 0 if self.outputs is None else T.Bind(f.constant(self.outputs, "i64", tree))
+        place = self._place(number)
+        with f.grid([self.values.shape[1]]) as (column,):
+            value = f.constant(self.values, self.dtype, place + column)
+            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
+
+
+def prefetch(element: Expr) -> None:
+    """Bring the cache line of an element of a buffer to the first cache, without waiting for it."""
+    options = (tirx.const(option, "int32") for option in (0, 3, 1))  # to read; to the first cache; data
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *options))
+
+
+def _bits(conditions: Expr) -> Expr:
+    """16 conditions as the bits of a number, i32. LLVM makes one instruction of it, which brings a mask to a register."""
+    ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), EXITS) for value in (-1, 0))
+    return T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.sse2.pmovmskb.128", tirx.Select(conditions, ones, zero)))
