@@ -73,6 +73,30 @@ def building(function: Callable[P, T]) -> Callable[P, T]:
     return alone
 
 
+_elsewhere = threading.local()
+
+
+class CompilerNeeded(Exception):
+    """Something has to be compiled in a thread that is in `compiling_elsewhere`."""
+
+
+@contextmanager
+def compiling_elsewhere() -> Iterator[None]:
+    """A context in which this thread compiles nothing that the cache on disk could keep: it raises CompilerNeeded instead, before the
+    compiler is imported. A server then has another process compile it."""
+    _elsewhere.asked = True
+    try:
+        yield
+    finally:
+        _elsewhere.asked = False
+
+
+def require_compiling_here() -> None:
+    """Raise CompilerNeeded in the context `compiling_elsewhere`. Called before something is compiled that the cache could keep."""
+    if getattr(_elsewhere, "asked", False):
+        raise CompilerNeeded
+
+
 def shielded(work: Callable[[], T]) -> T:
     """Returns the result of work(), or raises its error. No signal handler runs inside work(). Only functions under `building` call this.
 

@@ -54,7 +54,7 @@ MAY_IMPORT = {
         "assembly",
     },
     "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
-    "serve": {"errors", "lazy", "version", "cache.store", "ir", "runtime", "loading"},
+    "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
     "api": {
         "errors",

@@ -55,9 +55,10 @@ class Store:
         self.folder = folder / "code"
         self._root = self.folder / VERSION
 
-    @property
     def takes(self) -> bool:
-        """Whether something can be kept here: the folder is there, and can be written to."""
+        """Whether something can be kept here. It makes the folder if there is none."""
+        with contextlib.suppress(OSError):
+            make_private(self.folder)
         return os.access(self.folder, os.W_OK)
 
     # --- objects -------------------------------------------------------------------------------------------------------

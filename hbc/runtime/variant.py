@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from hbc.cache.memory import MemoryStore
-from hbc.compiler.base import About, Direct, Executable
+from hbc.compiler.base import About, Direct, Executable, recalls
 from hbc.ir.graph import Graph, Node
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, Limits, name_of
 from hbc.ir.types import TensorType
 from hbc.lazy import record
-from hbc.process import PASSES, building, show
+from hbc.process import PASSES, building, require_compiling_here, show
 from hbc.runtime.input.gate import Gate
 
 
@@ -159,6 +159,8 @@ class Variant:
     @building
     def _optimize(self) -> Plan:
         if self._plan is None:
+            if recalls(self._builder.backend):
+                require_compiling_here()
             start = time.perf_counter()
             self._builder.load()
             self.times.importing = loaded = time.perf_counter() - start

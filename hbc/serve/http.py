@@ -235,8 +235,7 @@ class Application:
         if parameters and not (what == "unload" and set(parameters) == {"unload_dependents"}):
             raise Failure("invalid", "parameters: found some, expected none: models come from the server's own files only.")
         name = request.path_params["name"]
-        await asyncio.to_thread(getattr(self.service.repository, what), name)
-        self.family.tell(what, name)
+        await asyncio.to_thread(self.family.change, what, name)
         return _json({})
 
     async def _metrics(self, request: Request) -> Response:

@@ -38,10 +38,8 @@ from hbc.serve.logs import Forward, Log
 from hbc.serve.protocol import Connection, connection_class
 from hbc.serve.repository import Repository
 from hbc.serve.service import Service
-from hbc.serve.workers import Family, Lines, has_cache
+from hbc.serve.workers import Family, Lines
 
-COMPILED = 75
-"""The exit status of a worker that has compiled for the others and leaves: EX_TEMPFAIL of sysexits.h, "try again"."""
 BACKLOG = 4096
 LINGER_SECONDS = 0.3
 """How long a server that stops still takes what is on its way. Each answer then says that the connection is closed."""
@@ -204,9 +202,6 @@ class Worker:
         """The server of gRPC, if there is one."""
         self.must_load = True
         """Whether a file that was named has to be good. It has not where another worker serves already."""
-        self.may_leave = False
-        """Whether to end with COMPILED, if something had to be compiled. A process that finds the code in the cache has less memory of its
-        own: 38 MB with a forest of 4.5 million nodes, and 680 if it has compiled it."""
         self._background: set[asyncio.Task[Any]] = set()
         self._unsettled = False
 
@@ -218,10 +213,6 @@ class Worker:
         if bad and self.must_load:
             path = self.settings.files[bad[0]["name"]]
             raise ArtifactError(path=path, found=bad[0]["reason"], expected="a model saved by hbc")
-        if self.may_leave and has_cache() and any(each.was_compiled for each in self.repository.all()):
-            self.log.tell("compiled", models=[each.name for each in self.repository.all() if each.was_compiled])
-            self.service.engine.close()
-            sys.exit(COMPILED)
         server = Server(self)
         server.run(self._sockets)
         self.service.engine.close()
@@ -261,6 +252,7 @@ class Worker:
     def stopping(self) -> None:
         """Called when the server begins to stop. The sockets of several workers are their parent's."""
         self.service.draining = True
+        self.repository.stop()
         if self._control is None:
             _refuse_new(self._sockets)
 
@@ -290,8 +282,7 @@ class Worker:
 
     def _refresh(self) -> None:
         try:
-            with self.family.turn():
-                self.repository.refresh()
+            self.family.refresh()
         except Exception as error:  # the models that there are stay
             self.log.failed("models not looked at", error)
 
@@ -315,7 +306,7 @@ class Worker:
 
     def _change(self, what: str, name: str) -> None:
         with contextlib.suppress(Failure):  # the process that was asked has said so
-            getattr(self.repository, what)(name)
+            self.family.follow(what, name)
 
 
 class Server(uvicorn.Server):
@@ -418,8 +409,6 @@ class Parent:
         self._unloaded: set[str] = set()
         self._stopping = False
         self._ready = 0
-        self._compiled = False
-        """Whether a worker has compiled, and left."""
         self._folder = tempfile.TemporaryDirectory(prefix="hbc-serve-")
 
     def run(self) -> None:
@@ -464,7 +453,6 @@ class Parent:
             "folder": self._folder.name,
             "unloaded": sorted(self._unloaded),
             "must_load": not self._ready,
-            "may_leave": not self._ready and not self._compiled,
         }
         ours.sendall(json.dumps(told).encode() + b"\n")
         ours.setblocking(False)
@@ -518,10 +506,6 @@ class Parent:
             del self._workers[pid], self._lines[pid]
             if self._stopping:
                 continue
-            if process.returncode == COMPILED and not self._compiled:
-                self._compiled = True
-                self._start()
-                continue
             if not self._ready:
                 raise ArtifactError(
                     path="worker",
@@ -546,7 +530,7 @@ def _worker(control_number: int) -> None:
     settings = Settings(**document["settings"])
     sockets = [socket.socket(fileno=number) for number in document["sockets"]]
     worker = Worker(settings, sockets, control, Path(document["folder"]))
-    worker.must_load, worker.may_leave = document["must_load"], document["may_leave"]
+    worker.must_load = document["must_load"]
     for name in document["unloaded"]:
         worker.repository.leave_out(name)
     try:

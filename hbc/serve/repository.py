@@ -13,6 +13,8 @@ from typing import Any
 from hbc.errors import HbcError
 from hbc.lazy import record
 from hbc.loading import load
+from hbc.process import CompilerNeeded, compiling_elsewhere
+from hbc.serve.compiling import Compiler, has_cache
 from hbc.serve.failures import Failure
 from hbc.serve.served import Served
 from hbc.serve.statistics import Statistics
@@ -89,6 +91,7 @@ class Repository:
         self._methods = tuple(methods)
         self._tell = tell
         self._released = released
+        self._compiler = Compiler(self._options, self._methods)
         self._ready: dict[str, dict[str, Served]] = {}
         self._usual: dict[str, Served] = {}
         self._unloaded: set[str] = set()
@@ -154,7 +157,8 @@ class Repository:
         with self._changing:
             places = [p for p in self._places() if names is None or p.name in names]
             known = {(p.name, p.version) for p in places}
-            changed = [p.name for p in places if p.name not in self._unloaded and self._load(p)]
+            with self._compiler.at_work() as compile_file:
+                changed = [p.name for p in places if p.name not in self._unloaded and self._load(p, compile_file)]
             for name, versions in list(self._ready.items()):
                 gone = [v for v in versions if (name, v) not in known and (names is None or name in names)]
                 if gone:
@@ -171,8 +175,9 @@ class Repository:
             places = [place for place in self._places() if place.name == name]
             if not places:
                 raise Failure("missing", f"there is no file for a model {name!r}.")
-            for place in places:
-                self._load(place, again=True)
+            with self._compiler.at_work() as compile_file:
+                for place in places:
+                    self._load(place, compile_file, again=True)
             bad = [self._failed[p.name, p.version][1] for p in places if (p.name, p.version) in self._failed]
             if bad:
                 raise Failure("invalid", f"model {name!r}: {bad[0]}")
@@ -191,7 +196,11 @@ class Repository:
         """Do not load a model until `load` is called for it: it was unloaded in another process."""
         self._unloaded.add(name)
 
-    def _load(self, place: Place, again: bool = False) -> bool:
+    def stop(self) -> None:
+        """Compile nothing more: the server stops. What is being loaded fails."""
+        self._compiler.stop()
+
+    def _load(self, place: Place, compile_file: Callable[[Path], None], again: bool = False) -> bool:
         """Load a file if it has changed. Returns whether there is a new model."""
         key = place.name, place.version
         before = self._ready.get(place.name, {}).get(place.version)
@@ -202,9 +211,7 @@ class Repository:
             if not again and ((before is not None and before.stamp == stamp) or (failed is not None and failed[0] == stamp)):
                 return False
             statistics = self._statistics.setdefault(key, Statistics())
-            model = load(place.path, **self._options)
-            served = Served(place.name, place.version, place.path, stamp, model, statistics, self._methods)
-            served.warm_up()
+            served = self._warmed(place, stamp, statistics, compile_file)
             if self._drift:
                 served.watch()
             if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
@@ -219,6 +226,25 @@ class Repository:
         self._put(place.name, {**self._ready.get(place.name, {}), place.version: served})
         self._tell("model loaded", model=place.name, version=place.version, path=str(place.path))
         return True
+
+    def _warmed(self, place: Place, stamp: Stamp, statistics: Statistics, compile_file: Callable[[Path], None]) -> Served:
+        """The model of a file, ready to be called. Another process compiles it, if that is needed and there is a cache. What the cache has
+        not kept, because it is full for example, is compiled here."""
+
+        def warmed() -> Served:
+            model = load(place.path, **self._options)
+            served = Served(place.name, place.version, place.path, stamp, model, statistics, self._methods)
+            served.warm_up()
+            return served
+
+        if has_cache():
+            try:
+                with compiling_elsewhere():
+                    return warmed()
+            except CompilerNeeded:
+                compile_file(place.path)
+                self._tell("model compiled", model=place.name, version=place.version)
+        return warmed()
 
     def _put(self, name: str, versions: dict[str, Served]) -> None:
         """Put the versions of a model in place. The event loop sees the old ones or the new ones: each dict is replaced whole."""

@@ -168,12 +168,6 @@ class Served:
         self.pending = 0
         """The requests that are waiting or being computed."""
 
-    @property
-    def was_compiled(self) -> bool:
-        """Whether this process has compiled code for the model that another one can find in the cache."""
-        variants = self.model.variants.values()
-        return any(v.is_built and v.recalled is None and v.ready.executable.keeps_code for v in variants)
-
     def watch(self) -> None:
         """Count missing, unknown and outlying values from now on."""
         self.drift = Drift(self.model, self.statistics)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hbc.cache.store import store
+from hbc.serve.compiling import has_cache
 from hbc.serve.repository import Repository
 from hbc.serve.statistics import Statistics
 
@@ -63,8 +63,8 @@ class Family:
             path.replace(path.with_suffix(".json"))
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """A context that one process at a time is in, if there is a cache: what it compiles there, the others find."""
+    def _turn(self) -> Iterator[None]:
+        """A context that one process at a time is in, if there is a cache: what is compiled for it, the others find."""
         if self._folder is None or not has_cache():
             yield
             return
@@ -72,20 +72,28 @@ class Family:
             fcntl.flock(file, fcntl.LOCK_EX)  # goes with the file, also if the process is killed
             yield
 
-    def tell(self, what: str, name: str) -> None:
-        """Tell the other processes that a model was loaded or unloaded."""
+    def refresh(self) -> None:
+        """Look at the files. Every process does so by itself."""
+        with self._turn():
+            self._repository.refresh()
+
+    def change(self, what: str, name: str) -> None:
+        """Load or unload ("load", "unload") a model here, and then in the other processes. Raises Failure if it cannot be done here."""
+        self.follow(what, name)
         self.send({"what": what, "name": name})
+
+    def follow(self, what: str, name: str) -> None:
+        """The same, here only. Raises Failure."""
+        if what == "unload":
+            self._repository.unload(name)
+        else:
+            with self._turn():
+                self._repository.load(name)
 
     def send(self, message: dict[str, Any]) -> None:
         if self._control is not None:
             with contextlib.suppress(OSError):  # the parent is gone: this process ends soon
                 self._control.sendall(json.dumps(message).encode() + b"\n")
-
-
-def has_cache() -> bool:
-    """Whether a process finds in the cache what another has compiled."""
-    found = store()
-    return found is not None and found.takes
 
 
 def _document(statistics: dict[Key, Statistics]) -> list[Any]:

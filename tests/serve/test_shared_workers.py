@@ -1,10 +1,14 @@
-"""Several workers: one of them compiles, and all share the memory of large tables."""
+"""Another process compiles, and all workers share the memory of large tables. Nothing is left of models that were replaced."""
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import re
 import signal
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -23,13 +27,23 @@ import hbc
 from hbc.cache.folder import is_local
 from hbc.serve.repository import Repository
 
+TVM = ("--backend", "tvm", "--methods", "predict_proba")
 X = np.random.default_rng(0).normal(size=(4000, 6)).astype(np.float32)
 
 
-def saved(path: Path, seed: int) -> Any:
-    """A forest whose tables take some MB, which is put in place at once."""
+@functools.cache
+def forest(seed: int) -> tuple[Any, bytes]:
+    """A forest whose tables take some MB, and its file."""
     source = ExtraTreesClassifier(60, random_state=seed).fit(X, np.random.default_rng(seed).integers(0, 2, len(X)))
-    hbc.convert(source).save(path.with_suffix(".new"))
+    with tempfile.TemporaryDirectory() as folder:
+        hbc.convert(source, "numpy").save(f"{folder}/forest.hbc")
+        return source, Path(folder, "forest.hbc").read_bytes()
+
+
+def saved(path: Path, seed: int) -> Any:
+    """The forest. Its file is put in place at once."""
+    source, data = forest(seed)
+    path.with_suffix(".new").write_bytes(data)
     path.with_suffix(".new").replace(path)
     return source
 
@@ -52,20 +66,22 @@ def tables(text: str) -> set[str]:
     return {number for _, number in found}
 
 
+def compilers(process: Process) -> list[bool]:
+    """Whether each worker has the compiler in its memory."""
+    return ["libtvm_compiler" in text for text in maps(process)]
+
+
 @pytest.mark.skipif(not is_local(Path("/tmp")), reason="mapped on Linux's own file systems only")
-def test_one_worker_compiles_and_all_share_the_tables(tmp_path: Path) -> None:
+def test_another_process_compiles_and_all_share_the_tables(tmp_path: Path) -> None:
     path, cache = tmp_path / "forest.hbc", tmp_path / "cache"
     source = saved(path, 1)
-    options = ["--methods", "predict_proba,transform", "--poll", "0"]
+    options = [*TVM, "--poll", "0"]
     with served(*options, workers=2, models=(str(path),), cache=cache) as process:
-        (left,) = process.events("compiled")
-        assert left["models"] == ["forest"]
-        assert left["process"] not in process.workers
-        assert len(process.events("worker ended")) == 0
+        assert len(process.events("model compiled")) == 1
+        assert process.events("worker ended") == []
         first, second = map(tables, maps(process))
         assert first
         assert first == second
-        assert not any("libtvm_compiler" in text for text in maps(process))
         for _ in range(4):
             np.testing.assert_allclose(asked(process), source.predict_proba(X[:50]), rtol=1e-5, atol=1e-6)
         with pytest.raises(HTTPError, match="40"):
@@ -73,18 +89,91 @@ def test_one_worker_compiles_and_all_share_the_tables(tmp_path: Path) -> None:
 
         after = saved(path, 2)
         process.process.send_signal(signal.SIGHUP)
-        until(lambda: len(process.events("model loaded")) == 5, 60)
+        until(lambda: len(process.events("model loaded")) == 4, 60)
         for _ in range(4):
             np.testing.assert_allclose(asked(process), after.predict_proba(X[:50]), rtol=1e-5, atol=1e-6)
-        assert sum("libtvm_compiler" in text for text in maps(process)) == 1  # the other has found what this one compiled
+        assert len(process.events("model compiled")) == 2  # the other worker has waited, and found the code
+        assert compilers(process) == [False, False]
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(30) == 0
 
     with served(*options, workers=2, models=(str(path),), cache=cache) as process:
-        assert process.events("compiled") == []
+        assert process.events("model compiled") == []
         first, second = map(tables, maps(process))
         assert first
         assert first == second
+
+
+def holds(worker: int, folder: Path) -> tuple[int, int]:
+    """How many files of a folder a worker has open, and how many tables of models are mapped."""
+    files = [os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()]
+    return sum(each.startswith(str(folder)) for each in files), len(tables(Path(f"/proc/{worker}/maps").read_text()))
+
+
+@pytest.mark.skipif(not is_local(Path("/tmp")), reason="mapped on Linux's own file systems only")
+def test_nothing_is_left_of_models_that_were_replaced(tmp_path: Path) -> None:
+    """By new files, and by `load` over HTTP."""
+    path = tmp_path / "forest.hbc"
+    saved(path, 1)
+    with served(*TVM, "--poll", "0", models=(str(path),), cache=tmp_path / "cache") as process:
+        (worker,) = process.workers
+        asked(process)
+        before, threads = holds(worker, tmp_path), len(os.listdir(f"/proc/{worker}/task"))
+        assert before[1]
+        for number in range(12):
+            saved(path, number % 2 + 1)
+            if number % 3:
+                process.process.send_signal(signal.SIGHUP)
+            else:
+                load(process)
+            until(lambda number=number: len(process.events("model loaded")) == number + 2, 60)
+            asked(process)
+        until(lambda: holds(worker, tmp_path) == before)
+        assert len(os.listdir(f"/proc/{worker}/task")) < threads + 6  # a pool has some
+        assert compilers(process) == [False]
+
+
+def load(process: Process) -> None:
+    with urlopen(Request(f"http://127.0.0.1:{process.port}/v2/repository/models/forest/load", b""), timeout=60) as answer:
+        assert answer.status == 200
+
+
+def test_a_compiler_that_is_killed_costs_no_request(tmp_path: Path) -> None:
+    """The old model answers, the log says why, and the file is tried when it changes or somebody asks."""
+    path = tmp_path / "forest.hbc"
+    source = saved(path, 1)
+    with served(*TVM, "--poll", "0", models=(str(path),), cache=tmp_path / "cache") as process:
+        worker = process.process.pid
+        saved(path, 2)
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: children(worker) != [])
+        os.kill(children(worker)[0], signal.SIGKILL)
+        until(lambda: len(process.events("model not loaded")) == 1)
+        assert "has ended with SIGKILL" in process.events("model not loaded")[0]["reason"]
+        np.testing.assert_allclose(asked(process), source.predict_proba(X[:50]), rtol=1e-5, atol=1e-6)
+        load(process)
+        assert len(process.events("model loaded")) == 2
+        assert compilers(process) == [False]
+        saved(path, 3)
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: children(worker) != [])
+        process.process.send_signal(signal.SIGTERM)  # which does not wait for the compiler
+        assert process.process.wait(30) == 0
+
+
+def children(process: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_a_cache_that_keeps_little(tmp_path: Path, monkeypatch: Any) -> None:
+    """The server compiles itself what the cache does not keep: the tables take more."""
+    path = tmp_path / "forest.hbc"
+    source = saved(path, 1)
+    monkeypatch.setenv("HBC_CACHE_LIMIT", "1000000")
+    with served(*TVM, models=(str(path),), cache=tmp_path / "cache") as process:
+        np.testing.assert_allclose(asked(process), source.predict_proba(X[:50]), rtol=1e-5, atol=1e-6)
+        assert len(process.events("model compiled")) == 1
 
 
 def test_a_model_with_none_of_the_methods_is_an_error(tmp_path: Path) -> None:

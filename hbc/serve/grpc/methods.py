@@ -130,15 +130,13 @@ class Methods:
         self._require_control(request)
         if request.parameters:
             raise Failure("unsupported", f"parameters: found {', '.join(request.parameters)}, expected none.")
-        await asyncio.to_thread(self._repository.load, request.model_name)
-        self._family.tell("load", request.model_name)
+        await asyncio.to_thread(self._family.change, "load", request.model_name)
         return Messages.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any, remaining: float | None) -> Any:  # noqa: N802
         """Answer no more requests for a model."""
         self._require_control(request)
-        await asyncio.to_thread(self._repository.unload, request.model_name)
-        self._family.tell("unload", request.model_name)
+        await asyncio.to_thread(self._family.change, "unload", request.model_name)
         return Messages.RepositoryModelUnloadResponse()
 
     def _require_control(self, request: Any) -> None:
