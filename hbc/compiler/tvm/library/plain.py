@@ -9,23 +9,18 @@ function is reentrant, and may run in any number of threads, with a workspace ea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.build import codegen_build
 
-from hbc.compiler.tvm.nest.model_data import ALIGNED
 from hbc.compiler.tvm.run.llvm_ir import with_aligned_arrays
 from hbc.compiler.tvm.run.targets import Machine
+from hbc.compiler.tvm.run.workspace import with_workspace
 from hbc.lazy import record
 from hbc.process import shielded
-
-ON_STACK = 1024
-"""The bytes from which on an array does not stay on the stack, as TVM itself decides it."""
 
 
 @record
@@ -82,19 +77,6 @@ def _with_pointers(function: Any, name: str) -> tuple[Any, tuple[tuple[int, int]
 def _with_workspace(function: Any) -> tuple[Any, int]:
     """The function with one more argument, in which the arrays lie that TVM would allocate at run time; and its size in bytes."""
     workspace = tirx.Var("workspace", ir.PointerType(ir.PrimType("uint8")))
-    used = 0
-
-    def place(statement: Any) -> Any:
-        nonlocal used
-        buffer = statement.buffer
-        kind = tvm.DataType(str(buffer.dtype))
-        size = math.prod(int(extent) for extent in buffer.shape) * kind.bits * kind.lanes // 8
-        if size < ON_STACK and buffer.scope() != "local":  # of "local" TVM puts nothing on the stack
-            return statement
-        start, used = used, used + -(-size // ALIGNED) * ALIGNED
-        data = tirx.call_intrin(buffer.data.ty, "tirx.handle_add_byte_offset", workspace, tirx.const(start, "int64"))
-        return tirx.DeclBuffer(buffer, data=data)
-
-    body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, place))
+    body, used = with_workspace(function, workspace)
     made = tirx.PrimFunc([*function.params, workspace], body, ret_type=function.ret_type, attrs=function.attrs)
     return made, used

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
 from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
+from hbc.compiler.tvm.run.workspace import with_one_workspace
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.lazy import cached_property, record
@@ -28,6 +29,11 @@ TUNING = (
 """Prefixes of the LLVM features that only steer the choice of instructions."""
 
 
+def _in_one_workspace(function: Any, _module: Any, _context: Any) -> Any:
+    """A function for a CPU with its large arrays in one piece of memory."""
+    return function if str(function.attrs["target"].kind) == "cuda" else with_one_workspace(function)
+
+
 def _pipeline() -> Any:
     """The passes that the functions of hbc need. Those that simplify are left out, since their rules hold for real numbers but not for
     floats: `x - x` becomes 0, `not a < b` becomes `b <= a`. LLVM simplifies anyway, by the rules of IEEE 754."""
@@ -38,6 +44,7 @@ def _pipeline() -> Any:
             tirx.transform.FlattenBuffer(),
             tirx.transform.VectorizeLoop(True),
             tirx.transform.VerifyMemory(),
+            tvm.tirx.transform.prim_func_pass(_in_one_workspace, opt_level=0),
             tirx.transform.AnnotateEntryFunc(),
             tirx.transform.SplitHostDevice(),
             tirx.transform.MakePackedAPI(),
