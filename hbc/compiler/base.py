@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,30 @@ class About(NamedTuple):
 
 Direct = Callable[..., Array | None]
 """(array, its rows, out=None) -> result, or None; see Executable.direct."""
+
+
+class Quick(Protocol):
+    """A way into a direct function that needs no test of its arguments before: it takes anything, and returns None for what it does not
+    take."""
+
+    @property
+    def function(self) -> Callable[..., Array | None]:
+        """(X) or (X, out) → the result, or None."""
+        ...
+
+    def and_then(self, other: Quick) -> None:
+        """Let the function take what another one of the same backend takes too."""
+        ...
+
+
+def quick_of(direct: Direct | None, least: int) -> Quick | None:
+    """The quick way into a direct function for at least so many rows: of those backends whose direct functions have `make_quick`."""
+    make = getattr(direct, "make_quick", None)
+    return None if make is None else make(least)
+
+
+def no_quick_way(X: Any, out: Any = None) -> None:
+    """None: the function of a Quick where there is none."""
 
 
 class Signature(NamedTuple):

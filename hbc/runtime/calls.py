@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from hbc.compiler.base import Direct
+from hbc.compiler.base import Direct, Quick, no_quick_way, quick_of
 from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import dense
 from hbc.ir.rows import Rows
@@ -70,8 +70,8 @@ class Shared:
 class ArrayCall:
     """A method that returns an array, or a list of several.
 
-    The model's generated method and `Handle` look into `short` first. The call itself takes any X, and has two ways to the result:
-    `fast`, by the executable's direct function, and `slow`, which tests the values and raises an error that names the bad one.
+    The model's generated method calls `quick` first, and looks into `short` then. The call itself takes any X, and has two ways to the
+    result: `fast`, by the executable's direct function, and `slow`, which tests the values and raises an error that names the bad one.
     """
 
     returns = ""
@@ -82,6 +82,9 @@ class ArrayCall:
         self.shared = shared
         self.short: dict[np.dtype[Any], tuple[Direct, int]] = {}
         """dtype → (the direct function for plain matrices, the least number of rows that it takes). The first slow call fills it."""
+        self.quick: Callable[..., Any] = no_quick_way
+        """(X) → the result for a few rows of a plain matrix, in the shortest time; None for everything else."""
+        self._quick: Quick | None = None
         info, spec = shared.info, shared.spec
         dtype = info.output_dtypes.get(method)
         self.dtype = None if dtype is None else np.dtype(dtype)
@@ -191,7 +194,13 @@ class ArrayCall:
         """Put the direct function of a variant of plain matrices into `short`, if it is not there."""
         dtype = next((dtype for dtype, plain in self._plain.items() if plain is variant), None)
         if dtype is not None and dtype not in self.short:
-            self.short[dtype] = (self._shortcut(variant) or _none, self.least_rows(variant))
+            least = self.least_rows(variant)
+            self.short[dtype] = (self._shortcut(variant) or _none, least)
+            quick = quick_of(self.short[dtype][0], least)
+            if quick is not None and self._quick is not None:
+                self._quick.and_then(quick)
+            elif quick is not None:
+                self._quick, self.quick = quick, quick.function
 
     def warm_up(self, variant: Variant) -> None:
         """Compile the method for a variant now, as its first call would."""

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy import ndarray
 
+from hbc.compiler.base import no_quick_way, quick_of
 from hbc.errors import InvalidInputError
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
@@ -38,8 +39,8 @@ class Handle:
     """
 
     __slots__ = (
-        *("_call", "_direct", "_input", "_least", "_names_classes", "_output", "_prepared", "_returned", "_seen", "_width"),
-        *("dtype", "method", "out_dtype"),
+        *("_call", "_direct", "_input", "_least", "_names_classes", "_output", "_prepared", "_quick", "_returned", "_seen"),
+        *("_width", "dtype", "method", "out_dtype"),
     )
 
     def __init__(self, call: ArrayCall, dtype: np.dtype[Any]) -> None:
@@ -52,6 +53,8 @@ class Handle:
         self._returned = tuple(int(size) for size in results[0].shape[1:]) if len(results) == 1 else None
         self.out_dtype: np.dtype[Any] = NUMPY_DTYPES[results[0].dtype] if call.dtype is None else call.dtype
         self._direct = call.direct(variant)
+        quick = quick_of(self._direct, self._least)
+        self._quick = no_quick_way if quick is None else quick.function
         self._names_classes = isinstance(self._direct, Labels)
         self._prepared = variant.ready.executable.prepared
         # The input and the output that came twice in a row: the array, its shape, and its prepared form for the compiled code.
@@ -67,6 +70,9 @@ class Handle:
         return np.empty((rows, *self._returned), self.out_dtype)
 
     def __call__(self, X: Array, out: Array | None = None) -> Any:
+        result = self._quick(X) if out is None else self._quick(X, out)
+        if result is not None:
+            return result
         known, shape, x = self._input
         if X is not known or X.shape != shape or X.dtype != self.dtype:
             if type(X) is not ndarray or X.dtype != self.dtype or not X.flags.carray:

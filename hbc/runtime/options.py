@@ -63,6 +63,9 @@ def _lightgbm(name: str) -> Callable[..., Any]:
             }
             given = {option: value for option, value in options.items() if value}
             return _by_options(self, name, X, given if num_iteration is None else {**given, "num_iteration": num_iteration})
+        result = self._calls[name].quick(X)
+        if result is not None:
+            return result
         if type(X) is ndarray:
             short = self._short[name].get(X.dtype)
             if short is not None:
@@ -97,6 +100,9 @@ def _xgboost(name: str) -> Callable[..., Any]:
             given = {option: value for option, value in options.items() if value is not None}
             if given:
                 return _by_options(self, name, X, given)
+        result = self._calls[name].quick(X)
+        if result is not None:
+            return result
         if type(X) is ndarray:
             short = self._short[name].get(X.dtype)
             if short is not None:
@@ -127,6 +133,9 @@ def _xgboost_probabilities(name: str) -> Callable[..., Any]:
             given = {option: value for option, value in options.items() if value is not None}
             if given:
                 return _by_options(self, name, X, given)
+        result = self._calls[name].quick(X)
+        if result is not None:
+            return result
         if type(X) is ndarray:
             short = self._short[name].get(X.dtype)
             if short is not None:

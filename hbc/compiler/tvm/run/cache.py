@@ -13,6 +13,7 @@ import tvm_ffi
 from hbc.cache.identity import environment
 from hbc.cache.store import store
 from hbc.compiler.tvm.run.code import NAME, Code, Unloaded, load_library
+from hbc.compiler.tvm.run.entry import SYMBOL, entry
 from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays
 from hbc.compiler.tvm.run.targets import Machine, compile_module
 from hbc.linker.elf import LinkError, read_object
@@ -26,8 +27,9 @@ ENGINE, IR = 1_250_000, 5
 
 Measured with mallinfo2: a chain of 5 operators takes 1.4 MB, walks of trees 2.0 to 2.9, nested choices 2.7. TVM's JIT engine takes 1.0 to
 1.3 MB of that, most of it LLVM's tables of the processor. The rest is the IR, which TVM keeps. A linked library takes 20 to 200 KB."""
-EXPORTED = (f"__tvm_ffi_{NAME}", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
-"""What TVM's loader looks for in a library: the function, and two pointers that it fills in, which only functions with a workspace have."""
+EXPORTED = (f"__tvm_ffi_{NAME}", SYMBOL, "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
+"""What is looked for in a library: the function, the entry from Python, and two pointers that TVM fills in, which only functions with a
+workspace have."""
 
 _alive: WeakValueDictionary[tuple[Machine, Any], Code] = WeakValueDictionary()
 _recent: OrderedDict[tuple[Machine, Any], Code] = OrderedDict()  # the one used last is last
@@ -111,7 +113,7 @@ def _library(module: Any) -> bytes:
 
     TVM's JIT, which makes code in memory instead, takes as long (0.3 s for 500 trees), and nothing of it can be kept.
     """
-    code = object_of(with_aligned_arrays(shielded(lambda: str(module.inspect_source("ll")))))
+    code = object_of(with_aligned_arrays(shielded(lambda: str(module.inspect_source("ll")))) + entry())
     defined = {symbol.name for symbol in read_object(code).symbols}
     return shared_library(code, [name for name in EXPORTED if name in defined])
 

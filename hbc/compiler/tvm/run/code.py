@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import tvm_ffi
 
+from hbc.compiler.tvm.run.entry import SYMBOL, address_of
 from hbc.errors import BackendUnavailableError
 from hbc.process import close, run_free, temporary_folder
 
@@ -29,11 +30,20 @@ class Code:
     """The machine code of one function. Call it with the function's arguments. It is freed when no model has it and the cache drops it.
 
     module: TVM's module with the function. size: the bytes that it takes. library: the shared library that it was loaded from, or None.
-    found: whether that was found in the cache on disk.
+    found: whether that was found in the cache on disk. addresses: of the entry from Python (run/entry.py) and of the packed function, or
+    None if there is no entry.
     """
 
-    def __init__(self, module: Any, size: int, library: bytes | None = None, found: bool = False) -> None:
+    def __init__(
+        self,
+        module: Any,
+        size: int,
+        library: bytes | None = None,
+        found: bool = False,
+        addresses: tuple[int, int] | None = None,
+    ) -> None:
         self.module = module
+        self.addresses = addresses
         self.held = module[NAME]
         """The function, called with Python's lock held: for calls that end before another thread could make use of the lock."""
         self.held.release_gil = False
@@ -55,7 +65,7 @@ class Unloaded(Code):
     """The code of a function for other computers: only its library."""
 
     def __init__(self, library: bytes) -> None:
-        self.module = self.held = self.free = None
+        self.module = self.held = self.free = self.addresses = None
         self.bytes = len(library)
         self.library = library
         self.found = False
@@ -65,19 +75,35 @@ def load_library(library: bytes, found: bool = False) -> Code:
     """The code of a shared library, given its bytes. They go through a file in memory: what was compared with a digest is what is loaded,
     whatever happens to the file they came from, and also where files cannot be executed. Raises RuntimeError for what is no library."""
     _load_runtime()
-    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("hbc")
         try:
             with open(file, "wb", closefd=False) as stream:
                 stream.write(library)
-            return Code(load(_unique_path(file), "so"), len(library), library, found)
+            return _loaded_from(_unique_path(file), library, found)
         finally:
             os.close(file)
     with temporary_folder() as folder:
         path = folder / "code.so"
         path.write_bytes(library)
-        return Code(load(str(path), "so"), len(library), library, found)
+        return _loaded_from(str(path), library, found)
+
+
+def _loaded_from(path: str, library: bytes, found: bool) -> Code:
+    module = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(path, "so")
+    return Code(module, len(library), library, found, _addresses(path))
+
+
+def _addresses(path: str) -> tuple[int, int] | None:
+    """`Code.addresses` of a library that is loaded."""
+    from _ctypes import dlclose  # Windows has none, and links no libraries here
+
+    library = ctypes.CDLL(path)
+    try:
+        first, second = (getattr(library, name, None) for name in (SYMBOL, f"__tvm_ffi_{NAME}"))
+        return None if first is None or second is None else (address_of(first), address_of(second))
+    finally:
+        dlclose(library._handle)  # TVM's module keeps it loaded
 
 
 _loaded = count()

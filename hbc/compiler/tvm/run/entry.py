@@ -1,0 +1,328 @@
+"""The shortest way from Python into compiled code: a function of the interpreter's own kind, in the compiled library itself.
+
+`quick(X)` and `quick(X, out)` test the arrays, make the result and call the compiled function, all in machine code. By tvm_ffi and numpy's
+functions one row of 20 columns takes 1.1 µs more.
+
+The code reads the fields of arrays as C extensions do: numpy's and CPython's headers promise their places. Nothing is trusted unseen:
+`usable` compares what stands there with what Python says. Elsewhere (other interpreters, builds without the lock or for debugging, TVM's
+JIT) there is no entry, and calls go by tvm_ffi.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from hbc.ir.types import Array
+
+SYMBOL = "hbc_call"
+"""The name of the entry in a library. Any library's entry calls the compiled functions of all."""
+
+WORD = 8
+# The words of a record. Those of X and the result end with a DLTensor of six words: data, device, rank and dtype, shape, strides, offset.
+NDARRAY, NEXT, WIDTH, LEAST, FEW, X_DTYPE, OUT_DTYPE, OUT_RANK, OUT_WIDTH, TESTS, RUN, COUNT = range(12)
+EMPTY, TAKE, DROP, NONE, X_TENSOR, OUT_TENSOR, END_PLACE, METHOD, ARGUMENTS = (12, 13, 14, 15, 16, 22, 28, 29, 33)
+
+TENSOR, TENSOR_OBJECT, INTEGER, FLOAT = 7, 70, 1, 3
+"""Kinds of arguments of TVM's functions: a pointer to a DLTensor, a Tensor of tvm_ffi, an i64, an f64."""
+CPU = 1  # DLDevice
+KINDS = {"i": 0, "u": 1, "f": 2}  # DLDataType
+FAST_CALL = 0x80
+"""PyMethodDef: the function takes an array of arguments, and their number."""
+
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # the flags of an array
+TYPE, MEMORY, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
+"""Where fields of an array stand, in bytes: numpy's PyArrayObject_fields behind CPython's PyObject."""
+EMPTY_IN_NUMPY = 184
+"""The number of PyArray_Empty among numpy's functions for C."""
+NUMPY_VERSIONS = (0x01000009, 0x02000000)
+"""The versions of numpy's interface for C, whose first function tells it: 1.x and 2.x."""
+
+
+def _load(name: str, pointer: str, offset: int, kind: str = "ptr") -> str:
+    return f"""  %{name}.at = getelementptr i8, ptr %{pointer}, i64 {offset}
+  %{name} = load {kind}, ptr %{name}.at, align 4
+"""
+
+
+def _word(name: str, number: int, kind: str = "i64") -> str:
+    return _load(name, "record", WORD * number, kind)
+
+
+def _put(number: int, value: str, place: str = "record") -> str:
+    name = f"put{number}.{place}"
+    return f"""  %{name} = getelementptr i8, ptr %{place}, i64 {WORD * number}
+  store {value}, ptr %{name}, align 8
+"""
+
+
+def _require(name: str, test: str, otherwise: str = "none") -> str:
+    return f"  %{name} = {test}\n  br i1 %{name}, label %{name}.yes, label %{otherwise}\n{name}.yes:\n"
+
+
+def entry() -> str:
+    """The entry in LLVM's IR. `self` is an array of words, the record; records of other dtypes may follow it."""
+    flags, written = C_CONTIGUOUS | ALIGNED, C_CONTIGUOUS | ALIGNED | WRITEABLE
+    return f"""
+define ptr @{SYMBOL}(ptr %self, ptr %arguments, i64 %count) nounwind {{
+start:
+  %answer = alloca [2 x i64], align 64
+  %made_shape = alloca [2 x i64], align 64
+{_load("first", "self", MEMORY)}\
+{_load("X", "arguments", 0)}\
+{_load("X.type", "X", TYPE)}\
+  %none_type.at = getelementptr i8, ptr %first, i64 {WORD * NDARRAY}
+  %ndarray = load ptr, ptr %none_type.at, align 8
+  %X.array = icmp eq ptr %X.type, %ndarray
+  br i1 %X.array, label %fields, label %not_taken
+fields:
+{_load("X.dtype", "X", DTYPE)}\
+{_load("X.rank", "X", RANK, "i32")}\
+{_load("X.flags", "X", FLAGS, "i32")}\
+  br label %each
+each:
+  %record = phi ptr [ %first, %fields ], [ %next, %other ]
+{_word("dtype", X_DTYPE, "ptr")}\
+  %same = icmp eq ptr %dtype, %X.dtype
+  br i1 %same, label %found, label %other
+other:
+{_word("next", NEXT, "ptr")}\
+  %last = icmp eq ptr %next, null
+  br i1 %last, label %not_taken, label %each
+not_taken:
+  br label %none
+found:
+{_require("matrix", "icmp eq i32 %X.rank, 2")}\
+  %X.layout = and i32 %X.flags, {flags}
+{_require("plain", f"icmp eq i32 %X.layout, {flags}")}\
+{_load("X.shape", "X", SHAPE)}\
+{_load("rows", "X.shape", 0, "i64")}\
+{_load("columns", "X.shape", WORD, "i64")}\
+{_word("width", WIDTH)}\
+{_require("wide", "icmp eq i64 %columns, %width")}\
+{_word("least", LEAST)}\
+{_require("enough", "icmp sge i64 %rows, %least")}\
+{_word("few", FEW)}\
+{_require("short", "icmp slt i64 %rows, %few")}\
+{_word("out.dtype", OUT_DTYPE, "ptr")}\
+{_word("out.rank", OUT_RANK)}\
+{_word("out.width", OUT_WIDTH)}\
+{_word("take", TAKE, "ptr")}\
+  %one = icmp eq i64 %count, 1
+  br i1 %one, label %make, label %given
+make:
+{_word("empty", EMPTY, "ptr")}\
+  %made_shape.columns = getelementptr i8, ptr %made_shape, i64 {WORD}
+  store i64 %rows, ptr %made_shape, align 8
+  store i64 %out.width, ptr %made_shape.columns, align 8
+  %rank = trunc i64 %out.rank to i32
+  call void %take(ptr %out.dtype)
+  %made = call ptr %empty(i32 %rank, ptr %made_shape, ptr %out.dtype, i32 0)
+  %no_memory = icmp eq ptr %made, null
+  br i1 %no_memory, label %failed, label %run
+failed:
+  ret ptr null
+given:
+{_load("out", "arguments", WORD)}\
+{_load("out.type", "out", TYPE)}\
+{_require("out.array", "icmp eq ptr %out.type, %ndarray")}\
+{_load("out.own", "out", DTYPE)}\
+{_require("out.same", "icmp eq ptr %out.own, %out.dtype")}\
+{_load("out.flags", "out", FLAGS, "i32")}\
+  %out.layout = and i32 %out.flags, {written}
+{_require("out.plain", f"icmp eq i32 %out.layout, {written}")}\
+{_load("out.dimensions", "out", RANK, "i32")}\
+  %out.long = sext i32 %out.dimensions to i64
+{_require("out.fits", "icmp eq i64 %out.long, %out.rank")}\
+{_load("out.shape", "out", SHAPE)}\
+{_load("out.rows", "out.shape", 0, "i64")}\
+{_require("out.enough", "icmp eq i64 %out.rows, %rows")}\
+  %vector = icmp eq i64 %out.rank, 1
+  br i1 %vector, label %taken, label %out.matrix
+out.matrix:
+{_load("out.columns", "out.shape", WORD, "i64")}\
+{_require("out.wide", "icmp eq i64 %out.columns, %out.width")}\
+  br label %taken
+taken:
+  call void %take(ptr %out)
+  br label %run
+run:
+  %result = phi ptr [ %made, %make ], [ %out, %taken ]
+{_load("X.data", "X", MEMORY)}\
+{_load("result.data", "result", MEMORY)}\
+{_load("result.shape", "result", SHAPE)}\
+{_put(X_TENSOR, "ptr %X.data")}\
+{_put(X_TENSOR + 3, "ptr %X.shape")}\
+{_put(OUT_TENSOR, "ptr %result.data")}\
+{_put(OUT_TENSOR + 3, "ptr %result.shape")}\
+{_word("end", END_PLACE, "ptr")}\
+  store i64 %rows, ptr %end, align 8
+{_word("function", RUN, "ptr")}\
+{_word("passed", COUNT, "i32")}\
+  %values = getelementptr i8, ptr %record, i64 {WORD * ARGUMENTS}
+  store i64 0, ptr %answer, align 8
+  %answer.value = getelementptr i8, ptr %answer, i64 {WORD}
+  store i64 0, ptr %answer.value, align 8
+  %code = call i32 %function(ptr null, ptr %values, i32 %passed, ptr %answer)
+  %worked = icmp eq i32 %code, 0
+{_word("tests", TESTS)}\
+  %untested = icmp eq i64 %tests, 0
+  %good = load i64, ptr %answer.value, align 8
+  %is_good = icmp ne i64 %good, 0
+  %passes = or i1 %untested, %is_good
+  %done = and i1 %worked, %passes
+  br i1 %done, label %return, label %give_up
+return:
+  ret ptr %result
+give_up:
+{_word("drop", DROP, "ptr")}\
+  call void %drop(ptr %result)
+  br label %none
+none:
+  %any = phi ptr [ %first, %not_taken ]{"".join(f", [ %record, %{name} ]" for name in NO_RESULT)}
+  %none.at = getelementptr i8, ptr %any, i64 {WORD * NONE}
+  %nothing = load ptr, ptr %none.at, align 8
+  %count.at = getelementptr i8, ptr %any, i64 {WORD * TAKE}
+  %counted = load ptr, ptr %count.at, align 8
+  call void %counted(ptr %nothing)
+  ret ptr %nothing
+}}
+"""
+
+
+NO_RESULT = (
+    *("found", "matrix.yes", "plain.yes", "wide.yes", "enough.yes", "given", "out.array.yes", "out.same.yes"),
+    *("out.plain.yes", "out.fits.yes", "out.matrix", "give_up"),
+)
+"""The blocks of the entry that go to `none`, by which it has a record."""
+
+
+class Record(np.ndarray[Any, Any]):
+    """The words of an entry, and what must live as long: the code, the tables, and the records that follow."""
+
+    kept: tuple[Any, ...]
+
+
+NAME = ctypes.create_string_buffer(b"quick")
+
+
+class Quick:
+    """`function`: quick(X) or quick(X, out), which returns the result, or None for arrays that it does not take and for values that do not
+    pass the tests. It takes arrays [rows, width] of one dtype (the very dtype object that numpy has for it), C-contiguous, of `least` to
+    `few` - 1 rows; and as `out` only an array of just the shape and dtype of the result. It holds Python's lock (GIL)."""
+
+    def __init__(self, record: Record, function: Callable[..., Array | None]) -> None:
+        self.record = record
+        self.function = function
+
+    def and_then(self, other: Quick) -> None:
+        """Let the function take the arrays of another one too, of another dtype."""
+        last = self.record
+        while last[NEXT]:
+            last = last.kept[-1]
+        last.kept = (*last.kept, other.record)
+        last[NEXT] = other.record.ctypes.data
+
+
+def quick_way(
+    addresses: tuple[int, int],
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    widths: tuple[int, int | None],
+    rows: tuple[int, int],
+    tables: Sequence[Any],
+    last: Sequence[float],
+    kept: Any,
+) -> Quick | None:
+    """The quick way into a function with one input and one result. None where this interpreter or numpy is not as expected, and for dtypes
+    other than integers and floats.
+
+    addresses: of the entry, and of TVM's packed function. dtypes, widths: of X and of the result, which has no columns if its width is
+    None. rows: `least` and `few`. tables: as TVM's tensors. last: the bound, if the function tests its input. kept: what must live as
+    long.
+    """
+    make_array = usable()
+    if make_array is None or any(dtype.kind not in KINDS or not dtype.isnative for dtype in dtypes):
+        return None
+    python, count = ctypes.pythonapi, len(tables) + 4 + len(last)
+    record = np.zeros(ARGUMENTS + 2 * count, np.int64).view(Record)
+    here = record.ctypes.data
+    singles = [np.dtype(dtype.str) for dtype in dtypes]  # the objects that arrays of these dtypes have
+    rank = 1 if widths[1] is None else 2
+    record[[NDARRAY, X_DTYPE, OUT_DTYPE]] = id(ndarray), *map(id, singles)
+    record[[WIDTH, LEAST, FEW]] = widths[0], *rows
+    record[[OUT_RANK, OUT_WIDTH, TESTS]] = rank, widths[1] or 0, len(last)
+    record[[RUN, COUNT]] = addresses[1], count
+    record[[EMPTY, TAKE, DROP, NONE]] = make_array, address_of(python.Py_IncRef), address_of(python.Py_DecRef), id(None)
+    record[X_TENSOR : X_TENSOR + 3] = _tensor(singles[0], 2)
+    record[OUT_TENSOR : OUT_TENSOR + 3] = _tensor(singles[1], rank)
+    arguments = [
+        (TENSOR, here + WORD * X_TENSOR),
+        *((TENSOR_OBJECT, table.__chandle__()) for table in tables),
+        *((TENSOR, here + WORD * OUT_TENSOR), (INTEGER, 0), (INTEGER, 0)),
+        *((FLOAT, int(np.float64(bound).view(np.int64))) for bound in last),
+    ]
+    record[ARGUMENTS:] = np.array(arguments, np.int64).reshape(-1)
+    record[END_PLACE] = here + WORD * (ARGUMENTS + 2 * (len(tables) + 3) + 1)
+    # CPython reads this while it frees the function, before it lets go of the record.
+    record[METHOD : METHOD + 3] = ctypes.addressof(NAME), addresses[0], FAST_CALL
+    record.kept = (kept, tables, singles)
+    make_function = python.PyCFunction_NewEx
+    make_function.restype, make_function.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return Quick(record, make_function(here + WORD * METHOD, record, None))
+
+
+def _tensor(dtype: np.dtype[Any], rank: int) -> tuple[int, int, int]:
+    """The first words of a DLTensor: no data yet, the device, the rank and dtype."""
+    return 0, CPU, rank | KINDS[dtype.kind] << 32 | 8 * dtype.itemsize << 40 | 1 << 48
+
+
+def address_of(function: Any) -> int:
+    """That of a function of a library, as ctypes knows it."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def usable() -> int | None:
+    """The address of numpy's PyArray_Empty. None unless this is CPython with its lock, and arrays have their fields where the entry reads
+    them."""
+    plain = sys.implementation.name == "cpython" and object.__basicsize__ == 2 * WORD and sys.byteorder == "little"
+    if not plain or ctypes.sizeof(ctypes.c_void_p) != WORD:
+        return None
+    for array in (np.empty((3, 5), np.float32), np.empty(7, np.int64)[::2], np.empty((2, 3), np.float64, "F")):
+        if not _as_expected(array):
+            return None
+    multiarray = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
+    capsule = getattr(multiarray, "_ARRAY_API", None)
+    if capsule is None:
+        return None
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    functions = ctypes.cast(pointer_of(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    if ctypes.CFUNCTYPE(ctypes.c_uint)(functions[0])() not in NUMPY_VERSIONS:
+        return None
+    return functions[EMPTY_IN_NUMPY]
+
+
+def _as_expected(array: Array) -> bool:
+    """Whether an array has its fields where the entry reads them."""
+
+    def read(at: int, kind: Any) -> Any:
+        return kind.from_address(id(array) + at).value
+
+    shape = (ctypes.c_int64 * array.ndim).from_address(read(SHAPE, ctypes.c_void_p))
+    return (
+        ndarray.__basicsize__ >= FLAGS + 4
+        and read(TYPE, ctypes.c_void_p) == id(ndarray)
+        and read(MEMORY, ctypes.c_void_p) == array.ctypes.data
+        and read(RANK, ctypes.c_int) == array.ndim
+        and tuple(shape) == array.shape
+        and read(DTYPE, ctypes.c_void_p) == id(array.dtype)
+        and read(FLAGS, ctypes.c_int) & (C_CONTIGUOUS | ALIGNED | WRITEABLE)
+        == array.flags.num & (C_CONTIGUOUS | ALIGNED | WRITEABLE)
+    )
