@@ -48,6 +48,14 @@ def serve(
         Path | None,
         typer.Option(help=f"A file with a token that requests must bring. By default ${TOKEN}, or none.", show_default=False),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name by which the server may be called, besides localhost and addresses; may come several times. '*': any. By default "
+            "any, but on 127.0.0.1 without a token none.",
+            show_default=False,
+        ),
+    ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="A file with the certificate for TLS (PEM).", show_default=False)
     ] = None,
@@ -123,6 +131,7 @@ def serve(
             backend=backend,
             device=device,
             token=_token(token_file),
+            allowed_hosts=allowed_host or [],
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             grpc=grpc_port,

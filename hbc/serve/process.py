@@ -32,6 +32,7 @@ from hbc.errors import ArtifactError, HbcError
 from hbc.lazy import record
 from hbc.serve.engine import Engine, clock
 from hbc.serve.failures import Failure
+from hbc.serve.hosts import hosts_of
 from hbc.serve.http import Application
 from hbc.serve.limits import Limits
 from hbc.serve.logs import Forward, Log
@@ -61,6 +62,9 @@ class Settings:
     backend: str | None = None
     device: str | None = None
     token: str | None = None
+    allowed_hosts: Sequence[str] = ()
+    """Names by which the server may be called, besides localhost and addresses. (): any name, unless it is reached from this computer
+    only and has no token."""
     certificate: str | None = None
     key: str | None = None
     grpc: int | None = None
@@ -197,6 +201,7 @@ class Worker:
             token=settings.token,
             control=settings.control,
             access_log=settings.access_log,
+            hosts=hosts_of([each.getsockname()[0] for each in sockets], settings.token, settings.allowed_hosts),
         )
         self.grpc: Any = None
         """The server of gRPC, if there is one."""

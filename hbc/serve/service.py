@@ -12,6 +12,7 @@ from typing import Any
 from hbc.serve import documents, page, plain, v2
 from hbc.serve.engine import Answer, Engine, Request, clock
 from hbc.serve.failures import Failure
+from hbc.serve.hosts import Hosts
 from hbc.serve.limits import Limits
 from hbc.serve.logs import Log, trace_of
 from hbc.serve.messages import JSON_ONLY, Head, Reply, Route, route_of
@@ -40,7 +41,8 @@ class Call:
 
 class Service:
     """The models, the engine, and the rules of a server. token: what `Authorization: Bearer` must hold, or None for no such rule.
-    control: whether clients may load and unload models. access_log: write a line for each request."""
+    control: whether clients may load and unload models. access_log: write a line for each request. hosts: the names by which the server may
+    be called; None: all."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Service:
         token: str | None = None,
         control: bool = True,
         access_log: bool = False,
+        hosts: Hosts | None = None,
     ) -> None:
         self.repository = repository
         self.engine = engine
@@ -61,14 +64,17 @@ class Service:
         self.access_log = access_log
         self.draining = False
         """Whether the server is about to stop: it answers, but is not ready any more."""
+        self._hosts = hosts
         self._token = None if token is None else f"Bearer {token}".encode()
 
     # --- rules of all requests -----------------------------------------------------------------------------------------
 
     def check(self, head: Head) -> None:
-        """Raise Failure for a request without the token, from a page of another site, or with an encoded body."""
+        """Raise Failure for a request without the token, from a page of another site, by another name, or with an encoded body."""
         if self._token is not None and head.path not in OPEN:
             self.require_token(head.authorization)
+        if self._hosts is not None:
+            self._hosts.require(head.host)
         if head.origin and head.origin.partition("://")[2] != head.host:
             raise Failure(
                 "forbidden",

@@ -65,7 +65,7 @@ def folder() -> Path:
 
 def settings(**options: Any) -> Settings:
     files = {name: str(folder() / f"{name}.hbc") for name in ("people", "numbers")}
-    return Settings(**{"files": files, "port": 0, "quiet": True, "poll": 0.0, **options})
+    return Settings(**{"files": files, "port": 0, "quiet": True, "poll": 0.0, "allowed_hosts": ["x"], **options})
 
 
 class Running:
