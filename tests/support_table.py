@@ -48,7 +48,7 @@ def versions_table() -> str:
     lines = ["| library | installed by | least version | tested |", "|---|---|---|---|"]
     for extra, requirements in wanted.items():
         for requirement in requirements if extra not in NO_EXTRAS_OF_USERS else ():
-            name, bounds = re.match(r"([\w-]+)(?:\[.*\])?(.*)", requirement).groups()  # type: ignore[union-attr]
+            name, bounds = re.match(r"([\w-]+)(?:\[.*\])?([^;]*)", requirement).groups()  # type: ignore[union-attr]
             if name == "hbc":
                 continue
             by = extra if extra == "always" else f"`hbc[{extra}]`"

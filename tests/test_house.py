@@ -107,6 +107,7 @@ HOMES = {
     "starlette": ["serve/http.py", "adapters/ray_serve.py"],
     "uvicorn": ["serve/protocol.py", "serve/process.py"],
     "httptools": ["serve/protocol.py"],
+    "simdjson": ["serve/numbers.py"],
     "orjson": ["serve/documents.py", "serve/logs.py"],
     "grpc": ["serve/grpc/server.py"],
     "google": ["serve/grpc/messages.py"],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import HbcError, InvalidInputError
+from hbc.ir.signature import InputSpec
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
 from hbc.serve.drift import Drift
@@ -159,6 +160,8 @@ class Served:
         """The names of the classes, as JSON values, for a classifier with one target; otherwise None."""
         self.class_texts = [str(label) for label in self.classes or ()]
         self.known_names = frozenset(names or ())
+        self.reads_matrices = _reads_matrices(model.spec)
+        """Whether rows of floats in a list are, to the source, the matrix of them."""
         self.outputs: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}
         """Method → name of an output → its dtype, and its shape after the rows, for an example of the input."""
         self.cost = Cost()
@@ -201,6 +204,12 @@ def _asked(model: CompiledModel, methods: Sequence[str]) -> tuple[str, ...]:
     if not found:
         raise ValueError(f"found a model with the methods {', '.join(there)}, expected one of {', '.join(methods)}")
     return found
+
+
+def _reads_matrices(spec: InputSpec) -> bool:
+    arrays, frames = spec.arrays, spec.frames
+    tells_apart = frames.by_column and (spec.own_dtype or spec.having("returned") or arrays.wide_only)
+    return spec.ndim == 2 and not spec.items and arrays.lists and not frames.required and not tells_apart
 
 
 class Cost:
