@@ -16,6 +16,7 @@ from benchmarks.trained import Trained
 from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
+from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.ops.tree_ranks import rank_encode
 
 SPLITS = (6, 25)
@@ -38,7 +39,7 @@ def limit(trained: Trained) -> dict[str, Any] | None:
     ghz = frequency()
     if trees[0].strategy == "scan":
         how = cut(dialect)
-        found_pieces = pieces(rank_encode(trees[0]), how.sizes, how.more)
+        found_pieces = pieces(rank_encode(trees[0].once(small_trees)), how.sizes, how.more)
         work = sum(len(found.split) * (found.size + how.more) for found in found_pieces)
         return {"kernel": "scan", "work": work, "cycles": 1.0, "ghz": ghz, "us": work / 64 / ghz / 1e3}
     steps = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype))

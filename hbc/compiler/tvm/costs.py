@@ -21,6 +21,8 @@ from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
+PARTS_FOR_FULL_ONES = 0.8
+"""The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
@@ -75,18 +77,21 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
     rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
     together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
-    kind = "" if small else ", leaves of 16 bits"
-    values = s.trees * s.width
-    tables = next((width for width in WIDTHS if s.leaves <= width), WIDTHS[-1]) // WIDTHS[0]
+    trees, splits, leaves = s.trees, s.splits, s.leaves
+    if not small:  # larger trees become parts, with the splits above them (small_trees.py)
+        parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
+        trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
+    values = trees * s.width
+    tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     work: dict[str, float] = {
         "call": 1,
         f"row and column of {8 * s.bytes} bits": rows * s.columns,
         "row and plane": rows * s.planes,
         "row and output": rows * s.outputs,
-        f"256 rows and split{kind}": together * s.splits,
-        f"64 rows and split{kind}": (chunks - together) * s.splits,
-        f"64 rows and value of a leaf{kind}": chunks * values * (tables if small else 1),
-        f"64 rows and tree{kind}": chunks * s.trees,
+        "256 rows and split": together * splits,
+        "64 rows and split": (chunks - together) * splits,
+        "64 rows and value of a leaf": chunks * values * tables,
+        "64 rows and tree": chunks * trees,
         "64 rows": chunks,
     }
     if in_lanes:

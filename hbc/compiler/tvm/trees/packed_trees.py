@@ -21,23 +21,6 @@ TREES_IN_GROUP = 4  # trees in a group; their leaves are added together
 
 
 @record
-class PackedSteps:
-    """The splits of groups of TREES_IN_GROUP trees in lockstep: a step has one split of each tree. Shorter trees are padded with
-    splits that change nothing.
-
-    starts i64[G + 1]: group g has the steps starts[g]:starts[g + 1].
-    plane, rank, lo, mid i32[steps, TREES_IN_GROUP]: the split. Rows of a greater rank go right, to the leaves from mid on. Ranks
-    are bytes and leaves pairs of bytes, repeated to fill words as in `PackedPieces`.
-    """
-
-    starts: Array
-    plane: Array
-    rank: Array
-    lo: Array
-    mid: Array
-
-
-@record
 class Cut:
     """How a processor scans trees in pieces.
 
@@ -82,16 +65,15 @@ class PackedPieces:
 class PackedTrees:
     """An ensemble as the scan reads it. Trees are in groups of TREES_IN_GROUP, as `Lockstep` says.
 
-    splits: in lockstep, or tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
+    splits: tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
     span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, outputs[s], and their
     digits have the same width. outputs i64[S].
-    first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, if the processor permutes bytes and no tree has more
-    than 256 leaves.
+    first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, if the processor permutes bytes.
     sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
     of the numbers and are filled anew for every group.
     """
 
-    splits: PackedSteps | tuple[PackedPieces, ...]
+    splits: tuple[PackedPieces, ...]
     span_starts: Array
     outputs: Array
     first: Array
@@ -106,7 +88,7 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
     most = int(ranked.leaf_counts.max(initial=1))
     widths = np.full(steps.groups, most)
     digits = None
-    if permute and most <= WIDTHS[-1]:
+    if permute:
         widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
         tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
         leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
@@ -117,18 +99,8 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
     rank = ranked.split_rank - (0 if cut.masks else 128)
-    splits: PackedSteps | tuple[PackedPieces, ...]
-    if most <= 256:
-        found = pieces(ranked, cut.sizes, cut.more)
-        splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
-    else:
-        splits = PackedSteps(
-            steps.group_starts,
-            steps.table(plane.astype(np.int32)),
-            steps.table(_repeated(rank.astype(np.uint8))),
-            steps.table(_repeated(ranked.split_lo.astype(np.uint16))),
-            steps.table(_repeated(ranked.split_mid.astype(np.uint16))),
-        )
+    found = pieces(ranked, cut.sizes, cut.more)
+    splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
     return PackedTrees(
         splits=splits,
         span_starts=span_starts,

@@ -24,7 +24,7 @@ Processors differ in the result of comparing bytes:
 * AVX-512 elsewhere compares 64 rows into a mask of bits, which add up the index: 1.8 cycles on Intel. There one port alone runs compares
   and permutations, and it is busy for 1.5.
 
-Trees of more than 256 leaves are scanned split by split, four trees in lockstep. The last few rows of a block take another way:
+Trees of more than 256 leaves become sums of smaller trees first (small_trees.py). The last few rows of a block take another way:
 scan_few_rows.py where it fits, otherwise walk.py.
 """
 
@@ -46,8 +46,8 @@ from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves import LeafGather, LeafTables, Leaves
-from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedSteps, PackedTrees, cut, pack_trees
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, comparable, held, rank_planes
+from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedTrees, cut, pack_trees
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
     MOST_LEAVES_IN_LANES,
@@ -58,6 +58,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     fits_lanes,
     pack_lanes,
 )
+from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums, tree_walk
 from hbc.ir.graph import Node
@@ -66,8 +67,6 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature
 
 GROUPS_TOGETHER = 8  # groups whose reached leaves are kept and then looked up, one digit after the other
-VECTORS_IN_LOCKSTEP = 2
-"""Vectors of rows in lockstep, each for the 4 trees of a group: these 8 chains hide the latency of each other's compares."""
 VECTORS_OF_PIECES = (
     4  # vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
 )
@@ -78,7 +77,8 @@ FEW_ROWS_IN_LANES = (32, 56)
 """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
 average."""
 MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
-MOST_LEAVES = 1024  # the most leaves of a tree: walking larger trees is faster
+MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
+MOST_DEPTH = 192  # the greatest depth of a tree, whose parts have all splits above them
 
 
 def scannable(op: TreeEnsemble) -> bool:
@@ -88,7 +88,7 @@ def scannable(op: TreeEnsemble) -> bool:
         return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)
     if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
         return False
-    if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES:
+    if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES or int(op.depths.max(initial=0)) > MOST_DEPTH:
         return False
     return thresholds_fit(op) and op.once(fixed_point) is not None
 
@@ -106,13 +106,16 @@ def tree_scan(f: Block, node: Node) -> None:
     if op.output == "leaf":
         leaf_numbers(f, node, op)
         return
-    ranked, fixed = f.once(ranked_trees, op), op.once(fixed_point)
+    small, fixed = op.once(small_trees), op.once(fixed_point)
     assert fixed is not None
-    packed = f.once(pack_trees, op, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
-    in_lanes = fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
+    if small is not op:
+        fixed = replace(fixed, integers=np.concatenate([fixed.integers, np.zeros_like(fixed.integers[:1])]))
+    ranked = f.once(ranked_trees, small)
+    packed = f.once(pack_trees, small, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
+    in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
     # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
-    chunks = VECTORS_IN_LOCKSTEP if isinstance(packed.splits, PackedSteps) else VECTORS_OF_PIECES
+    chunks = VECTORS_OF_PIECES
     several = T.Bind(f.rows // (ROWS_IN_VECTOR * chunks))
     end = T.Bind((f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR)
     scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
@@ -122,7 +125,7 @@ def tree_scan(f: Block, node: Node) -> None:
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
         sets.fill(ranked_rows)
-    rows_of_leaves = LeafRows(f, op, ranked, fixed, by_column=not in_lanes)
+    rows_of_leaves = LeafRows(f, small, ranked, fixed, by_column=not in_lanes)
     leaves: Leaves
     if packed.digits is not None:
         leaves = LeafTables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
@@ -130,7 +133,7 @@ def tree_scan(f: Block, node: Node) -> None:
         outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
         leaves = LeafGather(f, fixed, rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
     leaves.clear(scanned)
-    kind = StepsScan if isinstance(packed.splits, PackedSteps) else BytesScan if f.dialect.byte_masks else MasksScan
+    kind = BytesScan if f.dialect.byte_masks else MasksScan
     scan = kind(f, packed, ranks, leaves, sets, chunks)
     with T.serial(tirx.const(0, "int64"), several) as part:
         scan.run(T.Bind(part * (ROWS_IN_VECTOR * chunks)), chunks)
@@ -221,8 +224,7 @@ class Scan:
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.outputs))
         self.span_starts, self.outputs = f.own(packed.span_starts, "i64"), f.own(packed.outputs, "i64")
-        leaf = "uint16" if isinstance(packed.splits, PackedSteps) else "uint8"
-        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * chunks * ROWS_IN_VECTOR,), leaf)
+        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * chunks * ROWS_IN_VECTOR,), "uint8")
 
     def run(self, first: Expr, chunks: int) -> None:
         """Add the leaf values of the rows first … first + 64 · chunks of the block to their sums."""
@@ -262,50 +264,6 @@ class Scan:
         return T.Bind(tirx.Broadcast(self.f.constant(array, "i32", at), lanes))
 
 
-class StepsScan(Scan):
-    """Scans the four trees of a group in lockstep, split by split: for trees of more than 256 leaves."""
-
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
-        super().__init__(f, packed, ranks, leaves, sets, chunks)
-        steps = packed.splits
-        assert isinstance(steps, PackedSteps)
-        self.starts = f.own(steps.starts, "i64")
-        self.plane, self.rank, self.lo, self.mid = (f.own(a, "i32") for a in (steps.plane, steps.rank, steps.lo, steps.mid))
-
-    def run(self, first: Expr, chunks: int) -> None:
-        # In registers. It is made here, once, since allocating takes a call.
-        self.candidates = self.f.scratch(TREES_IN_GROUP * chunks * ROWS_IN_VECTOR, "u16")
-        super().run(first, chunks)
-
-    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        zero = tirx.Broadcast(tirx.const(0, "uint16"), ROWS_IN_VECTOR)
-        for slot in range(TREES_IN_GROUP * chunks):
-            store(self.candidates, zero, slot * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
-        with self._steps(self.starts, group) as step:
-            for tree in range(TREES_IN_GROUP):
-                self._split(step * TREES_IN_GROUP + tree, first, tree, chunks)
-        for slot in range(TREES_IN_GROUP * chunks):
-            store(
-                self.reached,
-                vector(self.candidates, slot * ROWS_IN_VECTOR, ROWS_IN_VECTOR),
-                place + slot * ROWS_IN_VECTOR,
-                ROWS_IN_VECTOR,
-            )
-
-    def _split(self, at: Expr, first: Expr, tree: int, chunks: int) -> None:
-        plane = self._plane(self.plane, at, first)
-        rank = comparable(self.f, _bytes(self._everywhere(self.rank, at, ROWS_IN_VECTOR // 4), ROWS_IN_VECTOR), ROWS_IN_VECTOR)
-        lo, mid = (
-            tirx.reinterpret("uint16x64", self._everywhere(array, at, ROWS_IN_VECTOR // 2)) for array in (self.lo, self.mid)
-        )
-        for chunk in range(chunks):
-            slot = (tree * chunks + chunk) * ROWS_IN_VECTOR
-            value = comparable(self.f, vector(self.ranks, plane + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR), ROWS_IN_VECTOR)
-            leaf = vector(self.candidates, slot, ROWS_IN_VECTOR)
-            onward = tirx.Select(tirx.LT(rank, value), mid, lo)
-            store(self.candidates, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), slot, ROWS_IN_VECTOR)
-
-
 class PiecesScan(Scan):
     """Scans one tree after the other, in pieces."""
 
@@ -313,7 +271,6 @@ class PiecesScan(Scan):
 
     def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
         super().__init__(f, packed, ranks, leaves, sets, chunks)
-        assert not isinstance(packed.splits, PackedSteps)
         self.pieces = [
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
             for kind in packed.splits
