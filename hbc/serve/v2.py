@@ -71,21 +71,25 @@ def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) 
             served.plans.learn(text, binary, document, chosen, wanted)
         return Request(served, chosen, "record", row, 1, deadline, asked), wanted
     tensors = _tensors(inputs, memoryview(body)[length:] if binary else None)
-    return request_of(served, tensors, methods, limits, deadline, asked), wanted
+    request = request_of(served, tensors, methods, limits, deadline, asked)
+    if planned and request.form == "matrix" and request.value.ndim == 2 and (binary or len(body) < MANY):
+        served.plans.learn(text, binary, document, request.methods, wanted, request.value.shape)
+    return request, wanted
 
 
 def _by_plan(served: Served, body: bytes, text: bytes, binary: bool, asked: float) -> tuple[Request, Wanted] | None:
     """The same for a request like one that has come before. None if there is none, and where the usual way must say what is wrong."""
     if binary:
         plan, request_id = served.plans.of_bytes(text)
-        row = None if plan is None else plan.of_bytes(body, len(text))
+        value = None if plan is None else plan.of_bytes(body, len(text))
     else:
         plan, request_id, values = served.plans.of_json(text)
-        row = None if plan is None else plan.of_texts(values)
-    if plan is None or row is None:
+        value = None if plan is None else plan.of_texts(values)
+    if plan is None or value is None:
         return None
     deadline = asked + plan.timeout if plan.timeout else None
-    return Request(served, plan.methods, "record", row, 1, deadline, asked), plan.wants(request_id)
+    form, rows = ("record", 1) if plan.shape is None else ("matrix", plan.shape[0])
+    return Request(served, plan.methods, form, value, rows, deadline, asked), plan.wants(request_id)  # type: ignore[arg-type]
 
 
 def _with_array(body: bytes) -> dict[str, Any] | None:

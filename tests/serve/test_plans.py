@@ -21,11 +21,20 @@ from hbc.serve.repository import Repository
 from hbc.serve.served import Served
 
 
-@pytest.fixture(scope="module")
-def served() -> Served:
+def model(name: str) -> Served:
     repository = Repository({}, folder())
     repository.refresh()
-    return next(each for each in repository.all() if each.name == "people")
+    return next(each for each in repository.all() if each.name == name)
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    return model("people")
+
+
+@pytest.fixture(scope="module")
+def trees() -> Served:
+    return model("numbers")
 
 
 def outcome(served: Served, body: bytes, length: int | None = None, limits: Limits | None = None) -> Any:
@@ -38,6 +47,8 @@ def outcome(served: Served, body: bytes, length: int | None = None, limits: Limi
     value = request.value
     if request.form == "record":
         value = [(name, type(each), repr(each)) for name, each in value.items()]
+    elif request.form == "matrix":
+        value = value.dtype, value.shape, value.tobytes(), value.flags.carray
     elif request.form == "columns":
         value = [(name, each.dtype, each.tolist()) for name, each in value.items()]
     asked = wanted.request_id, wanted.names, wanted.binary, wanted.usual_binary
@@ -363,6 +374,104 @@ def test_a_plan_without_columns_enough_is_none(served: Served) -> None:
         for _ in range(3):
             assert outcome(served, body, length) == without_plan(served, body, length)
         assert len(served.plans) == 0
+
+
+def matrix(values: Any, datatype: str = "FP64", raw: bool = False, **others: Any) -> tuple[bytes, int | None]:
+    """(the body of a request for a matrix, the length of the JSON where bytes follow)."""
+    array = np.asarray(values, {"FP64": "<f8", "FP32": "<f4", "INT64": "<i8", "FP16": "<f2"}[datatype])
+    about: dict[str, Any] = {"name": "input", "shape": list(array.shape), "datatype": datatype}
+    if not raw:
+        return json.dumps({**others, "inputs": [{**about, "data": np.asarray(values).ravel().tolist()}]}).encode(), None
+    about["parameters"] = {"binary_data_size": array.nbytes}
+    text = json.dumps({**others, "inputs": [about]}).encode()
+    return text + array.tobytes(), len(text)
+
+
+def test_matrices_are_read_as_without_a_plan(trees: Served) -> None:
+    order = np.random.default_rng(0)
+    one, two = order.normal(size=(2, 1, 5))
+    cases = [
+        *(
+            matrix(values, datatype, raw)
+            for values in (one, two, order.normal(size=(3, 5)))
+            for datatype in ("FP64", "FP32")
+            for raw in (0, 1)
+        ),
+        *(matrix(one, raw=raw, id="a", outputs=PREDICT, parameters={"timeout": 7}) for raw in (False, True)),
+        *(matrix([[1, 2, 3, 4, 5]], datatype, raw) for datatype in ("FP64", "INT64", "FP16") for raw in (False, True)),
+        matrix([[np.nan, np.inf, -np.inf, -0.0, 5e-324]], raw=True),
+        matrix([[1e300, 1.5, -1e300, -0.0, 5e-324]]),
+        matrix([[1e300, 1.5, -1e300, -0.0, 5e-324]]),
+        matrix(np.zeros((0, 5)), raw=True),
+        matrix(np.zeros((0, 5))),
+        matrix(np.zeros((1, 6)), raw=True),
+        matrix(np.zeros(5), raw=True),
+    ]
+    json_row = matrix(one)[0]
+    for old, new in (
+        (b"[0.", b"[7, 0."),
+        (b'"data": [', b'"data": [[1.5], '),
+        (b'"data": [', b'"data": [true, '),
+        (b"]}]", b"1e5]}]"),
+        (b"FP64", b"FP32"),
+    ):
+        cases.append((json_row.replace(old, new), None))
+    body, length = matrix(one, raw=True)
+    assert length is not None
+    cases += [(body[:-1], length), (body + b"x", length), (body, length - 1), (body, length + 1), (body[:length], length)]
+    expected = [without_plan(trees, *case) for case in cases]
+    trees.plans = Plans()
+    for _ in range(3):
+        for case, found in zip(cases, expected, strict=True):
+            assert outcome(trees, *case) == found, case
+    assert len(trees.plans) > 8
+    for case, found in zip(cases[:12], expected, strict=False):
+        text, start = case
+        plan = trees.plans.of_json(text)[0] if start is None else trees.plans.of_bytes(text[:start])[0]
+        assert plan is not None, (case, found)
+
+
+def test_random_changes_of_matrices_are_read_as_without_a_plan(trees: Served) -> None:
+    order = random.Random(0)
+    values = np.random.default_rng(1).normal(size=(2, 5))
+    known = [
+        matrix(values[:rows], datatype, raw, id="x")
+        for rows in (1, 2)
+        for datatype in ("FP64", "FP32")
+        for raw in (False, True)
+    ]
+    pieces = [
+        b'"data": [',
+        b"]",
+        b"[",
+        b'"',
+        b",",
+        b"1",
+        b"5",
+        b"-",
+        b"e",
+        b".",
+        b"{",
+        b"}",
+        b"null",
+        b" ",
+        b"\0",
+        b'"id": "y",',
+    ]
+    accepted = 0
+    for turn in range(1_500):
+        if turn % 100 == 0:
+            trees.plans = Plans()
+            for body, length in known * 2:
+                outcome(trees, body, length)
+        body, length = known[turn % len(known)]
+        for _ in range(order.choice((1, 1, 2))):
+            at = order.randrange(len(body))
+            body = body[:at] + order.choice(pieces) + body[at + order.choice((0, 1, 1, 2)) :]
+        found = outcome(trees, body, length)
+        assert found == without_plan(trees, body, length), (body, length)
+        accepted += found[1] == "matrix"
+    assert accepted > 50
 
 
 def test_answers_over_http_are_the_sources(server: Running) -> None:
