@@ -110,12 +110,18 @@ class Column(Joined):
     knows_nan: bool = joins(either, False)
     """The same of NaN."""
     categories_only: bool = joins(either, False)
-    """A column of strings: only one of categories in a frame of pandas is taken."""
-    category_values: tuple[int, ...] = joins(given, ())
-    """A frame must be of pandas, with categories there, all of them among these integers. Their places among these are the numbers that
-    the source computes with, which an array holds itself."""
+    """A column of strings: only one of categories in a frame of pandas is taken. With `category_values`, all of them must be among these,
+    whether they stand there or not, and those of polars and dictionaries of Arrow are taken too (XGBoost)."""
+    category_values: tuple[Any, ...] = joins(given, ())
+    """A frame of pandas must have categories there. Their places among these numbers (bool, strings) are what the source computes with, and
+    what an array holds itself."""
     category_dtype: str = joins(given, "")
-    """The dtype of these integers, which the categories must have too."""
+    """The dtype that the categories must have. All of them must be among `category_values`, and frames of other libraries are rejected
+    (XGBoost). "": of any dtype; others are missing, and frames of other libraries hold the places themselves (LightGBM)."""
+    category_of_frame: bool = joins(either, False)
+    """Beside `category_values`: records are rejected, since the model does not surely say that this is the column."""
+    category_as_object: bool = joins(either, False)
+    """Beside `category_values`: another estimator makes Python objects of a frame with categories, and of them float64."""
     numbers_unknown: bool = joins(either, False)
     """A column of strings: numbers among the Python objects there are categories that no estimator knows."""
     digits: bool = joins(either, False)
@@ -197,6 +203,8 @@ class Frames(Joined):
     integer_categories: tuple[int, ...] | None = joins(same, None)
     """How many categories each categorical column of a frame of pandas must have, in order of the columns: the integers from 0 on. The
     values are then their own codes. () or None: nothing is asked."""
+    rejected: bool = joins(either, False)
+    """Every frame is rejected: see `Codes` in hbc/parser/front_door.py."""
     rows_required: bool = joins(either, False)
     """A frame of pandas must have rows."""
     dates: tuple[tuple[int, ...], ...] = joins(union, ())
@@ -326,6 +334,8 @@ class Sample:
     """Their names, if it has any."""
     kinds: tuple[DType, ...]
     """Their dtypes."""
+    categories: tuple[int, ...] | None = None
+    """The columns of categories in a frame of pandas; None for another sample."""
 
 
 NA = "\0pandas.NA"

@@ -17,7 +17,7 @@ from hbc.ir.types import N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
-from hbc.parser.frame import Frame, as_frame, as_matrix, dtype_givers, untouched
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, dtype_givers, untouched
 
 ANY_INTEGER = 1
 """For Column.integer_bits and function_bits: integers of any width and bool give the same result as int64."""
@@ -77,6 +77,10 @@ class Notes:
     """See `maker`."""
     codes: dict[Node, Codes] = field(default_factory=dict)
     """See `note_codes`."""
+    looking: set[Node] = field(default_factory=set)
+    """See `only_looks`."""
+    sampled: tuple[int, ...] | None = None
+    """The columns of the model's input that have categories of pandas in the sample. None: there is no sample that says it."""
 
 
 Parameters = TypeVar("Parameters")
@@ -137,9 +141,33 @@ def holds_categories(x: Node | Frame, column: int) -> bool:
     if not isinstance(x, Frame) or x.columns[column].origin is None or container_of(x) not in ("given", "pandas"):
         return False
     node = x.columns[column].node
-    while isinstance(node.op, SelectColumns):
+    while isinstance(node.op, SelectColumns) or node in _notes.get().looking:
         (node,) = node.inputs
     return isinstance(node.op, Input)
+
+
+def only_looks(checked: Node) -> Node:
+    """`checked`, a Check of the model's input, after noting that the source hands on the columns of a pandas frame as they are: categories
+    stay categories."""
+    _notes.get().looking.add(checked)
+    return checked
+
+
+def columns_in_sample(x: Frame) -> list[int] | None:
+    """The columns of x that have categories of pandas in the sample; None without such a sample."""
+    sampled = _notes.get().sampled
+    return None if sampled is None else [i for i, column in enumerate(x.columns) if column.origin in sampled]
+
+
+def note_numbers_for_categories(x: Node | Frame) -> None:
+    """Note that an estimator that was fitted on categories of pandas finds none in x, whatever frame the model is given. Its source then
+    rejects frames, and takes the places of the categories from an array. Raises Refusal where a step makes a frame of arrays too."""
+    container = container_of(x)
+    if container in FRAME_LIBRARIES:
+        reason = "it was fitted on categories of pandas, but a step before it gives it a frame without them, which the source rejects."
+        raise Refusal(reason, "Fit the pipeline as a whole.")
+    if container == "given":
+        note_input(Frames(rejected=True))
 
 
 def note_codes(read: Node, x: Node | Frame, columns: Mapping[int, Column], owner: str) -> None:
@@ -149,7 +177,7 @@ def note_codes(read: Node, x: Node | Frame, columns: Mapping[int, Column], owner
         return
     notes, frame = _notes.get(), as_frame(x)
     if container_of(x) != "given":
-        note_input(Frames(required=True))  # a frame that a step makes of an array has no categories
+        note_input(Frames(required=True, libraries=("pandas",)))  # a frame that a step makes of others has no categories
     origins = {frame.columns[column].origin: fact for column, fact in columns.items()}
     known = {origin: fact for origin, fact in origins.items() if origin is not None}
     notes.codes[read] = Codes(known, owner, ".".join(notes.path))

@@ -14,7 +14,7 @@ from hbc.ops.hashed_categories import HashText
 from hbc.ops.missing import ImputeText, MissingText
 from hbc.ops.tensor import Cast, Concat
 from hbc.parser.frame import Frame, dtype_givers, untouched
-from hbc.parser.front_door import Codes, Notes
+from hbc.parser.front_door import Notes
 
 NARROW = 32
 """The fewest bits of integers for which numpy's common dtype with float32 is float64."""
@@ -46,9 +46,10 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
     if any(column.numbers_unknown for column in columns):
         for i in _read_as_strings(graph, origin, CATEGORICAL):
             columns[i] = replace(columns[i], numbers_unknown=False)
-    for i, fact in _category_codes(notes.codes, graph, origin, returned).items():
-        columns[i] |= fact
     frames, sparse, arrays = notes.frames, notes.sparse, notes.arrays
+    for i, category in _category_codes(notes, graph, origin, returned, columns).items():
+        columns[i] |= category or Column()
+        frames |= Frames(rejected=category is None)
     for x in notes.widened:
         if group := _sources([x], origin):
             frames |= Frames(dates=(tuple(group),))
@@ -120,11 +121,12 @@ def _roundings(graph: Graph, others: Sequence[Node]) -> dict[Place, Column]:
 
 
 def _category_codes(
-    codes: Mapping[Node, Codes], graph: Graph, origin: Mapping[Place, int], returned: Sequence[int]
-) -> dict[int, Column]:
-    """Column of categories → what a frame must hold there, for the columns that only estimators of `codes` read, all alike. Other columns
-    are left out if each category is its own place: an array then holds for all estimators what a frame would hold. Raises
+    notes: Notes, graph: Graph, origin: Mapping[Place, int], returned: Sequence[int], columns: Sequence[Column]
+) -> dict[int, Column | None]:
+    """Column of categories → what a frame must hold there. None: hbc cannot tell what the source makes of a frame, since another estimator
+    reads the column too; if each category is its own place, an array holds for all estimators what a frame would hold. Raises
     UnsupportedOperatorError for the rest."""
+    codes = notes.codes
     facts: dict[int, set[Column]] = {}
     for each in codes.values():
         for i, fact in each.columns.items():
@@ -132,30 +134,48 @@ def _category_codes(
     if not facts:
         return {}
     held: dict[Node, list[Place | None]] = {node: list(untouched(node)) for node in graph.inputs}
-    shared = {i for i, different in facts.items() if len(different) > 1} | set(returned)
+    shared: set[int] = set()
+    """The columns that other estimators read."""
+    looked = {origin[place] for node in notes.looking for place in untouched(node) if place and place in origin}
+    stay = {i for i, column in enumerate(columns) if column.function_bits or (column.objects_stay and i not in looked)}
+    unclear = set(returned) | stay
+    """The columns of which the source may make something else in a frame with categories."""
+    unclear |= {i for group in notes.frames.stacked for i in group}
     for node in graph.nodes:
         given = [held.get(source) or [None] * source.type.columns for source in node.inputs if len(source.type.shape) == 2]
         if isinstance(node.op, SelectColumns):
             held[node] = [given[0][i] for i in node.op.indices]
-        elif isinstance(node.op, (Concat, Cast)):
+        elif isinstance(node.op, (Concat, Cast)) or node in notes.looking:
             held[node] = [place for places in given for place in places]
         else:
             own = codes[node].columns if node in codes else {}
-            shared |= {origin[place] for places in given for place in places if place and place in origin} - set(own)
+            others = {origin[place] for places in given for place in places if place and place in origin} - set(own)
+            shared |= others
+            if not (type(node.op) is Check and node.op.owner.startswith("sklearn.")):
+                unclear |= others
     given_back = (place for group in graph.outputs.values() for node in group for place in held.get(node, ()))
-    shared |= {origin[place] for place in given_back if place and place in origin}
-    refused = [
-        each for each in codes.values() if any(i in shared and not _own_places(fact) for i, fact in each.columns.items())
-    ]
-    if refused:
+    unclear |= {origin[place] for place in given_back if place and place in origin}
+    found = {i: _agreed(different) for i, different in facts.items()}
+    found |= dict.fromkeys(unclear & facts.keys())
+    wrong = {i for i in facts if (found[i] is None or i in shared) and not all(map(_own_places, facts[i]))}
+    wrong |= {i for i in facts if found[i] is None and notes.frames.required}
+    if refused := [each for each in codes.values() if not wrong.isdisjoint(each.columns)]:
         reason = (
-            "it was fitted on integer categories other than 0 to n − 1, in a column that another estimator reads as well. XGBoost computes "
-            "with the places of the categories, the other estimator with the integers."
+            "it was fitted on categories of pandas in a column that another estimator reads as well. It computes with the places of the "
+            "categories, and what the other one reads is not always the same number."
         )
-        advice = "Give the other estimator a copy of the column, or fit XGBoost on integers without categories."
+        advice = "Give the other estimator a copy of the column, or fit this one on numbers without categories."
         culprits = dict.fromkeys(Culprit(each.owner, each.path, reason, advice) for each in refused)
         raise UnsupportedOperatorError(culprits=list(culprits))
-    return {i: fact for i, different in facts.items() if i not in shared for fact in different}
+    return {i: fact and replace(fact, category_as_object=i in shared) for i, fact in found.items()}
+
+
+def _agreed(facts: set[Column]) -> Column | None:
+    """What a frame must hold for all estimators that compute with the places of one column. None if it is not the same."""
+    if len({(fact.category_values, *map(type, fact.category_values)) for fact in facts}) > 1:
+        return None
+    strict = {fact for fact in facts if fact.category_dtype}
+    return next(iter(strict or facts)) if len(strict) < 2 and (strict or len(facts) == 1) else None
 
 
 def _own_places(fact: Column) -> bool:

@@ -22,19 +22,23 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import TreeEnsemble
-from hbc.parser.boosting import PlaneTable, flat, rounded_down, string_categories, with_codes
+from hbc.parser.boosting import PlaneTable, flat, rounded_down, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import (
     container_of,
     given_columns,
+    holds_categories,
     is_alone,
     keeps_dtypes,
+    note_codes,
     note_dtypes_of_made_frames,
     note_given,
     note_input,
+    note_numbers_for_categories,
     read_as_f64_from_frames,
 )
 from hbc.parser.labels import labels
+from hbc.parser.lightgbm_categories import are_texts, columns_of_categories
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
 from hbc.parser.rounds import asked_of
@@ -77,6 +81,10 @@ def read_file(path: Path) -> Any:
     return lightgbm.Booster(model_file=path)
 
 
+DECLARED = "\n[categorical_feature: "
+"""The line of the parameters, behind the trees, that has the columns of categories. `Model.header` has it under this key."""
+
+
 @record
 class Model:
     """The text of a model file, by field."""
@@ -102,6 +110,12 @@ class Model:
             self.known[field] = read(" ".join(self.trees[field]))
             self.known[field].flags.writeable = False
         return self.known[field]
+
+    @property
+    def declared(self) -> set[int] | None:
+        """The columns that were given to LightGBM as columns of categories. None: the file does not say."""
+        text = self.header.get(DECLARED)
+        return None if text is None or not text.replace(",", "0").isdecimal() else set(map(int, text.split(",")))
 
     @property
     def trees_per_iteration(self) -> int:
@@ -150,6 +164,9 @@ def read_text(text: str) -> Model:
     header: dict[str, str] = {}
     trees: dict[str, list[str]] = {field: [] for field in FIELDS}
     block: dict[str, str] = header
+    start = text.rfind(DECLARED)
+    if start >= 0:
+        header[DECLARED] = text[start + len(DECLARED) : text.index("]", start)]
     for line in text.splitlines():
         key, _, value = line.partition("=")
         if key in ("Tree", "end of trees"):
@@ -395,52 +412,42 @@ def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
     return replace(trees, output="leaf")
 
 
-def frame_categories(booster: Any, model: Model, x: Frame) -> dict[int, Array]:
-    """column → its categories, an array of strings, for the columns that were categorical in the training frame.
-
-    LightGBM keeps the categories in the order of the columns, but does not keep which columns they belong to. They are taken to be the
-    columns of x that hold strings, or else the columns for which the file lists category splits. Raises Refusal if the counts differ.
-    """
-    stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
-    texts = [categories for categories in stored if categories is not None]
-    if not texts:
-        return {}
-    columns = [i for i, dtype in enumerate(x.dtypes) if dtype == "str"]
-    if not columns:
-        ranges = model.header["feature_infos"].split(" ")
-        split = [i for i, values in enumerate(ranges) if values != "none" and not values.startswith("[")]
-        columns = [i for i, c in zip(split, stored, strict=True) if c is not None] if len(split) == len(stored) else []
-    if len(columns) != len(texts):
-        raise Refusal(
-            f"it was fitted on a frame with {len(stored)} categorical columns, and does not say which columns these were.",
-            "Pass a sample of the frame: hbc.convert(model, backend, X).",
-        )
-    return dict(zip(columns, texts, strict=True))
-
-
-def as_matrix(booster: Any, model: Model, x: Node | Frame) -> Node:
-    """x as the matrix of floats that LightGBM reads (basic.py). Floats stay. Integers of an array become float32 (_np2d_to_np1d),
-    integers of a frame float64 (_data_from_pandas). Categories of a frame become their codes."""
-    stored = [string_categories(categories) for categories in booster.pandas_categorical or ()]
-    if stored and all(categories is None for categories in stored):
-        counts = tuple(map(len, booster.pandas_categorical))
+def as_matrix(booster: Any, model: Model, x: Node | Frame) -> tuple[Node, dict[int, Column]]:
+    """(x as the matrix of floats that LightGBM reads (basic.py), the columns of x that are places of categories in a frame). Floats stay.
+    Integers of an array become float32 (_np2d_to_np1d), integers of a frame float64 (_data_from_pandas). Categories of a frame become
+    their places among those of fitting: strings in the graph, other values when a frame is read."""
+    stored, container, frame = booster.pandas_categorical or [], container_of(x), as_frame(x)
+    found = columns_of_categories(stored, model, frame)
+    if found is None:
+        # Each value is its own place, whichever column it is in.
         others = tuple(dtype for dtype in NO_NUMBERS if dtype != "pandas.CategoricalDtype")
-        note_input(Frames(no_numbers=others, integer_categories=counts), x)
-    else:
-        note_input(Frames(no_numbers=NO_NUMBERS), x)
-    container, frame = container_of(x), as_frame(x)
-    categories = frame_categories(booster, model, frame)
-    if not categories:
-        return as_read(frame.matrix(), container)
-    x = frame
-    note_given(x.select(sorted(categories)), Column(categories_only=True))
-    return with_codes(x, categories, "f32" if set(x.dtypes) <= {"str", "f32"} else "f64")
+        note_input(Frames(no_numbers=others, integer_categories=tuple(map(len, stored))), x)
+        if container in FRAME_LIBRARIES:
+            note_input(Frames(required=True, libraries=("pandas",)))
+        return as_read(frame.matrix(), container), {}
+    note_input(Frames(no_numbers=NO_NUMBERS), x)
+    texts, places = {}, {}
+    for i, values in zip(found.columns, stored, strict=True):
+        if are_texts(values):
+            texts[i] = np.array(values, str)
+        elif holds_categories(x, i):
+            places[i] = Column(category_values=tuple(values), category_of_frame=not found.certain)
+        else:
+            note_numbers_for_categories(x)
+    if not texts:
+        return as_read(frame.matrix(), container), places
+    note_given(frame.select(sorted(texts)), Column(categories_only=True))
+    note_input(Frames(libraries=("pandas",)), x)
+    return with_codes(frame, texts, "f32" if set(frame.dtypes) <= {"str", "f32"} else "f64"), places
 
 
 def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     """The outputs of a Booster. `owner` is the class that error messages name; it rejects inputs of fewer than `min_rows` rows."""
     model = read_once(read_model, booster, asked_of(booster, booster.current_iteration()))
-    x = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(as_matrix(booster, model, x))
+    matrix, places = as_matrix(booster, model, x)
+    checked = Check(owner, allow_nan=True, allow_inf=True, min_rows=min_rows)(matrix)
+    note_codes(checked, x, places, owner)
+    x = checked
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw

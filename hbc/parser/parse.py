@@ -68,12 +68,12 @@ def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | No
             kinds: Kinds = tuple(dtype for _ in range(spec.n_features))
             if sample is not None:
                 kinds = tuple("str" if kind == "str" else dtype for kind in sample.kinds)
-            found, kinds, graph = _variant(model, spec, kinds, failing, packages)
+            found, kinds, graph = _variant(model, spec, kinds, sample, failing, packages)
             variants[kinds] = graph
             spec |= found
         own = () if sample is None or not spec.frames.by_column else _kinds_of(sample, spec)
         if len(set(own) - {"str"}) > 1:
-            found, kinds, graph = _variant(model, spec, own, failing, packages)
+            found, kinds, graph = _variant(model, spec, own, sample, failing, packages)
             variants[kinds] = graph
             spec = _with_integer_bits(spec, [column.integer_bits for column in found.columns])
     graph = next(iter(variants.values()))
@@ -87,7 +87,8 @@ def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | No
 
 def _kinds_of(sample: Sample, spec: InputSpec) -> Kinds:
     """The dtypes of the sample's columns as they enter the graph: places of categories are floats, since some may be missing."""
-    return tuple("f64" if fact.category_values else kind for kind, fact in zip(sample.kinds, spec.columns, strict=True))
+    pairs = zip(sample.kinds, spec.columns, strict=True)
+    return tuple("f64" if fact.category_values and not fact.strings else kind for kind, fact in pairs)
 
 
 def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
@@ -172,11 +173,13 @@ def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | N
     kinds = dict(zip(sample.names, sample.kinds, strict=True))
     if len(kinds) < len(sample.names) or not kinds.keys() & set(names):
         return sample
-    return Sample(names, tuple(kinds.get(name, "f64") for name in names))
+    categorical = None if sample.categories is None else {sample.names[i] for i in sample.categories}
+    places = None if categorical is None else tuple(i for i, name in enumerate(names) if name in categorical)
+    return Sample(names, tuple(kinds.get(name, "f64") for name in names), places)
 
 
 def _variant(
-    model: Any, spec: InputSpec, kinds: Kinds, failing: dict[str, str], packages: set[str]
+    model: Any, spec: InputSpec, kinds: Kinds, sample: Sample | None, failing: dict[str, str], packages: set[str]
 ) -> tuple[InputSpec, Kinds, Graph]:
     """(what the walk found out about the input, the dtypes of the columns as they turned out, the graph), for columns of the dtypes
     `kinds`.
@@ -193,6 +196,7 @@ def _variant(
         inputs, value = source_frame(spec, current)
         try:
             with walk() as notes:
+                notes.sampled = None if sample is None else sample.categories
                 outputs = convert(model, value)
                 packages |= notes.packages
                 failing |= failing_methods(notes, outputs)

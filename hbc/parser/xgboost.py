@@ -30,13 +30,16 @@ from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, string_catego
 from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.front_door import (
     computed_of_names_only,
+    container_of,
     given_columns,
     holds_categories,
     is_alone,
     note_codes,
     note_dtypes_of_made_frames,
+    note_given,
     note_input,
     note_names,
+    note_numbers_for_categories,
 )
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
@@ -354,6 +357,10 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
     codes = _codes(learner.integer_categories, x)
     note_names(x, learner.feature_names)
     matrix = with_codes(as_frame(x), categories, "f64", known_to=owner) if categories else integers_as_f32(x)
+    for column, strings in categories.items():
+        note_given(as_frame(x).select([column]), Column(categories_only=True, category_values=tuple(strings.tolist())))
+    if categories and container_of(x) != "given":
+        note_input(Frames(required=True, libraries=("pandas",)))
     if is_sparse(x):
         matrix = t.cast(matrix, "f32") if not matrix.type.is_float else matrix
         matrix = t.where(t.equal(matrix, 0.0), np.nan, matrix)
@@ -365,13 +372,15 @@ def _checked(m: Any, learner: Learner, x: Node | Frame, *, allow_inf: bool, min_
 
 def _codes(categories: Mapping[int, Array], x: Node | Frame) -> dict[int, Column]:
     """Column of x → what a frame must hold there, for the columns of integer categories, whose places the trees read. Columns that no
-    frame can give are left out, if each category is its own place. Raises Refusal for other columns, and for other kinds of numbers."""
+    frame can give are left out: an array holds the places. Raises Refusal for other kinds of numbers, and for frames without categories."""
     found = {}
     for column, values in categories.items():
+        if values.dtype.kind not in "iu":
+            string_categories(values.tolist())  # whole floats: arrays hold them as they are
         if values.dtype.kind in "iu" and holds_categories(x, column):
             found[column] = Column(category_values=tuple(values.tolist()), category_dtype=str(values.dtype))
         else:
-            string_categories(values.tolist())
+            note_numbers_for_categories(x)
     return found
 
 

@@ -53,6 +53,7 @@ class RecordHandle:
         "_named",
         "_names",
         "_none_is_nan",
+        "_places",
         "_plain",
         "_sized",
         "_some_nan",
@@ -84,6 +85,8 @@ class RecordHandle:
         self._none_is_nan = tuple(spec.columns[i].none_is_nan for i in known.texts)
         """Whether None is NaN in each column of strings, for the short way."""
         self._some_nan = any(self._none_is_nan)
+        self._places = [(known.numbers.index(i), place) for i, place in known.places.items()]
+        """Where categories of pandas are among the numbers, and their places."""
         self._sized = len(known.numbers) + len(known.texts)
         self._most = largest_integer(known)
         self._uniform = by_set(known)
@@ -118,7 +121,7 @@ class RecordHandle:
             if self._named is not None:
                 if len(record) != self._sized and set(map(type, record)) != STRINGS:
                     return None
-                return self._named[0](record), self._named[1](record)
+                return self._placed(self._named[0](record)), self._named[1](record)
             if len(record) != self._width or set(map(type, record)) != STRINGS:
                 return None
             if self._names is not None and tuple(record) != self._names:
@@ -126,7 +129,16 @@ class RecordHandle:
             record = tuple(record.values())
         elif (kind is not tuple and kind is not list) or len(record) != self._width:
             return None
-        return self._items[0](record), self._items[1](record)
+        return self._placed(self._items[0](record)), self._items[1](record)
+
+    def _placed(self, numbers: Any) -> Any:
+        """The numbers, with the places of categories for categories. Raises KeyError for what is none."""
+        if not self._places:
+            return numbers
+        found = list(numbers)
+        for at, place in self._places:
+            found[at] = place(found[at])
+        return found
 
     def rows(self, records: Sequence[Any]) -> Any:
         """The result of the method for many records, one row for each: that of a frame of them, `pandas.DataFrame(records)`. Raises
@@ -192,15 +204,8 @@ class RecordHandle:
         if not self._plain:
             return self._call(records)
         frame, call = self._frame(records), self._call
-        known = call.shared.intake.columns
-        if (
-            not isinstance(frame, RecordFrame)
-            or values is None
-            or call.returns
-            or not call.answers_rows
-            or known.category_values
-        ):
-            return call(frame)  # the short way would take categories for their places
+        if not isinstance(frame, RecordFrame) or values is None or call.returns or not call.answers_rows:
+            return call(frame)
         kinds, arrays = call.shared.intake(frame)
         variant = call.shared.variants[kinds]
         result = call.answer(variant, arrays)
@@ -230,7 +235,7 @@ class RecordHandle:
         dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(records)]
         if not dicts:
             raise InvalidInputError(found="no records", expected="at least one")
-        if type(self._call) is FrameCall and not self._call.shared.intake.columns.category_values:
+        if type(self._call) is FrameCall and not self._call.shared.intake.columns.categorical:
             return as_frame(dicts)
         return RecordFrame.of_records(dicts, self._facts_of(dicts[0]))
 

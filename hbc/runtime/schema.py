@@ -11,6 +11,7 @@ import numpy as np
 from hbc.errors import InvalidInputError
 from hbc.ir.graph import Graph
 from hbc.ir.origins import Origins
+from hbc.ir.signature import Column as Facts
 from hbc.ir.signature import InputSpec, ModelInfo, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
@@ -129,7 +130,9 @@ def _allows_missing(spec: InputSpec, main: Variant, known: Mapping[int, tuple[An
     if not limits.guards:
         return allowed
     arrays = [
-        np.array([[_ordinary(main.kinds[i], known.get(i)) for i in columns]], NUMPY_DTYPES[main.kinds[columns[0]]])
+        np.array(
+            [[_ordinary(spec.columns[i], main.kinds[i], known.get(i)) for i in columns]], NUMPY_DTYPES[main.kinds[columns[0]]]
+        )
         for _, columns in gate.inputs
     ]
     taken = [array[:, 0] if spec.ndim == 1 else array for array in arrays]
@@ -148,7 +151,9 @@ def _allows_missing(spec: InputSpec, main: Variant, known: Mapping[int, tuple[An
     return allowed
 
 
-def _ordinary(kind: str, categories: tuple[Any, ...] | None) -> Any:
+def _ordinary(fact: Facts, kind: str, categories: tuple[Any, ...] | None) -> Any:
+    if fact.category_values and kind != "str":
+        return 0  # the place of the first one
     return categories[0] if categories else "" if kind == "str" else 0
 
 

@@ -9,8 +9,10 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.signature import Column
 from hbc.ops.columns import SelectColumns
-from hbc.parser.front_door import note
+from hbc.parser.frame import Frame, FrameColumn
+from hbc.parser.front_door import as_numbers, container_of, is_alone, note, only_looks
 from hbc.parser.registry import Outputs, Result, converts
+from hbc.parser.set_output import hands_on
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.walk import child
 
@@ -34,9 +36,16 @@ def _selected(m: Any, x: Node) -> Node:
     "sklearn.feature_selection.SelectPercentile",
     "sklearn.feature_selection.SequentialFeatureSelector",
     "sklearn.feature_selection.VarianceThreshold",
+    frame=True,
 )
-def selector(m: Any, x: Node) -> Result:
-    return _selected(m, x)
+def selector(m: Any, x: Node | Frame) -> Result:
+    y = _selected(m, as_numbers(x))
+    if not isinstance(x, Frame) or hands_on(m) != "pandas" or container_of(x) not in ("given", "pandas") or is_alone():
+        return y
+    # It then picks the columns of a pandas frame, each in its own dtype.
+    only_looks(y.inputs[0])
+    origins = [x.columns[i].origin for i in np.flatnonzero(m.get_support())]
+    return Frame(tuple(FrameColumn(y, i, origin) for i, origin in enumerate(origins)))
 
 
 @converts("sklearn.feature_selection.RFE", "sklearn.feature_selection.RFECV")

@@ -23,6 +23,7 @@ from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, hstack
 from hbc.parser.sklearn.shared.ufuncs import ADVICE, EXACT, ONLY_BOOLS, ONLY_FLOATS, RULES, Rule
 from hbc.parser.sparsity import is_sparse, may_be_sparse
+from hbc.parser.walk import handed_through
 
 REDUCTIONS: dict[str, Rule] = {"sum": t.sum_, "max": t.max_, "min": t.min_}
 
@@ -181,6 +182,8 @@ class Usage:
         """The least width of integers for which it would give the same numbers; 0: any."""
         self.signed = False
         """These integers must be signed."""
+        self.returns_given = False
+        """It returned its input itself."""
 
     def compute(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Traced:
         """ufunc(*inputs) in the dtypes in which numpy computes it; Python numbers take the dtype of the arrays. Raises Refusal if it has no
@@ -313,13 +316,15 @@ def trace(function: Callable[..., Any], x: Node, arguments: Mapping[str, Any] | 
         usage = Usage()
         try:
             with np.errstate(all="ignore"):
-                y = function(Traced(x, usage), **(arguments or {}))
+                given = Traced(x, usage)
+                y = function(given, **(arguments or {}))
         except Refusal:
             raise
         except Exception as error:
             raise Refusal(f"its function cannot be traced ({type(error).__name__}: {error}).", ADVICE) from error
         if not isinstance(y, Traced):
             raise Refusal("its function does not return an array that it has computed from its input.", ADVICE)
+        usage.returns_given = y is given
         results.append((y.node, usage))
     if not _same(results[0][0], results[1][0]):
         raise Refusal("its function gives something else when it is called again.", ADVICE)
@@ -354,6 +359,8 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         parts = [trace(m.func, x.column(i), m.kw_args) for i in range(len(x))]
         if any(usage.mixes for _, usage in parts):
             raise Refusal("its function combines columns of different dtypes.", "Make them one dtype before.")
+        if all(usage.returns_given for _, usage in parts):
+            return held_alike(handed_through(x), x)
         for i, (_, usage) in enumerate(parts):
             _own_dtype(x.select([i]), parts[i][0], usage)
             _note_frame(x.select([i]), usage.bits, usage)
@@ -370,6 +377,8 @@ def function_transformer(m: Any, x: Node | Frame) -> Result:
         # The function converts for floats only, so a call with integers is rejected.
         y, usage = trace(m.func, t.cast(_no_integers(source), "f64"), m.kw_args)
         widest = NO_INTEGER
+    if given is not None and usage.returns_given:
+        return held_alike(handed_through(given), given)
     _own_dtype(x, y, usage)
     if given is not None:
         _note_frame(given, max(usage.bits, widest), usage)

@@ -15,7 +15,7 @@ from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
-from hbc.parser.front_door import NO_INTEGER, handed_on, note, note_given, note_input, stacked_as_given
+from hbc.parser.front_door import NO_INTEGER, handed_on, is_alone, note, note_given, note_input, stacked_as_given
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
@@ -35,7 +35,7 @@ from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.shared.common import hstack, without_missing
 from hbc.parser.sparsity import gives_sparse, is_sparse, may_be_sparse
 from hbc.parser.tools import OF_PIPELINES, options_of
-from hbc.parser.walk import child, note_unconvertible, transformed_child
+from hbc.parser.walk import child, handed_through, note_unconvertible, transformed_child
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",
@@ -46,6 +46,7 @@ SEARCHES = tuple(
     f"sklearn.model_selection.{name}"
     for name in ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
 )
+HISTOGRAMS = "sklearn.ensemble.HistGradientBoosting"
 FROZEN = "sklearn.frozen.FrozenEstimator"
 FUNCTION = "sklearn.preprocessing.FunctionTransformer"
 
@@ -77,25 +78,44 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
     steps = list(_named("steps", m.steps))
     for i, (place, _, step) in enumerate(steps[:-1]):
         library = hands_on(step)
-        if is_identity(step):
-            note_identity(step, x, library)
-        else:
-            try:
-                x = _transformed(step, x, place)
-                if library == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
-                    # pandas turns None among strings into NaN when it makes a new frame, so None is rejected.
-                    x = without_missing(step, x, none=True)
-            except UnsupportedOperatorError:
-                _survey(steps[i + 1 :])
-                raise
+        if _only_passes(step):
+            x = _passed(step, x)
+            continue
+        try:
+            x = _transformed(step, x, place)
+            if library == "pandas" and isinstance(x, Node) and x.type.dtype == "str" and None in untouched(x):
+                # pandas turns None among strings into NaN when it makes a new frame, so None is rejected.
+                x = without_missing(step, x, none=True)
+        except UnsupportedOperatorError:
+            _survey(steps[i + 1 :])
+            raise
         x = handed_on(step, x, library) if library else x
     place, _, last = steps[-1]
     if last is None or last == "passthrough":
         framed = any(hands_on(step) for _, _, step in steps[:-1] if not is_identity(step))
-        return x if isinstance(x, Frame) and framed else as_matrix(x)
+        if not isinstance(x, Frame) or framed:
+            return x
+        return as_matrix(x) if is_alone() else handed_through(x)
     outputs = child(last, x, place)
     kept = OF_PIPELINES.get(options_of(m), ())
     return own_methods(m, outputs) | {method: outputs[method] for method in kept if method in outputs}
+
+
+def _only_passes(m: Any) -> bool:
+    """Whether a step is an identity, or a pipeline of such steps at any depth."""
+    steps = m.steps if public_name(type(m)) == PIPELINE else ()
+    return is_identity(m) or (bool(steps) and all(_only_passes(step) for _, step in steps))
+
+
+def _passed(m: Any, x: Node | Frame) -> Node | Frame:
+    """x behind an identity, or behind a pipeline of identities: the same columns, perhaps in a frame that one of them makes."""
+    if not is_identity(m):
+        for _, step in m.steps:
+            x = _passed(step, x)
+        return x
+    library = hands_on(m)
+    note_identity(m, x, library)
+    return handed_on(m, x, library) if library else x
 
 
 def note_identity(m: Any, x: Node | Frame, library: str) -> None:
@@ -170,7 +190,7 @@ def taken_in_order(x: Node | Frame) -> None:
 
 
 def _picks_by_name(m: Any) -> bool:
-    """Whether m gives its input to ColumnTransformers only (or is one)."""
+    """Whether m gives its input to ColumnTransformers only, or is or has one."""
     name = public_name(type(m))
     if name == PIPELINE:
         return next((_picks_by_name(step) for _, step in m.steps if not is_identity(step)), False)
@@ -180,7 +200,7 @@ def _picks_by_name(m: Any) -> bool:
         )
     if name in MEMBERS:
         return all(_picks_by_name(member) for member in MEMBERS[name](m))
-    return name == COLUMNS
+    return name == COLUMNS or (name.startswith(HISTOGRAMS) and m._preprocessor is not None)
 
 
 MEMBERS: dict[str, Callable[[Any], Sequence[Any]]] = {
@@ -384,7 +404,10 @@ def _describe_union(m: Any) -> Described:
 
 
 def _first_known(members: Iterable[Any]) -> Described:
-    return next((found for found in map(described, members) if found[0] is not None), (None, None))
+    """What the first of these estimators knows that has names, or the first that knows the number of columns: some, such as LightGBM's,
+    ignore names, and others compare them."""
+    known = [found for found in map(described, members) if found[0] is not None]
+    return next((found for found in known if found[1] is not None), known[0] if known else (None, None))
 
 
 @describes(*SEARCHES)

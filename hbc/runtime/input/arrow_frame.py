@@ -112,6 +112,11 @@ class ArrowFrame(FrameView):
         kind = self._types[index]
         return kind if f"pyarrow.{kind.partition('<')[0].partition('(')[0]}" in no_numbers else ""
 
+    def dictionary(self, index: int) -> list[Any] | None:
+        if not self.rejected_by(("pyarrow.dictionary",), index):
+            return None
+        return [value for chunk in self._frame.column(index).chunks for value in chunk.dictionary.to_pylist()]
+
     def column(self, index: int) -> Array:
         kind = self._types[index]
         if kind not in ARROW_NUMBERS and kind not in ARROW_TEXTS:

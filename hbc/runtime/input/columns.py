@@ -12,6 +12,7 @@ from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
+from hbc.runtime.input.places import Places
 from hbc.runtime.input.values import converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
 
 
@@ -52,7 +53,10 @@ class KnownColumns:
         self.none_apart = frozenset(spec.having("none_apart"))
         self.texts_only = frozenset(spec.having("texts_only"))
         self.categories_only = spec.having("categories_only")
-        self.category_values = frozenset(spec.having("category_values"))
+        self.category_values = [i for i in spec.having("category_values") if not spec.columns[i].strings]
+        self.categorical = bool(self.category_values or self.categories_only)
+        """Whether a record holds categories of pandas in some column, which pandas would not make of it."""
+        self.places = {i: Places(spec.columns[i]) for i in self.category_values}
         self.digits = frozenset(spec.having("digits"))
         self.in_order = range(spec.n_features)
         self.uniform: dict[DType, Kinds] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, names_of, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.values import MOST_SINGLE, beyond_exact, coded_digits, reject_dtype
+
+CATEGORIES = ("pandas.CategoricalDtype", "polars.Categorical", "polars.Enum", "pyarrow.dictionary")
+"""The dtypes of categories. LightGBM takes the first one."""
 
 MOST_CHOSEN = 256
 """The most combinations of dtypes of frames that are remembered."""
@@ -45,6 +48,13 @@ class FrameReader:
                 raise InvalidInputError(found=f"a frame with {count_of_columns(frame.width)}", expected="a vector")
             return self.arrays.from_array(frame.column(0), None)
         frames = self._frames
+        if frames.rejected:
+            raise InvalidInputError(
+                found="a frame",
+                expected="an array",
+                advice="Of frames the source takes at most such with categories, which another estimator reads in a way that hbc does not "
+                "follow. Pass an array with the places of the categories.",
+            )
         if frames.libraries and frame.library not in frames.libraries:
             advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
             expected = f"a frame of {' or '.join(frames.libraries)}"
@@ -59,21 +69,26 @@ class FrameReader:
                 advice="Make them with pandas.Categorical(column, categories=range(n)).",
             )
         positions = self.positions(frame)
-        for i in known.categories_only:
-            if not frame.rejected_by(("pandas.CategoricalDtype",), positions[i]):
-                raise only_categories(f"a column of {frame.library} without categories", known.where(i))
-        codes = {i: self._category_codes(frame, i, positions[i]) for i in known.category_values}
+        for i in () if frame.untyped else known.categories_only:
+            self._require_categories(frame, i, positions[i])
+        codes = {
+            i: self._category_codes(frame, i, positions[i])
+            for i in known.category_values
+            if frame.pandas or self.spec.columns[i].category_dtype
+        }
         for i in numbers if frames.no_numbers else ():
             if i not in codes and (rejected := frame.rejected_by(frames.no_numbers, positions[i])):
                 advice = "The source library does not take numbers from such a column: X.astype(float)."
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
         if frames.plain_dtypes:
             self._require_plain(frame, positions)
+        if frame.pandas and not frame.plain:
+            self._require_whole(frame, positions)
         for i in known.beside_numbers if frame.pandas else ():
             if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
                 advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
                 raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=known.where(i), advice=advice)
-        if positions is known.in_order and not known.texts and len(numbers) == len(positions) == frame.width:
+        if positions is known.in_order and not known.texts and not codes and len(numbers) == len(positions) == frame.width:
             block = frame.block()
             if block is not None:
                 if frames.no_integers or frames.integers_exact:
@@ -100,7 +115,8 @@ class FrameReader:
         for i in numbers:
             columns[i] = codes[i] if i in codes else frame.column(positions[i])
         if codes and all(columns[i].dtype == np.float32 for i in numbers if i not in codes):
-            columns |= {i: places.astype(np.float32) for i, places in codes.items()}  # so that the others are not widened
+            # So that the others are not widened, unless the source widens them too.
+            columns |= {i: p.astype(np.float32) for i, p in codes.items() if not self.spec.columns[i].category_as_object}
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
         if frames.no_integers or frames.integers_exact:
@@ -247,6 +263,13 @@ class FrameReader:
                     found=found, expected="numpy's dtypes", where=self.known.where(columns[0]), advice=advice
                 )
 
+    def _require_whole(self, frame: FrameView, positions: Sequence[int]) -> None:
+        """Raise InvalidInputError for a column of numbers as categories, of which one is missing."""
+        for i in self.known.numbers:
+            held = None if positions[i] < 0 or i in self.known.places else frame.categorical(positions[i])
+            if held is not None and held.categories.dtype.kind in "iub" and (np.asarray(held.codes) < 0).any():
+                _reject_missing_category(self.known.where(i))
+
     def _require_no_na(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for pandas.NA in a column beside a column
         of Python objects, if the source makes Python objects of both."""
@@ -280,25 +303,87 @@ class FrameReader:
 
     def _category_codes(self, frame: FrameView, column: int, position: int) -> Array:
         """The places of a column's categories among the fitted ones. Raises InvalidInputError for others, and for other columns."""
-        fact = self.spec.columns[column]
-        found = frame.categories_of(position)
-        if found is None or str(found[1].dtype) not in (fact.category_dtype, "object" if frame.untyped else ""):
+        fact, places = self.spec.columns[column], self.known.places[column]
+        if frame.untyped:
+            return self._record_codes(frame, column, position)
+        held = frame.categorical(position)
+        if held is None or (places.strict and str(held.categories.dtype) != fact.category_dtype):
+            of = f" of {fact.category_dtype}" if places.strict else ""
             raise InvalidInputError(
-                found="no categories" if found is None else f"categories of {found[1].dtype}",
-                expected=f"categories of {fact.category_dtype} in a frame of pandas, as in fit, or integers in a record",
+                found="no categories" if held is None else f"categories of {held.categories.dtype}",
+                expected=f"categories{of} in a frame of pandas, as in fit, or their values in records",
                 where=self.known.where(column),
                 advice="Make them with pandas.Categorical(column, categories=...), or leave a missing one out.",
             )
-        place = {value: code for code, value in enumerate(fact.category_values)}
-        codes, categories = found[0], found[1].tolist()
+        if fact.category_as_object:
+            self._require_shared(frame, column, held)
+        if not places.strict:
+            try:
+                return places.among(held)
+            except (TypeError, ValueError) as error:
+                found = f"categories of {held.categories.dtype}, which pandas does not compare with the fitted ones ({error})"
+                raise InvalidInputError(found=found, expected=self._fitted(column), where=self.known.where(column)) from error
+        place = {value: code for code, value in enumerate(places.values)}
+        codes, categories = np.asarray(held.codes), held.categories.tolist()
         if unknown := [value for value in categories if value not in place]:
-            raise InvalidInputError(
-                found=f"the category {unknown[0]}",
-                expected=f"the categories of fitting, {listed(fact.category_values)}",
-                where=self.known.where(column),
-                advice="Make such values missing, and leave them out of the categories (cat.set_categories).",
-            )
+            self._reject_category(unknown[0], column)
         return np.array([*[place[value] for value in categories], np.nan])[codes]
+
+    def _require_shared(self, frame: FrameView, column: int, held: Any) -> None:
+        """Raise InvalidInputError for categories of which another estimator may read other numbers than their places."""
+        where, dtype = self.known.where(column), held.categories.dtype
+        if not isinstance(dtype, np.dtype) or dtype.kind not in "iufb":
+            raise InvalidInputError(found=f"categories of {dtype}", expected=self._fitted(column), where=where)
+        for value in held.categories.tolist():
+            if not self.known.places[column].knows(value):
+                self._reject_category(value, column)
+        if (np.asarray(held.codes) < 0).any() and not any(frame.categorical(i) is None for i in range(frame.width)):
+            _reject_missing_category(where)
+
+    def _require_categories(self, frame: FrameView, column: int, position: int) -> None:
+        """Raise InvalidInputError for a column of strings that are no categories, or not those that the source takes."""
+        known = self.spec.columns[column].category_values
+        if not frame.rejected_by(CATEGORIES if known else CATEGORIES[:1], position):
+            raise only_categories(f"a column of {frame.library} without categories", self.known.where(column))
+        for value in (frame.dictionary(position) or ()) if known else ():
+            if value not in known:
+                self._reject_category(value, column)
+
+    def _reject_category(self, value: Any, column: int) -> NoReturn:
+        raise InvalidInputError(
+            found=f"the category {value!r:.60}",
+            expected=self._fitted(column),
+            where=self.known.where(column),
+            advice="Make such values missing, and leave them out of the categories (cat.set_categories).",
+        )
+
+    def _record_codes(self, frame: FrameView, column: int, position: int) -> Array:
+        """The same for the values of records. Raises InvalidInputError."""
+        places, where = self.known.places[column], self.known.where(column)
+        if self.spec.columns[column].category_of_frame:
+            raise InvalidInputError(
+                found="a record",
+                expected="a frame of pandas with categories",
+                where=where,
+                advice="LightGBM does not say for sure which columns had categories in fit: convert the model with such a frame as the "
+                "sample, hbc.convert(model, backend, X), and records are taken too.",
+            )
+        cells = frame.cells(position)
+        codes = np.empty(len(cells))
+        for row, value in enumerate(cells):
+            try:
+                codes[row] = places(value)
+            except (KeyError, TypeError):
+                raise InvalidInputError(
+                    found=f"{value!r:.60} (of type {type(value).__name__}) in row {row}",
+                    expected=self._fitted(column),
+                    where=where,
+                    advice="Make an unknown one missing: None." if places.strict else "",
+                ) from None
+        return codes
+
+    def _fitted(self, column: int) -> str:
+        return f"the categories of fitting, {listed(self.spec.columns[column].category_values)}"
 
     def _choose(self, dtypes: Mapping[int, np.dtype[Any]]) -> Kinds:
         """The variant for numeric columns of these dtypes."""
@@ -354,7 +439,7 @@ class FrameReader:
         names = frame.names_as_text(self._frames.tuples_as_text) if self._frames.text_names else frame.string_names()
         if fitted is not None and names == fitted:
             return self.known.in_order
-        if fitted is None or (names is None and not self._by_name):
+        if fitted is None or (names is None and not self._frames.by_column):
             if len(frame.names) != n:
                 raise InvalidInputError(
                     found=count_of_columns(len(frame.names)), expected=count_of_columns(n), advice=self.known.fitted_on()
@@ -393,6 +478,11 @@ def _in_other_case(missing: Sequence[str], names: Sequence[str]) -> str:
     by_case = {name.casefold(): name for name in names}
     alike = [f"{by_case[name.casefold()]!r} for {name!r}" for name in missing if name.casefold() in by_case]
     return f" (there is {listed(alike)}, which differs in case)" if alike else ""
+
+
+def _reject_missing_category(where: str) -> NoReturn:
+    advice = "pandas makes another number of it in an array (-9223372036854775808): convert the column, X.astype(float)."
+    raise InvalidInputError(found="a missing one among categories of integers", expected="numbers", where=where, advice=advice)
 
 
 def _plain(column: Array) -> Array:

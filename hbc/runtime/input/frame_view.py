@@ -115,9 +115,17 @@ class FrameView:
         library does not take as numbers (Frames.no_numbers). Otherwise ""."""
         return ""
 
-    def categories_of(self, index: int) -> tuple[Array, Array] | None:
-        """(codes, categories) of a categorical column of pandas; the code of a missing value is -1. None for other columns."""
+    def categorical(self, index: int) -> Any:
+        """The pandas.Categorical of a column of categories. None for other columns."""
         return None
+
+    def dictionary(self, index: int) -> list[Any] | None:
+        """The categories of a column of categories, whether they stand there or not. None for other columns, and if they are not known."""
+        return None
+
+    def cells(self, index: int) -> Sequence[Any]:
+        """The Python values of a column, of an untyped frame."""
+        raise NotImplementedError
 
     def categories(self) -> tuple[int, ...]:
         """The number of categories of each categorical column of pandas, in order; -1 for a column whose categories are not the integers

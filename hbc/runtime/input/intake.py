@@ -45,7 +45,7 @@ class Intake:
         call. Raises InvalidInputError."""
         if type(X) is np.ndarray or self.spec.ndim == 1:
             return X
-        table = as_record_frame(X) if self.columns.category_values else as_frame(X)
+        table = as_record_frame(X) if self.columns.categorical else as_frame(X)
         return without_sparse_columns(table, self.spec, self.positions)
 
     def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
@@ -75,7 +75,9 @@ def describe(X: Any) -> Sample:
     except InvalidInputError as error:
         raise InvalidInputError(**{**error.facts, "where": "the sample X"}) from error
     if isinstance(value, FrameView):
-        return Sample(names, tuple([_sample_dtype(value.column(i)) for i in range(value.width)]))
+        kinds = tuple([_sample_dtype(value.column(i)) for i in range(value.width)])
+        categorical = tuple([i for i in range(value.width) if value.categorical(i) is not None]) if value.pandas else None
+        return Sample(names, kinds, categorical)
     if value.ndim == 1:
         return Sample(None, (_sample_dtype(value),))
     if value.ndim != 2:

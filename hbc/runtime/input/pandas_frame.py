@@ -85,10 +85,13 @@ class PandasFrame(FrameView):
         held = self._held(index)
         return type(getattr(held.dtype, "na_value", None)).__name__ == "NAType" and bool(held.isna().any())
 
-    def categories_of(self, index: int) -> tuple[Array, Array] | None:
+    def categorical(self, index: int) -> Any:
         held = self._held(index)
-        categorical = type(held.dtype).__name__ == "CategoricalDtype"
-        return (np.asarray(held.codes), np.asarray(held.categories)) if categorical else None
+        return held if type(held.dtype).__name__ == "CategoricalDtype" else None
+
+    def dictionary(self, index: int) -> list[Any] | None:
+        held = self.categorical(index)
+        return None if held is None else list(held.categories)
 
     def categories(self) -> tuple[int, ...]:  # see FrameView
         held = [self._held(index) for index in range(self.width)]

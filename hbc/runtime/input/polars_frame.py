@@ -64,6 +64,15 @@ class PolarsFrame(FrameView):
         kind = str(self._dtypes[index])
         return kind if f"polars.{kind.partition('(')[0]}" in no_numbers else ""
 
+    def dictionary(self, index: int) -> list[Any] | None:
+        if not self.rejected_by(("polars.Categorical", "polars.Enum"), index):
+            return None
+        try:
+            found: list[Any] = self._frame.to_series(index).to_arrow().dictionary.to_pylist()
+        except ImportError:  # no pyarrow, which XGBoost needs for such a frame
+            return None
+        return found
+
     def own_dtype(self, index: int) -> np.dtype[Any] | None:
         return np.dtype(object) if str(self._dtypes[index]) == "Object" else None
 

@@ -105,18 +105,9 @@ class RecordFrame(FrameView):
         kind = "StringDtype" if held.text else type(held.values.dtype).__name__
         return ("str" if held.text else str(held.values.dtype)) if f"pandas.{kind}" in no_numbers else ""
 
-    def categories_of(self, index: int) -> tuple[Array, Array] | None:
-        """(codes, categories) of a column of integers, as Python objects; the code of a missing value is -1. None for other values: a float
-        is another category than an integer, and bool is none."""
+    def cells(self, index: int) -> Sequence[Any]:
         values = self._values[index]
-        values = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        missing = [v is None or (isinstance(v, float) and v != v) for v in values]
-        present = [v for v, gone in zip(values, missing, strict=True) if not gone]
-        if not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in present):
-            return None
-        place = {v: code for code, v in enumerate(dict.fromkeys(map(int, present)))}
-        codes = [-1 if gone else place[int(v)] for v, gone in zip(values, missing, strict=True)]
-        return np.array(codes, np.int64), np.array(list(place), object)
+        return values.tolist() if isinstance(values, np.ndarray) else values
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         return encoded(self.column(index)) if self.rows >= WORTH_CODES and self.column(index).dtype.kind == "O" else None
@@ -127,8 +118,8 @@ class RecordFrame(FrameView):
 
 
 def as_record_frame(X: Any) -> Any:
-    """A list of dicts, or a dict of lists and arrays, as a RecordFrame, where integers may stand for categories. Any other X as `as_frame`
-    has it."""
+    """A list of dicts, or a dict of lists and arrays, as a RecordFrame, where values may stand for categories of pandas. Any other X as
+    `as_frame` has it."""
     found = as_frame(X)  # it rejects what is no table
     if isinstance(X, list) and found is not X:
         return RecordFrame.of_records(X)
