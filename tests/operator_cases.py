@@ -24,7 +24,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.encoding import Lookup, OneHot
-from hbc.ops.functions import CPower, Function, Polynomial
+from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
 from hbc.ops.median import WeightedMedian
@@ -395,6 +395,8 @@ CASES["Binarize"] = [(Binarize(0.1, compared), [rows(dtype, 3)]) for dtype in FL
 CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
 CASES["CPower"] = [(CPower(exponent), [rows("f64", 3)]) for exponent in (3.0, 1 / 3, 1.5, -0.5)]
 TOLERANCES["CPower"] = FUNCTIONS  # torch and ONNX Runtime have other powers. test_neighbors.py compares tvm's bits.
+CASES["CLogarithm"] = [(CLogarithm(), [rows("f64", 3)])]
+TOLERANCES["CLogarithm"] = FUNCTIONS
 CASES["Function"] = [(Function(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1", "tanh")]
 CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos", "log2", "log10")]
 CASES["Function"] += [(Function("power", exponent=exponent), [rows("f64", 3)]) for exponent in (3.0, -1.5)]
@@ -407,6 +409,7 @@ CASES["Interpolate"] = [
 CASES["NormalQuantile"] = [
     (NormalQuantile(), [np.random.default_rng(7).random((ROWS, 3)) ** 8]),
     (NormalQuantile(), [rows("f64", 2)]),
+    (NormalQuantile(exact=True), [rows("f64", 2)]),
 ]
 TOLERANCES["NormalQuantile"] = FUNCTIONS
 CASES["BSplines"] = [

@@ -440,6 +440,7 @@ def test_every_operator_says_what_its_integers_lead_to() -> None:
 
 NO_MAGNITUDE = {
     *("Expm1", "Log", "Log1p", "Sin", "Cos", "Pow", "Mod", "BlockMatMul", "Barycentre", "TakeByColumn", "PairwiseCoupling"),
+    "CLogarithm",
     *("BSplines", "HashedValues", "WeightedMedian", "Scatter", "ScatterEntries", "Present", "Ascending", "PresentEntries"),
     *("CoordinateDescent", "MultiplicativeUpdates", "Ones", "EntriesOf", "Topics", "CategoryPlanes", "Input"),
     *("Not", "And", "Or", "MissingText"),  # truth values: 1, by the default

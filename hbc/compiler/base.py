@@ -194,6 +194,10 @@ class Compiler(ABC):
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
         """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
 
+    def calls_c_library(self, options: CompileOptions) -> bool:
+        """Whether its code calls the C library's logarithm (`CLogarithm`), and so has the bits of scipy's compiled code. By default not."""
+        return False
+
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
         """Strategy → estimated nanoseconds of a call on a CPU, for each number of rows, for the strategies of a tree ensemble that are
         worth a trial. By default empty: `hbc tune` then tries all strategies."""
@@ -265,8 +269,8 @@ BACKENDS: dict[str, Backend] = {
         ("walk", "patches", "scan", "select"),
         "hbc.compiler.tvm.run.executable",
     ),
-    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",), ("scan",)),
-    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}, (".pt",), ("scan",)),
+    "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",), ("scan", "walk")),
+    "torchscript": Backend("hbc.compiler.torch.script", ("torch",), "torch", {".pt": ()}, (".pt",), ("scan", "walk")),
     "onnx": Backend(
         "hbc.compiler.onnx",
         ("onnx", "onnxruntime"),

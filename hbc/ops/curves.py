@@ -13,7 +13,7 @@ from hbc.ir.ranges import Range, anything, chosen, rising
 from hbc.ir.types import Array, TensorType, require
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.functions import by_c_library
+from hbc.ops.functions import CLogarithm, by_c_library
 
 
 @operator
@@ -114,10 +114,12 @@ class NormalQuantile(Operator):
     f64.
 
     Φ is the normal distribution function. The result is right to about 4e-16 relative (Cephes' ndtri, which is
-    scipy.stats.norm.ppf). `on_host`: it has the same bits as scipy's, by the C library's logarithm.
+    scipy.stats.norm.ppf). It has the same bits as scipy's where its logarithm is the C library's: on the host (`on_host`), or in
+    compiled code that calls this library (`exact`).
     """
 
     on_host: bool = False
+    exact: bool = False
 
     columnwise = True
     by_c_library = True
@@ -131,7 +133,7 @@ class NormalQuantile(Operator):
         return x
 
     def evaluate(self, x: Array) -> Array:
-        log = partial(by_c_library, "log") if self.on_host else np.log
+        log = partial(by_c_library, "log") if self.on_host or self.exact else np.log
         x = np.clip(x, _LEAST, 1 - _LEAST)
         upper = x > 1 - _CENTRE
         p = np.where(upper, 1 - x, x)
@@ -153,10 +155,11 @@ class NormalQuantile(Operator):
         square = t.mul(centred, centred)
         ratio = t.div(t.mul(square, _polynomial(_MIDDLE[0], square)), _polynomial(_MIDDLE[1], square))
         middle = t.mul(t.add(centred, t.mul(centred, ratio)), _ROOT)
-        r = t.sqrt(t.mul(t.log(p), -2.0))
+        log = CLogarithm() if self.exact else t.log
+        r = t.sqrt(t.mul(log(t.minimum(p, _CENTRE)), -2.0))
         z = t.div(1.0, r)
         ratio = t.div(t.mul(z, _polynomial(_TAIL[0], z)), _polynomial(_TAIL[1], z))
-        tail = t.sub(t.sub(r, t.div(t.log(r), r)), ratio)
+        tail = t.sub(t.sub(r, t.div(log(r), r)), ratio)
         return t.where(t.less(_CENTRE, p), middle, t.where(upper, tail, t.neg(tail)))
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:

@@ -140,6 +140,24 @@ class CPower(Operator):
         return np.power(bounds[0], self.exponent) if self.exponent > 0 else None
 
 
+@operator
+class CLogarithm(Operator):
+    """y = ln x, f64, with the bits of the C library's log, which the compiled code of scipy calls. Only code that calls this library runs
+    it as it is; elsewhere it becomes another logarithm, which differs for 0.2 % of the numbers."""
+
+    columnwise = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(x.dtype == "f64", "the operand must be f64")
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return by_c_library("log", x)
+
+    def lower(self, x: Node) -> Node:
+        return t.log(x)
+
+
 ULPS = 4
 """How far numpy's logarithms and exponentials are from the exact ones at most: its own tests, and those of the vector library in it,
 hold them to that (numpy/_core/tests/test_umath_accuracy.py)."""

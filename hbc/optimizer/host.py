@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hbc.compiler.base import Compiler
+from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node, Operator, gives_rows, takes_rows
 from hbc.ir.rewrite import Noted, substitute
 from hbc.lazy import record
@@ -19,10 +19,12 @@ class PlaceFunctions:
     """`TreeEnsemble(Function("log", x))` → `TreeEnsemble(Function("log", x, on_host=True))`, so that decisions are the source's.
 
     An ulp before an operator that `jumps` can lead to another leaf, bin or category. The source computes with numpy too, so nothing moves
-    on the numpy backend itself. `HashedValues` moves to the host too if the backend cannot run it.
+    on the numpy backend itself. Where compiled code calls the C library, a normal quantile stays on the device and becomes `exact`.
+    `HashedValues` moves to the host too if the backend cannot run it.
     """
 
     compiler: Compiler
+    options: CompileOptions = CompileOptions()
 
     def __call__(self, graph: Graph) -> Noted:
         deciding = ancestors(graph, [node for node in graph.nodes if node.op.jumps])
@@ -33,7 +35,12 @@ class PlaceFunctions:
             if isinstance(op, HashedValues) and not self.compiler.supports(op):
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
                 notes.append(f"hashes of categories are looked up on the host: {self.compiler.name} has no such tables")
-            if node in deciding and belongs_on_host(op, self.compiler):
+            if node in deciding and isinstance(op, NormalQuantile) and self.compiler.calls_c_library(self.options):
+                moved[node] = replace(op, exact=True)(*substitute(node.inputs, moved))
+                notes.append(
+                    "the normal quantile calls the C library's logarithm: a decision follows, and others differ by an ulp"
+                )
+            elif node in deciding and belongs_on_host(op, self.compiler):
                 assert isinstance(op, (Function, NormalQuantile))
                 moved[node] = replace(op, on_host=True)(*substitute(node.inputs, moved))
                 name = op.function if isinstance(op, Function) else "the normal quantile"

@@ -74,7 +74,7 @@ ORDER: tuple[Position, ...] = (
     Position(MergeColumns, lambda s: MergeColumns(), "before ChooseStrategy: fewer columns may reach a tree ensemble"),
     Position(
         PlaceFunctions,
-        lambda s: PlaceFunctions(s.compiler),
+        lambda s: PlaceFunctions(s.compiler, s.options),
         "before Lower, which leaves the host's operators as they are",
         needed=True,
     ),

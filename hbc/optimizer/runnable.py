@@ -21,7 +21,7 @@ def require_runnable(graph: Graph, compiler: Compiler, options: CompileOptions, 
     What this accepts, `optimize` accepts: no pass makes an operator that a compiler cannot run. What this refuses, `optimize` may accept: a
     pass can make trees small enough for the strategy "gemm".
     """
-    graph = PlaceFunctions(compiler)(without_facts(graph)).graph
+    graph = PlaceFunctions(compiler, options)(without_facts(graph)).graph
     if not compiler.handles_strings:
         sides(graph)
     lower = Lower(compiler, options.device)

@@ -192,5 +192,5 @@ def test_the_fit_finds_coefficients_again() -> None:
 def test_a_model_is_measured(small: TreeEnsemble) -> None:
     found = benchmark.measure("torch", SMALL, (1, 20))
     assert [point.rows for point in found] == [1, 20]
-    assert set(found[0].seconds) == {"scan", "gemm", "tree_trav", "perf_tree_trav"}
+    assert set(found[0].seconds) == {"scan", "walk", "gemm", "tree_trav", "perf_tree_trav"}
     assert min(found[1].seconds.values()) > 0

@@ -205,3 +205,17 @@ def test_quantiles_on_the_host_have_the_bits_of_scipy() -> None:
     x[::7] = 1 - x[::7]
     x[5, :3] = np.nan, 0.0, 1.0
     assert np.array_equal(op.evaluate(x), special.ndtri(np.clip(x, 1e-13, 1 - 1e-13)), equal_nan=True)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 3000])
+def test_compiled_quantiles_have_the_bits_of_scipy(rows: int) -> None:
+    """Where a decision follows, TVM's code calls the C library's logarithm."""
+    special = pytest.importorskip("scipy.special")
+    x, rng = Input("X", "f64", (N, 4))(), np.random.default_rng(rows)
+    graph = Graph((x,), {"transform": (OPERATORS["NormalQuantile"](exact=True)(x),)})
+    builder = Builder("tvm", CompileOptions(threads=1))
+    values = np.exp(-30 * rng.random((rows, 4)) ** 2)
+    values[::2] = 1 - values[::2]
+    values[-1, :3] = np.nan, 0.0, 1.0
+    found = builder.compile(builder.plan(graph)).run("transform", [values])[0]
+    assert np.array_equal(found, special.ndtri(np.clip(values, 1e-13, 1 - 1e-13)), equal_nan=True)

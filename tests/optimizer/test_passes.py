@@ -18,6 +18,7 @@ from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, SelectColumns
+from hbc.ops.curves import NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Standardize
@@ -92,6 +93,18 @@ PICTURES = [
         PlaceFunctions(load_compiler("numpy")),
         lambda x: stump()(Function("log", by_c_library=True)(x)),
         lambda x: stump()(Function("log", by_c_library=True, on_host=True)(x)),
+    ),
+    Picture(
+        "compiled code calls the C library",
+        PlaceFunctions(load_compiler("tvm")),
+        lambda x: stump()(NormalQuantile()(x)),
+        lambda x: stump()(NormalQuantile(exact=True)(x)),
+    ),
+    Picture(
+        "but not that of other computers",
+        PlaceFunctions(load_compiler("tvm"), CompileOptions(elsewhere=True)),
+        lambda x: stump()(NormalQuantile()(x)),
+        lambda x: stump()(NormalQuantile(on_host=True)(x)),
     ),
     Picture("numpy has its own bits", PlaceFunctions(load_compiler("numpy")), lambda x: stump()(Function("exp")(x)), None),
     Picture(

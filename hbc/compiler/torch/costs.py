@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hbc.compiler.costs import Lowered, Shape, Work
+from hbc.compiler.costs import Lowered, Shape, Work, beyond
 from hbc.compiler.torch.run import BLOCK_BYTES
+from hbc.compiler.torch.walk import AT_ONCE, LEAST_ROWS, levels
 
 LOWERED = Lowered(BLOCK_BYTES)
 
@@ -23,4 +24,27 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Work] = {"scan": scan, **LOWERED.strategies}
+def walk(s: Shape, rows: int) -> Mapping[str, float]:
+    """The work of the strategy "walk". Every tree takes as many steps as the deepest one."""
+    top, full = levels(s.trees, s.splits + s.trees, s.depth)
+    block = max(AT_ONCE // max(s.trees, 1), LEAST_ROWS)
+    groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // AT_ONCE)
+    tables = (s.trees << full) * (4 + s.bytes)
+    walks, below = rows * s.trees, max(s.depth - full, 0)
+    return {
+        "call": 1,
+        "group and level": groups * s.depth,
+        "row and column": rows * s.columns,
+        "row and tree": walks,
+        "row and top level": walks * top,
+        "row and full level": walks * (full - top),
+        "row and lower level": walks * below,
+        "row and lower level, by doublings of the tables beyond L2": walks * below * beyond(s.splits * (16 + 2 * s.bytes), L2),
+        "row and full level, by doublings of the tables beyond L2": walks * (full - top) * beyond(tables, L2),
+        "row and value of a leaf": walks * s.width,
+    }
+
+
+L2 = 1 << 20
+"""The size of the second-level cache, in bytes."""
+STRATEGIES: dict[str, Work] = {"scan": scan, "walk": walk, **LOWERED.strategies}

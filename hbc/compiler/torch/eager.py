@@ -10,7 +10,7 @@ import torch
 
 from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates, lowerable
-from hbc.compiler.torch import coupling, nearest, scan  # noqa: F401 (they register rules)
+from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import STRATEGIES
 from hbc.compiler.torch.program import Program, main_method
 from hbc.compiler.torch.rules import RULES
@@ -54,14 +54,14 @@ class TorchCompiler(Compiler):
     """Compiles a graph to a Program that PyTorch runs eagerly, with the tree strategies of hbc.compiler.torch.costs."""
 
     name = "torch"
-    strategies: tuple[str, ...] = ("scan",)
+    strategies: tuple[str, ...] = ("scan", "walk")
     exports: Mapping[str, tuple[str, ...]] = {".pt2": ()}
     makes_module = True
     work: Mapping[str, Work] = STRATEGIES
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
-            return op.strategy == "scan" and scan.scannable(op)
+            return ensembles.runs_as_it_is(op)
         return type(op) in RULES or isinstance(op, (Input, Constant))
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
@@ -76,7 +76,7 @@ class TorchCompiler(Compiler):
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
-        runs = {"scan": scan.scannable(op), **lowerable(op)}
+        runs = {**{name: fits(op) for name, fits in ensembles.STRATEGIES.items()}, **lowerable(op)}
         return {name: work for name, work in self.work.items() if runs[name]}
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, scripted
-from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, runs
-from hbc.ir.graph import Node, Operator
+from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.ir.graph import Operator
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import rank_encode
@@ -23,7 +23,7 @@ from hbc.ops.tree_ranks import rank_encode
 MOST_LEAVES = 256
 """The largest number of leaves of a tree, since a byte holds the number of a leaf."""
 SHARED = 11
-"""The number of arrays of `_pack` that are parameters of `scan`. The others describe the leaves."""
+"""The number of arrays of `pack` that are parameters of `scan`. The others describe the leaves."""
 TREES_AT_ONCE = 64
 """The number of trees whose leaf values are in memory together."""
 
@@ -48,7 +48,7 @@ def scan(
     place: Tensor,
     counts: list[int],
 ) -> Tensor:
-    """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. The parameters are those of `_pack`. Splits
+    """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. The parameters are those of `pack`. Splits
     are sorted by step; step s has counts[s] of them."""
     values = x.t().index_select(0, columns)  # a third of the time of selecting in rows and transposing then
     nan = values.isnan()
@@ -70,26 +70,20 @@ def scan(
     return leaf.index_select(0, place)
 
 
-def sums(leaf: Tensor, values: Tensor, starts: Tensor, target: Tensor, base: Tensor, at_once: int) -> Tensor:
-    """The sums [N, K] of the values [L, V] of the leaves reached, added in the order of the trees. `starts`: the first leaf of each
+def sums(leaf: Tensor, values: Tensor, target: Tensor, base: Tensor, starts: Tensor, at_once: int) -> Tensor:
+    """The sums [N, K] of the values [V, L] of the leaves reached, added in the order of the trees. `starts`: the first leaf of each
     tree."""
-    rows, width = leaf.size(1), values.size(1)
-    outputs = base.size(0) // width
-    total = base.reshape(outputs, 1, width).expand(outputs, rows, width).reshape(outputs, rows * width).contiguous()
+    total = base.repeat(1, leaf.size(1))
+    memory = torch.empty(at_once * leaf.size(1), dtype=values.dtype, device=leaf.device)
     for first in range(0, leaf.size(0), at_once):
-        some = leaf[first : first + at_once].to(torch.int64) + starts[first : first + at_once]
-        terms = values.index_select(0, some.reshape(-1)).reshape(some.size(0), rows * width)
-        if leaf.is_cuda:  # on a GPU index_add adds in any order
-            for i in range(terms.size(0)):
-                total[target[first + i]] += terms[i]
-        else:
-            total = total.index_add(0, target[first : first + at_once], terms)
-    return total.reshape(outputs, rows, width).transpose(0, 1).reshape(rows, outputs * width)
+        some = leaf[first : first + at_once].to(torch.int32).add_(starts[first : first + at_once])
+        add_leaves(total, some, values, target[first : first + at_once], memory)
+    return total.t()
 
 
 def numbers(leaf: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
     """The leaves reached, i64[N, T], as the source library numbers them."""
-    return ids.index_select(0, (leaf.to(torch.int64) + starts).t().reshape(-1)).reshape(leaf.size(1), leaf.size(0))
+    return ids.reshape(-1).index_select(0, (leaf.to(torch.int32) + starts).t().reshape(-1)).reshape(leaf.size(1), leaf.size(0))
 
 
 def _counts(op: TreeEnsemble) -> list[int]:
@@ -98,15 +92,15 @@ def _counts(op: TreeEnsemble) -> list[int]:
     return [int((splits > step).sum()) for step in range(int(splits.max(initial=0)))]
 
 
-def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
-    """The arrays of an ensemble, in the order of the parameters of `scan`, `sums` and `numbers`:
+def pack(op: TreeEnsemble) -> tuple[Array, ...]:
+    """The arrays of an ensemble, in the order of the parameters of `scan`, and then of `sums` and `numbers`:
 
     columns i64[C], edges [C, E], missing i32[C, 1]: the columns of x that are ranked, their thresholds, and the rank of NaN.
     plane_column i64[P], plane_first i32[P, 1]: the planes of bytes. A plane holds the ranks of a column minus plane_first, as bytes.
     below i64[D]: the planes that are there a second time, with NaN below all ranks.
     planes i64[J], ranks, lo, change u8[J, 1]: for each split its plane, its rank + 1, its first leaf, and lo xor mid.
     place i64[T]: the position of each tree, the largest tree first.
-    Then for the leaves: values [L, V], starts i64[T, 1], target i64[T], base. For output = "leaf": ids i64[L], starts i64[T, 1].
+    Then for the leaves: what `pack_values` returns, and starts i32[T, 1].
     """
     ranked = rank_encode(op)
     splits = np.diff(ranked.starts)
@@ -135,18 +129,16 @@ def _pack(op: TreeEnsemble) -> tuple[Array, ...]:
         byte(ranked.split_lo ^ ranked.split_mid),
         place.astype(np.int64),
     )
-    starts = ranked.leaf_starts[:-1, None].astype(np.int64)
-    if op.output == "leaf":
-        return (*splits_and_planes, op.leaf_ids[ranked.leaves], starts)
-    return (*splits_and_planes, op.values[ranked.leaves], starts, op.target.astype(np.int64), op.base)
+    return (*splits_and_planes, *pack_values(op, ranked.leaves), ranked.leaf_starts[:-1, None])
 
 
-PARAMETERS[TreeEnsemble] = _pack
-WORKSPACE[TreeEnsemble] = lambda op: 2 * op.n_trees  # a byte for each tree's leaf, and one for `stays`
+def row_bytes(op: TreeEnsemble) -> int:
+    """The bytes that a scan needs for one row."""
+    return 2 * op.n_trees  # a byte for each tree's leaf, and one for `stays`
 
 
-@runs(TreeEnsemble)
-def _trees(op: TreeEnsemble, node: Node) -> Function:
+def scanner(op: TreeEnsemble) -> Function:
+    """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
     counts = _counts(op)
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:

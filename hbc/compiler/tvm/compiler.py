@@ -72,6 +72,9 @@ class TvmCompiler(Compiler):
             return op.function in RUN_AS_THEY_ARE
         return op.level == "tensor" or type(op) in EMISSIONS
 
+    def calls_c_library(self, options: CompileOptions) -> bool:
+        return self.files is None and not options.elsewhere and not machine(options.device, options.target).cuda
+
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
         assert isinstance(op, TreeEnsemble)
         return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)

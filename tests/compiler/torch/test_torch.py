@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from backends import about  # noqa: E402
 from operator_cases import random_trees, rows, summable  # noqa: E402
-from random_trees import RANDOM, random_ensemble  # noqa: E402
+from random_trees import RANDOM, random_ensemble, random_tree, rows_at_thresholds, stump  # noqa: E402
 
 import hbc.compiler.torch.eager as torch_backend  # noqa: E402
 import hbc.compiler.torch.program as programs  # noqa: E402
@@ -37,6 +38,7 @@ from hbc.ops.columns import SelectColumns  # noqa: E402
 from hbc.ops.encoding import OneHot  # noqa: E402
 from hbc.ops.linear import Linear  # noqa: E402
 from hbc.ops.missing import Impute  # noqa: E402
+from hbc.ops.tree import join  # noqa: E402
 
 BOTH = pytest.mark.parametrize("name", ["torch", "torchscript"])
 WEIGHTS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
@@ -130,14 +132,14 @@ def test_threads_belong_to_the_model(name: str, threads: int | None, monkeypatch
     data = np.tile(rows("f32", 5), (200, 1))
     before = torch.get_num_threads()
     seen: list[tuple[int, int]] = []
-    together = threading.Barrier(threads or 1)
+    together, blocks = threading.Barrier(threads or 1), itertools.count()
 
     class Spy:
         def __init__(self, program: object) -> None:
             self.program = program
 
         def decision_function(self, *tensors: object) -> object:
-            if len(seen) < (threads or 1):
+            if next(blocks) < (threads or 1):
                 together.wait(timeout=300)  # every thread of the model is here at once
             seen.append((threading.get_ident(), torch.get_num_threads()))
             return self.program.decision_function(*tensors)  # type: ignore[attr-defined]
@@ -227,7 +229,7 @@ torch.save(results, sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav", "scan"])
+@pytest.mark.parametrize("strategy", ["gemm", "tree_trav", "perf_tree_trav", "scan", "walk"])
 def test_exported_files_need_only_torch(strategy: str, tmp_path) -> None:
     graph = model()
     path, exchange = tmp_path / "model.pt", tmp_path / "data.pt"
@@ -281,10 +283,11 @@ def test_tensors_stay_tensors() -> None:
     ("depths", "batch_size", "expected"),
     [
         ([3] * 20, 1, "gemm"),
-        ([3] * 20, 100_000, "scan"),
+        ([3] * 20, 100_000, "walk"),
+        ([5] * 500, 10_000, "scan"),
         ([3] * 20, None, "perf_tree_trav"),
         ([10] * 3, None, "perf_tree_trav"),
-        ([17, 2], None, "tree_trav"),
+        ([17, 2], None, "walk"),
     ],
 )
 def test_the_choice_of_a_strategy(depths: list[int], batch_size: int | None, expected: str) -> None:
@@ -313,21 +316,61 @@ def test_a_deep_graph_keeps_few_values(name: str) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("strategy", ["scan", "walk"])
 @pytest.mark.parametrize("kind", RANDOM)
-def test_scanned_trees_are_walked_trees(name: str, kind: str) -> None:
-    """A scan gives the same leaves and the same bits as a walk: at the thresholds, beside them, and for NaN that goes left at some nodes
-    and right at others."""
+def test_trees_are_the_references(name: str, kind: str, strategy: str) -> None:
+    """The two strategies of PyTorch's own give the same leaves and the same bits as the reference: at the thresholds, beside them, and for
+    NaN that goes left at some nodes and right at others."""
     op, X = random_ensemble(kind, rows=130)
-    if int(op.leaf_counts.max()) not in range(2, 257):
+    if strategy == "scan" and int(op.leaf_counts.max()) not in range(2, 257):
         pytest.skip("leaves that a byte does not number")
     x = matrix("f32" if op.threshold.dtype == np.float32 else "f64", X.shape[1])
     graph = Graph(
-        (x,), {"predict": (replace(op, strategy="scan")(x),), "apply": (replace(op, strategy="scan", output="leaf")(x),)}
+        (x,), {"predict": (replace(op, strategy=strategy)(x),), "apply": (replace(op, strategy=strategy, output="leaf")(x),)}
     )
     executable = compiled(graph, name)
     for n in (130, 1, 0):
         np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]))
         np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], replace(op, output="leaf").evaluate(X[:n]))
+
+
+@BOTH
+@pytest.mark.parametrize("trees", [1, 700])
+def test_walks_of_few_and_many_trees(name: str, trees: int) -> None:
+    """Groups of trees, levels that are full and lower ones, a chain beside a stump, and a matrix of which trees read a part."""
+    rng = np.random.default_rng(trees)
+    grown = [random_tree(rng, [2, 1, 40, 9][i % 4], 4, "f4", rng.normal(size=(30, 2)), i % 3 == 0) for i in range(trees)]
+    op = replace(join(grown, np.array([0.5, -1.0])), strategy="walk")
+    X = np.asfortranarray(rows_at_thresholds(rng, op, 300, 6))
+    x = matrix("f32", 6)
+    executable = compiled(Graph((x,), {"predict": (op(x),)}), name)
+    np.testing.assert_array_equal(executable.run("predict", [np.ascontiguousarray(X)])[0], op.evaluate(X))
+
+
+def test_walks_leave_an_infinite_threshold_to_others() -> None:
+    """`x <= inf` with NaN to the right has no number that goes where NaN goes."""
+    op = replace(stump(0, np.inf), missing_left=np.zeros(3, bool))
+    compiler = load_compiler("torch")
+    assert not compiler.supports(op.run_as("walk"))
+    assert compiler.supports(stump(0, np.inf).run_as("walk"))
+    assert "walk" not in compiler.candidates(op, CompileOptions())  # type: ignore[attr-defined]
+
+
+def test_a_walk_changes_no_buffer_and_has_gradients_of_leaves() -> None:
+    op = stump(0, 0.5).run_as("walk")
+    x = matrix("f64", 2)
+    program = Program(Graph((x,), {"predict": (op(x),)}))
+    before = {name: buffer.clone() for name, buffer in program.named_buffers()}
+    rows_in = torch.tensor([[0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        assert program(rows_in).tolist() == [[10.0]]
+    assert all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers())
+    for buffer in program.buffers():
+        if buffer.is_floating_point():
+            buffer.requires_grad_()
+    program(rows_in).sum().backward()
+    leaves = next(buffer for buffer in program.buffers() if 20.0 in buffer and buffer.requires_grad)
+    assert leaves.grad.tolist() == [[1.0, 0.0]]
 
 
 def encoded(x: Node, missing: float = 2.0, dtype: str = "f64") -> Node:

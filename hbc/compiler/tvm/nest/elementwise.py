@@ -12,7 +12,7 @@ from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, library, n
 from hbc.compiler.tvm.tir.mathematics import FUNCTIONS, function
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
-from hbc.ops.functions import CPower, Function
+from hbc.ops.functions import CLogarithm, CPower, Function
 
 NAMES: dict[type[Operator], str] = {
     tensor.Exp: "exp",
@@ -68,6 +68,11 @@ def _c_power(node: Node, dialect: Dialect, x: Expr) -> Expr:
     op = node.op
     assert isinstance(op, CPower)
     return library("pow", "f64", x, number(op.exponent, "f64"))
+
+
+@element_of(CLogarithm, costly=True, nanoseconds=per_element(5.0))
+def _c_logarithm(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    return library("log", "f64", x)
 
 
 @element_of(tensor.Mod, costly=True, nanoseconds=per_element(8.0))

@@ -1,0 +1,298 @@
+"""The strategy "walk" for tree ensembles: all rows go down all trees together, one level at a time.
+
+A step looks up the column and the threshold of each row's node, and the row's number in that column. Every look-up is an index_select
+of a vector by int32, which PyTorch's CPU runs at 0.35 ns an element for tables in the cache; gather, take and torch.where, which the
+paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the other:
+
+1. The first TOP levels are tested in all of their nodes, for many rows at once, and bytes are combined from below: 1.8 ns for 3 levels.
+2. Where trees are full, a level has a place for each node that there can be, as in perf_tree_trav. Then the children of node k are
+   2k and 2k + 1 of the next level, and a step is three look-ups, 1.8 ns.
+3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
+
+Trees are walked in groups, so that the values of a group stay in the second-level cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hbc.compiler.torch.exact import Function, exporting, scripted
+from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.compiler.torch.run import BLOCK_BYTES
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+TOP = 3
+"""The number of levels that are tested as a whole. With 2 or 4 a row takes 5 to 15 % longer (500 trees of depth 8)."""
+AT_ONCE = 1 << 16
+"""The number of walks (rows × trees) of a group. With half as many the calls of operators take as long as their work, and with twice as
+many some arrays are so large that the C library gets them from the system each time, which takes up to three times as long."""
+PADDING = 4
+"""Level d is stored in full while it would have at most so many times as many nodes as the ensemble has leaves."""
+MOST_FULL = 12
+"""The largest number of levels that are stored in full."""
+LEAST_ROWS = 256
+"""The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own."""
+
+
+def walkable(op: TreeEnsemble) -> bool:
+    """Whether this strategy can run an ensemble. It sends NaN right as +inf, which at a threshold of +inf would go left."""
+    splits = op.feature >= 0
+    return op.n_trees > 0 and not bool((splits & (op.threshold == np.inf) & ~op.missing_left).any())
+
+
+def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
+    """(the levels tested as a whole, the levels stored in full, those included) of an ensemble."""
+    full = min(depth, TOP)
+    while full < min(depth, MOST_FULL) and trees << (full + 1) <= PADDING * leaves:
+        full += 1
+    return min(depth, TOP), full
+
+
+def encoded(x: Tensor, copied: Tensor, number_for_nan: Tensor, always: bool) -> Tensor:
+    """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. `copied`: columns that
+    are there a second time, with another such number. number_for_nan [C]: empty if NaN always goes left, as in `NaN > threshold`.
+    `always`: do not look whether there is a NaN."""
+    if number_for_nan.size(0) == 0:
+        return x.contiguous()
+    x = x.narrow(1, 0, number_for_nan.size(0) - copied.size(0))
+    if copied.size(0) > 0:
+        x = torch.cat([x, x.index_select(1, copied)], 1)
+    if always or bool(torch.isnan(x.sum())):
+        x = torch.where(torch.isnan(x), number_for_nan, x)
+    return x.contiguous()
+
+
+def leaves(
+    x: Tensor,
+    above: Tensor,
+    row: Tensor,
+    trees: list[Tensor],
+    depths: list[int],
+    first: int,
+    end: int,
+    numbers: list[Tensor],
+    places: list[Tensor],
+    bits: Tensor,
+) -> Tensor:
+    """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
+
+    x: `encoded`; above: columns of it for the highest levels, [·, N]; row: the place in x where each row begins; trees: what `pack`
+    returns; depths: of the trees; numbers, places and bits: memory for numbers and i32 of each walk, and for a byte of each test."""
+    top_column, top_threshold, prefix, feature, threshold, exits, low_feature, low_threshold, low_left = trees
+    count, rows, all_trees = end - first, row.size(0), top_column.size(1)
+    walks = count * rows
+    flat = x.reshape(-1)
+    number, cut = numbers[0][:walks], numbers[1][:walks]
+    place, node, other = places[0][:walks], places[1][:walks], places[2][:walks]
+    roots = torch.arange(first, end, dtype=torch.int32, device=x.device).reshape(-1, 1)
+    top = 0
+    while (1 << top) <= top_column.size(0):
+        top += 1
+    if top > 0:
+        tests = bits[: top_column.size(0) * walks].reshape(top_column.size(0), walks)
+        for test in range(top_column.size(0)):
+            torch.index_select(above, 0, top_column[test, first:end], out=number.reshape(count, rows))
+            number.reshape(count, rows).gt_(top_threshold[test, first:end].reshape(-1, 1))
+            tests[test].copy_(place.copy_(number))  # half the time of a direct way from floats to bytes
+        path = tests[prefix.size(0) - 1 :].add_(prefix)
+        for level in range(top - 2, -1, -1):  # node i has the children i and i + 2^level; paths are greater on the right
+            half = 1 << level
+            path[half : 2 * half].mul_(tests[half - 1 : 2 * half - 1])
+            torch.maximum(path[:half], path[half : 2 * half], out=path[:half])
+        node.copy_(path[0])
+        node.reshape(count, rows).add_(roots * (1 << top))
+    else:
+        node.reshape(count, rows).copy_(roots)
+    start, full = 0, top
+    while (all_trees << full) < exits.size(0):
+        size = all_trees << full
+        torch.index_select(feature[start : start + size], 0, node, out=place)
+        place.reshape(count, rows).add_(row)
+        torch.index_select(flat, 0, place, out=number)
+        torch.index_select(threshold[start : start + size], 0, node, out=cut)
+        other.copy_(number.gt_(cut)).add_(node, alpha=2)
+        node, other = other, node
+        start += size
+        full += 1
+    torch.index_select(exits, 0, node, out=other)
+    node, other = other, node
+    for _ in range(full, max(depths[first:end])):
+        torch.index_select(low_feature, 0, node, out=place)
+        place.reshape(count, rows).add_(row)
+        torch.index_select(flat, 0, place, out=number)
+        torch.index_select(low_threshold, 0, node, out=cut)
+        torch.index_select(low_left, 0, node, out=other)
+        node.copy_(number.gt_(cut)).add_(other)
+    return node.reshape(count, rows)
+
+
+def memory(x: Tensor, walks: int, tests: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """(numbers, places, bits) of `leaves`. Groups share them: new memory for each operator took up to two thirds of the time, since the C
+    library gave it back to the system each time."""
+    numbers = [torch.empty(walks, dtype=x.dtype, device=x.device) for _ in range(2)]
+    places = [torch.empty(walks, dtype=torch.int32, device=x.device) for _ in range(3)]
+    return numbers, places, torch.empty(tests * walks, dtype=torch.uint8, device=x.device)
+
+
+def sums(
+    x: Tensor,
+    encoding: list[Tensor],
+    trees: list[Tensor],
+    depths: list[int],
+    of_leaves: list[Tensor],
+    walks: int,
+    always: bool,
+) -> Tensor:
+    """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, of_leaves: what `pack`
+    returns. walks: the rows × trees of a group. `always`: the operators do not depend on x."""
+    values, target, base = of_leaves
+    x = encoded(x.detach(), encoding[0], encoding[1], always)
+    above, row = x.t().index_select(0, encoding[2]), starts(x)
+    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
+    numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
+    total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
+    for first in range(0, len(depths), step):
+        end = min(first + step, len(depths))
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
+        add_leaves(total, reached, values, target[first:end], terms)
+    return total.t()
+
+
+def ids(
+    x: Tensor,
+    encoding: list[Tensor],
+    trees: list[Tensor],
+    depths: list[int],
+    of_leaves: list[Tensor],
+    walks: int,
+    always: bool,
+) -> Tensor:
+    """The leaves reached, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
+    known = of_leaves[0].reshape(-1)
+    x = encoded(x.detach(), encoding[0], encoding[1], always)
+    above, row = x.t().index_select(0, encoding[2]), starts(x)
+    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
+    numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
+    parts: list[Tensor] = []
+    for first in range(0, len(depths), step):
+        end = min(first + step, len(depths))
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
+        parts.append(known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1)))
+    return torch.cat(parts).t()
+
+
+def starts(x: Tensor) -> Tensor:
+    """The place in x.reshape(-1) where each row begins. (Where an i32 cannot hold it, the look-ups fail, since it is negative.)"""
+    return torch.arange(x.size(0), dtype=torch.int32, device=x.device) * x.size(1)
+
+
+# --- packing -----------------------------------------------------------------------------------------------------------
+
+
+ENCODING, TABLES = 3, 9
+"""The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. The others are `of_leaves`."""
+
+
+def pack(op: TreeEnsemble) -> tuple[Array, ...]:
+    """The arrays of an ensemble, which are the parameters of `walker(op)`.
+
+    encoding: copied i64[D], number_for_nan [C] (see `encoded`), and the columns that the highest levels read, i64[·].
+    trees: for the top levels, [2^top - 1, T]: the place of the column among these, i32, and the threshold. Level d has the rows 2^d - 1 …;
+    node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
+    Then for the other levels that are full, one level after the other: columns i32 and thresholds, [T, 2^d]; and exits i32[T · 2^full],
+    the number of the node below. Then for the nodes that are left, leaves included: column, threshold, left child, all [M].
+    of_leaves: what `pack_values` returns, by the numbers of nodes.
+    """
+    feature, copied, for_nan = _columns(op)
+    top, full = levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
+    at = op.roots.astype(np.int64)[:, None]  # [T, 2^d], from the left to the right
+    tops, tables = [], []
+    for depth in range(full):
+        inner = op.feature[at] >= 0
+        test = np.where(inner, feature[at], 0), np.where(inner, op.threshold[at], np.inf).astype(op.threshold.dtype)
+        if depth < top:
+            tops.append([each[:, _reversed(depth)].T for each in test])
+        else:
+            tables.append([each.ravel() for each in test])
+        at = np.stack([np.where(inner, side[at], at) for side in (op.left, op.right)], axis=2).reshape(op.n_trees, -1)
+    number, order = _numbered(op, np.unique(at))
+    at_leaf = op.feature[order] < 0
+    left = np.where(at_leaf, np.arange(len(order)), number[np.where(at_leaf, 0, op.left[order])])
+    nothing = np.zeros((0, op.n_trees), np.int64), np.zeros((0, op.n_trees), op.threshold.dtype)
+    top_feature, top_threshold = (np.concatenate(parts) for parts in zip(nothing, *tops, strict=True))
+    top_columns, top_column = np.unique(top_feature, return_inverse=True)
+    full_feature, full_threshold = (
+        np.concatenate(parts) for parts in zip([each.ravel() for each in nothing], *tables, strict=True)
+    )
+    return (
+        copied,
+        for_nan,
+        top_columns,
+        top_column.reshape(top_feature.shape).astype(np.int32),
+        top_threshold,
+        (2 * _reversed(max(top - 1, 0)))[:, None].astype(np.uint8),
+        full_feature.astype(np.int32),
+        full_threshold,
+        number[at].ravel().astype(np.int32),
+        np.where(at_leaf, 0, feature[order]).astype(np.int32),
+        np.where(at_leaf, np.inf, op.threshold[order]).astype(op.threshold.dtype),
+        left.astype(np.int32),
+        *pack_values(op, np.where(at_leaf, op.left[order], 0)),
+    )
+
+
+def _columns(op: TreeEnsemble) -> tuple[Array, Array, Array]:
+    """(the column that each node compares, the columns that are copied behind the others, the number for NaN in each column). A column
+    needs a copy if no number goes where its NaN go."""
+    splits = np.flatnonzero(op.feature >= 0)
+    feature, threshold, to_left = op.feature[splits], op.threshold[splits], op.missing_left[splits]
+    width = int(feature.max(initial=-1)) + 1
+    lowest_left, highest_right = np.full(width, np.inf), np.full(width, -np.inf)
+    np.minimum.at(lowest_left, feature[to_left], threshold[to_left])
+    np.maximum.at(highest_right, feature[~to_left], threshold[~to_left])
+    to_right = np.bincount(feature[~to_left], minlength=width) > 0
+    both = to_right & (highest_right >= lowest_left)
+    copied = np.flatnonzero(both)
+    column = op.feature.astype(np.int64)
+    column[splits] = np.where(both[feature] & ~to_left, width + np.searchsorted(copied, feature), feature)
+    number = np.append(np.where(to_right & ~both, lowest_left, -np.inf), np.full(len(copied), np.inf))
+    return column, copied, (number if to_right.any() else number[:0]).astype(op.threshold.dtype)
+
+
+def _reversed(bits: int) -> Array:
+    """The numbers of so many bits, each with its bits in reverse order."""
+    found = np.zeros(1, np.int64)
+    for bit in range(bits):
+        found = np.concatenate([found, found + (1 << (bits - 1 - bit))])
+    return found
+
+
+def _numbered(op: TreeEnsemble, level: Array) -> tuple[Array, Array]:
+    """(the number of each node of `level` and below, the node of each number). Those of `level` come first; right children lie behind left
+    ones."""
+    order, number = [level], np.zeros(len(op.feature), np.int64)
+    while len(inner := level[op.feature[level] >= 0]):
+        level = np.stack([op.left[inner], op.right[inner]], axis=1).ravel().astype(np.int64)
+        order.append(level)
+    nodes = np.concatenate(order)
+    number[nodes] = np.arange(len(nodes))
+    return number, nodes
+
+
+def row_bytes(op: TreeEnsemble) -> int:
+    """The bytes for one row that make blocks of rows as long as a group of all trees allows, but not shorter than LEAST_ROWS."""
+    return BLOCK_BYTES // max(AT_ONCE // op.n_trees, LEAST_ROWS)
+
+
+def walker(op: TreeEnsemble) -> Function:
+    """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
+    depths, compute = [int(depth) for depth in op.depths], sums if op.output == "sum" else ids
+
+    def run(x: Tensor, *parameters: Tensor) -> Tensor:
+        encoding, trees = list(parameters[:ENCODING]), [each.detach() for each in parameters[ENCODING : ENCODING + TABLES]]
+        return scripted(compute)(x, encoding, trees, depths, list(parameters[ENCODING + TABLES :]), AT_ONCE, exporting())
+
+    return run
