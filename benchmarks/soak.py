@@ -1,7 +1,8 @@
 """`hbc serve` under load for minutes: errors and memory over time, while its model is replaced and its processes end.
 
-Every five seconds the model's file is written anew, and once a minute the server gets SIGTERM and another takes its place at the same port:
-no request that it has accepted may stay without an answer, and its memory must not grow."""
+Every five seconds the model's file is written anew. First the server is left alone: its memory must not grow. Then, once a minute, it gets
+SIGTERM and another takes its place at the same port. No request that it has accepted may stay without an answer. The command fails if one
+was lost or if the memory has grown."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -28,16 +30,21 @@ from benchmarks.serving import START_LIMIT, cores, tasks
 from benchmarks.session import Run
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--soak": {"type": float, "help": "minutes of load on each workload"},
+    "--soak": {"type": float, "help": "minutes of full load on each workload; a quarter of it more for SIGTERM"},
     "--connections": {"type": int, "help": "connections of the load"},
 }
 SAMPLE_SECONDS = 5.0
 TERM_SECONDS = 60.0
+GROWTH_MIB = 3.0
+"""The growth of memory from which on the run has failed, in MiB. Each of the reloads of ten minutes kept 1.2 before they were mended."""
+FEW_SAMPLES = 10
+"""With fewer samples, growth is not told from the start."""
 LEGEND = (
-    "Minutes of load over connections that stay open, each with one request at a time. h2load gives full load in the first half; the "
+    "Minutes of load over connections that stay open, each with one request at a time. h2load gives full load in the first part; the "
     "answers of the other clients are compared with the source's. Memory: of the server, in MiB, in the first and in the last fifth of "
-    "that half, in which nobody stops it. *lost*: requests that got no answer, or a wrong one; a connection that the server has closed is "
-    "opened anew. *reloads*: the file of the model was written anew. *SIGTERM*: the server was told to end, and another one started."
+    "that part, in which nobody stops it. *grown*: from the second fifth to the last. *lost*: requests that got no answer, or a wrong one; "
+    "a connection that the server has closed is opened anew. *reloads*: the file of the model was written anew. *SIGTERM*: the server was "
+    "told to end, and another one started."
 )
 
 
@@ -112,11 +119,12 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
         running = stack.enter_context(Running(server, task, core))
         running.wait(request, START_LIMIT)
         begin = time.monotonic()
-        # Half of the time h2load gives it all that it can take, and the server is left alone, so that growth of memory would show; then
-        # it is told to end once a minute.
-        calm, end = begin + 30 * minutes, begin + 60 * minutes
+        # At first h2load gives it all that it can take, and the server is left alone, so that growth of memory would show; then it is told
+        # to end once a minute.
+        calm = begin + 60 * minutes
+        end = calm + max(15 * minutes, 4 * SAMPLE_SECONDS)
         pool = stack.enter_context(ThreadPoolExecutor(1))
-        full = pool.submit(load.apply, request, running.port, max(30 * minutes - 2, 1), other) if load.installed() else None
+        full = pool.submit(load.apply, request, running.port, max(60 * minutes - 2, 1), other) if load.installed() else None
         clients = [Client(running.port, request, task, other, end) for _ in range(connections)]
         for client in clients:
             client.start()
@@ -129,7 +137,7 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
             write_anew(task.folder / "model.hbc")
             found["reloads"] += 1
             if now >= max(calm, next_term) and end - now > SAMPLE_SECONDS and (full is None or full.done()):
-                next_term = now + min(TERM_SECONDS, 15 * minutes)
+                next_term = now + min(TERM_SECONDS, 5 * minutes)
                 os.kill(running.process.pid, signal.SIGTERM)
                 running.process.wait(60)
                 found["terms"] += 1
@@ -146,7 +154,17 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
         lost.append(f"h2load: {failed} requests without a good answer")
     found |= {"answered": sum(client.answered for client in clients), "lost": len(lost), "reasons": lost[:10]}
     found["longest_s"] = max(client.longest for client in clients)
+    found["growth"] = growth([mib for _, mib in found["memory"]])
     return found
+
+
+def growth(memory: Sequence[float]) -> float | None:
+    """The MiB by which memory has grown from the second fifth of the samples, after the first calls of everything, to the last. None for
+    too few samples."""
+    if len(memory) < FEW_SAMPLES:
+        return None
+    fifth = len(memory) // 5
+    return round(float(np.median(memory[-fifth:]) - np.median(memory[fifth : 2 * fifth])), 2)
 
 
 def write_anew(path: Path) -> None:
@@ -167,8 +185,9 @@ def run(run: Run) -> None:
 
 
 def status(results: dict[str, Any]) -> int:
-    """1 if a request was lost."""
-    return int(any(found["lost"] for found in results["workloads"].values()))
+    """1 if a request was lost, or if the memory has grown."""
+    found = results["workloads"].values()
+    return int(any(each["lost"] or (each["growth"] or 0.0) > GROWTH_MIB for each in found))
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -183,6 +202,7 @@ def markdown(results: dict[str, Any]) -> str:
         "SIGTERM",
         "memory at first",
         "at last",
+        "grown",
     ]
     lines = ["| " + " | ".join([*heads, "longest answer, ms"]) + " |", "|" + "---|" * (len(heads) + 1)]
     for name, found in results["workloads"].items():
@@ -192,6 +212,7 @@ def markdown(results: dict[str, Any]) -> str:
         full = found.get("full_load", {"answered": 0, "requests_per_second": 0})
         counts = [f"{full['answered']:,}", report.figure(full["requests_per_second"]), f"{found['answered']:,}"]
         counts += [str(found[key]) for key in ("lost", "reloads", "terms")]
-        lines.append("| " + " | ".join([name, *counts, *ends, f"{1e3 * found['longest_s']:.0f}"]) + " |")
+        grown = "–" if found["growth"] is None else f"{found['growth']:+.1f}"
+        lines.append("| " + " | ".join([name, *counts, *ends, grown, f"{1e3 * found['longest_s']:.0f}"]) + " |")
     reasons = [f"- {name}: {reason}" for name, found in results["workloads"].items() for reason in found["reasons"]]
     return "\n".join([report.heading(results, "Load for minutes", LEGEND), "", *lines, "", *reasons]) + "\n"

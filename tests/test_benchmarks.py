@@ -372,10 +372,19 @@ def test_the_table_of_servers_names_what_failed() -> None:
     servers["hbc serve, rows"]["rounds"].append({**good, "failed": 1})
     assert serving.status(results) == 1
     soaked = {"memory": [(0.0, 48.0), (5.0, 49.0)], "reloads": 2, "terms": 1, "answered": 7, "longest_s": 0.1}
-    soaked |= {"lost": 1, "reasons": ["503"]}
+    soaked |= {"lost": 1, "reasons": ["503"], "growth": None}
     results["workloads"] = {"row": soaked}
     assert "- row: 503" in soak.markdown(results)
     assert soak.status(results) == 1
+    grown = {
+        **soaked,
+        "lost": 0,
+        "reasons": [],
+        "growth": soak.growth([60.0] * 5 + [67.0] * 5 + [67.0 + step for step in range(15)]),
+    }
+    assert grown["growth"] == 12.0
+    assert [soak.status({"workloads": {"row": {**grown, "growth": each}}}) for each in (12.0, 1.0, None)] == [1, 0, 0]
+    assert "+12.0" in soak.markdown({**results, "workloads": {"row": grown}})
 
 
 def test_a_server_is_started_and_ended(tmp_path: Path) -> None:

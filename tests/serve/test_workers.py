@@ -167,6 +167,7 @@ def test_workers_are_one_server() -> None:
         until(lambda: load.good > done + 100)
         load.stop()
         assert len(load.bad) <= 4  # one for each connection to the killed one
+        assert not any("timed out" in each for each in load.bad)  # it is told at once
 
         def ask(method: str, path: str) -> tuple[int, bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)
