@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from operator_cases import CASES, INEXACT_SUM, ORDERED_SUM, ROWS, TOLERANCES, Fi
 
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.errors import UnsupportedOperatorError
 from hbc.ir.graph import OPERATORS, Constant, Graph, Input, Node, Operator
 from hbc.ir.magnitudes import by_column, fits
 from hbc.ir.rewrite import rewrite
@@ -21,6 +23,7 @@ from hbc.ir.spans import span_of
 from hbc.ir.types import Array, N, type_of
 from hbc.ops import import_all
 from hbc.ops import tensor as t
+from hbc.ops.nearest import Ascending
 
 import_all()
 
@@ -125,6 +128,27 @@ def test_backends_agree_with_the_reference(name: str, backend: str) -> None:
         (found,) = executable.run("predict", some)
         assert_agrees(found, evaluated(graph, some), tolerance)
         assert [array.tobytes() for array in some] == bits  # inputs are never written to
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_cuda_agrees_with_the_reference(name: str) -> None:
+    """The kernels run on the processor (tests/cuda_on_cpu), with threads and blocks in an order of the case's own."""
+    cuda_on_cpu = pytest.importorskip("cuda_on_cpu")
+    if why := cuda_on_cpu.cannot_run():
+        pytest.skip(why)
+    op, operands, tolerance = ALL[name]
+    graph, arrays = graph_of(op, operands)
+    with cuda_on_cpu.emulated(seed=crc32(name.encode())):
+        builder = Builder("tvm", CompileOptions(device="cuda"))
+        executable = builder.compile(builder.plan(graph))
+        if isinstance(op, Ascending):
+            with pytest.raises(UnsupportedOperatorError, match="CUDA"):
+                executable.run("predict", arrays)
+            return
+        for rows in (ROWS, 1, 0):
+            some = [array[:rows] for array in arrays]
+            (found,) = executable.run("predict", some)
+            assert_agrees(found, evaluated(graph, some), tolerance)
 
 
 def calm(operand: Array | Fixed) -> Array | Fixed:

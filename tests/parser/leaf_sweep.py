@@ -418,7 +418,8 @@ def telling(op: TreeEnsemble, rng: np.random.Generator) -> tuple[TreeEnsemble, A
 
 
 def executable(graph: Graph, backend: str, strategy: str) -> Any:
-    builder = Builder(backend, CompileOptions(threads=1), strategy)
+    name, _, device = backend.partition(":")  # "tvm:cuda": in cuda_on_cpu.emulated()
+    builder = Builder(name, CompileOptions(threads=1, device=device or "cpu"), strategy)
     return builder.compile(builder.plan(graph))
 
 

@@ -36,6 +36,40 @@ def test_sample_of_kernels(library: str, name: str, way: tuple[str, str, str]) -
     assert not compare(subject(library, name, 0, 12), *way, 0, 400).differing
 
 
+ON_CUDA = (("tvm:cuda", "walk", "leaf"), ("tvm:cuda", "walk", "sum"))
+
+
+def emulator() -> Any:
+    """What runs code for CUDA here; the test is skipped where nothing does."""
+    cuda_on_cpu = pytest.importorskip("cuda_on_cpu")
+    if why := cuda_on_cpu.cannot_run():
+        pytest.skip(why)
+    return cuda_on_cpu
+
+
+@pytest.mark.parametrize("way", ON_CUDA, ids=" ".join)
+@pytest.mark.parametrize(("library", "name"), SAMPLE)
+def test_sample_of_leaves_on_cuda(library: str, name: str, way: tuple[str, str, str]) -> None:
+    with emulator().emulated(seed=len(name)):
+        figures = compare(subject(library, name, 0, 12), *way, 0, 300)
+    assert figures.pairs
+    assert not figures.differing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("way", ON_CUDA, ids=" ".join)
+def test_no_leaf_differs_on_cuda(library: str, way: tuple[str, str, str]) -> None:
+    """Over a million (row, tree) pairs of every library."""
+    pairs = 0
+    with emulator().emulated(seed=1):
+        for name, seed, figures in sweep(library, way, 60, 2_000, range(1)):
+            assert not figures.differing, (name, seed, figures)
+            pairs += figures.pairs
+    print(f"{library} {' '.join(way)}: {pairs:,} pairs")
+    assert pairs >= 1_000_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)

@@ -22,11 +22,12 @@ from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT
 from hbc.compiler.tvm.plan.tree_kernels import TREE_KERNELS
 from hbc.compiler.tvm.run.cuda import CudaExecutable
 from hbc.compiler.tvm.run.executable import TvmExecutable
-from hbc.compiler.tvm.run.methods import GraphMethods
+from hbc.compiler.tvm.run.methods import ELSEWHERE, GraphMethods
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
 from hbc.compiler.tvm.trees.patches import patchable
 from hbc.compiler.tvm.trees.scan import scannable
+from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
 from hbc.ops.functions import Function
@@ -102,6 +103,11 @@ class TvmCompiler(Compiler):
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         where = machine(options.device, options.target)
         methods = GraphMethods(join_sets(graph), options, where)
+        if where.cuda and where.missing is not None and options.target is None:
+            advice = (
+                f"{ELSEWHERE} To compile here, and not run, name the GPU: target={{'kind': 'cuda', 'arch': '{where.arch}'}}."
+            )
+            raise BackendUnavailableError(backend=self.name, reason=where.missing, advice=advice)
         if where.cuda:
             methods.compile_all()
         kind = CudaExecutable if where.cuda else TvmExecutable

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import shutil
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -486,76 +482,3 @@ def test_unknown_devices_and_targets() -> None:
         COMPILER.compile(graph, CompileOptions(device="tpu"))
     with pytest.raises(InvalidInputError, match="llvm"):
         COMPILER.compile(graph, CompileOptions(target={"kind": "hexagon"}))
-
-
-SHIM = """
-#include <cstdint>
-#include <cmath>
-#include <algorithm>
-using std::isnan; using std::max; using std::min;
-#define __global__
-#define __launch_bounds__(n)
-#define CUDART_INF_F INFINITY
-#define CUDART_INF ((double)INFINITY)
-static struct { int x; } blockIdx, threadIdx;
-#define uint unsigned int
-#define uchar unsigned char
-"""
-LOOP = """
-extern "C" void launch({parameters}) {{
-  for (blockIdx.x = 0; blockIdx.x * 128 < end - first; ++blockIdx.x)
-    for (threadIdx.x = 0; threadIdx.x < 128; ++threadIdx.x) predict_kernel({names});
-}}
-"""
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-def test_cuda(tmp_path: Path) -> None:
-    """The code compiles without a GPU, and, thread by thread on the processor, computes what the graph says."""
-    op = ENSEMBLES["three outputs"]
-    x = given("f64", 6)
-    clean = t.where(t.less(t.absolute(x), 1e3), x, 0.0)
-    weights = np.random.default_rng(0).standard_normal((6, 5))
-    outputs = [
-        op(x),
-        Softmax().lower(op(x)),
-        t.argmax(x, axis=1),
-        t.maximum(x, t.add(t.mul(x, 1.1), 0.3)),
-        t.matmul(clean, weights),
-        t.logical_not(t.less(x, 0.5)),
-        t.sigmoid(clean),
-    ]
-    graph, executable = compiled(*outputs, inputs=(x,), options=CompileOptions(device="cuda"))
-    source = executable.methods.source("cuda")
-    data = near_thresholds(op, 300)
-    expected = graph.evaluate(data)["predict"]
-    if executable.methods.machine.missing is None:
-        found = executable.run("predict", [data])
-    else:
-        assert executable.methods.binary
-        with pytest.raises(BackendUnavailableError, match="CUDA"):
-            executable.run("predict", [data])
-        found = _run_on_the_processor(source, executable, data, expected, tmp_path)
-    for one, other in zip(found, expected, strict=True):
-        small = 1e-6 if other.dtype == np.float32 else 1e-13
-        np.testing.assert_allclose(one, other, rtol=small, atol=small)
-    same(found[0], expected[0])
-    same(found[3], expected[3])
-
-
-def _run_on_the_processor(source: str, executable: Any, data: Array, expected: list[Array], folder: Path) -> list[Array]:
-    kernel = source[source.index('extern "C" __global__') :]
-    parameters = kernel[kernel.index("predict_kernel(") + len("predict_kernel(") : kernel.index(");")]
-    names = [part.split()[-1] for part in parameters.split(",")]
-    code = folder / "kernel.cpp"
-    code.write_text(SHIM + kernel + LOOP.format(parameters=parameters, names=", ".join(names)))
-    flags = ["-O1", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(["g++", *flags, "-o", str(folder / "kernel.so"), str(code)], check=True, capture_output=True)
-    built = executable.methods.kernel("predict")
-    found = [np.empty_like(array) for array in expected]
-    arrays = {f"{key}_ptr": table for key, table in zip(built.table_names, built.tables, strict=True)}
-    arrays |= {"x0_ptr": data} | {f"y{i}_ptr": array for i, array in enumerate(found)}
-    numbers = {"first": 0, "end": len(data)}
-    launch = ctypes.CDLL(str(folder / "kernel.so")).launch
-    launch(*(ctypes.c_int64(numbers[n]) if n in numbers else ctypes.c_void_p(arrays[n].ctypes.data) for n in names))
-    return found

@@ -134,7 +134,7 @@ def test_a_gpu_does_not_sort() -> None:
 def test_the_code_for_a_gpu_compiles() -> None:
     x = points(20)
     saved = hbc.convert(RadiusNeighborsTransformer(radius=1.0).fit(x), "numpy")
-    builder = Builder("tvm", CompileOptions(device="cuda"))
+    builder = Builder("tvm", CompileOptions(device="cuda", target={"kind": "cuda", "arch": "sm_90"}))
     plan = builder.plan(saved.graph)
     assert any(isinstance(node.op, PresentEntries) for node in plan.graph.nodes)
     assert not any(isinstance(node.op, Ascending) for node in plan.graph.nodes)

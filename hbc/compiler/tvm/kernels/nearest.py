@@ -18,6 +18,7 @@ from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import convert, larger, library, number, product
 from hbc.compiler.tvm.tir.vectors import any_of, broadcast, count_of, store, vector
+from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.nearest import Ascending, Distances, Smallest
@@ -380,6 +381,11 @@ def ascending(f: Chunk, node: Node) -> None:
     """
     (x,) = node.inputs
     assert isinstance(node.op, Ascending)
+    if not f.dialect.llvm:
+        culprit = Culprit(
+            "Ascending", "a graph for CUDA", "its kernel runs on processors only", 'Convert the model with device="cpu".'
+        )
+        raise UnsupportedOperatorError(culprits=[culprit])
     width, dtype = x.type.columns, x.type.dtype
 
     def entries() -> Entries:

@@ -31,14 +31,23 @@ class CudaExecutable(TvmExecutable):
         run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))
 
     def _on_gpu(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
-        sent = [tvm.runtime.tensor(array, self._device) for array in inputs]
-        received = [tvm.runtime.empty(array.shape, str(array.dtype), self._device) for array in outputs]
+        sent = [self._sent(array) for array in inputs]
+        received = [self._room(array) for array in outputs]
         ready.code(*sent, *ready.tables, *received, 0, n)
         for array, result in zip(outputs, received, strict=True):
-            array[...] = result.numpy()
+            array[...] = self._fetched(result)
 
-    def _sent(self, table: Array) -> Any:
-        return tvm.runtime.tensor(table, self._device)
+    def _sent(self, array: Array) -> Any:
+        """A copy of an array on the device."""
+        return tvm.runtime.tensor(array, self._device)
+
+    def _room(self, array: Array) -> Any:
+        """Memory on the device for an array like this one."""
+        return tvm.runtime.empty(array.shape, str(array.dtype), self._device)
+
+    def _fetched(self, result: Any) -> Array:
+        """A copy of an array of the device."""
+        return result.numpy()
 
     @property
     def _device(self) -> Any:

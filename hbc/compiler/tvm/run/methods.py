@@ -19,6 +19,9 @@ from hbc.ir.store import write_atomically
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, building, shielded, show, temporary_folder
 
+ELSEWHERE = 'Save the model, and load it on a computer with an NVIDIA GPU: hbc.load(path, device="cuda").'
+"""What to do where there is no GPU."""
+
 
 @dataclass
 class GraphMethods:
@@ -61,7 +64,7 @@ class GraphMethods:
             raise BackendUnavailableError(
                 backend="tvm",
                 reason=self.machine.missing,
-                advice="Use export() to write the compiled code for another computer.",
+                advice=ELSEWHERE if self.machine.cuda else "Use export() to write the compiled code for another computer.",
             )
         kernel = self.kernel(method, bounded, missing, accepted)
         make = compiled_for_elsewhere if self.options.elsewhere else compiled
@@ -92,8 +95,13 @@ class GraphMethods:
     def export(self, path: str) -> None:
         """Write a shared library with a packed function of TVM for each method: `method(inputs…, tables…, outputs…, first row, end row)`.
 
-        It is what is exported for CUDA. For CPUs see hbc.compiler.tvm.library.
+        It is what is exported for CUDA. For CPUs see hbc.compiler.tvm.library. Raises BackendUnavailableError without NVIDIA's driver: TVM
+        would write CUDA C then, and the computer that loads it would compile that with --use_fast_math.
         """
+        if self.machine.cuda and self.machine.missing is not None:
+            raise BackendUnavailableError(
+                backend="tvm", reason=f"{self.machine.missing}, without which it writes no compiled code", advice=ELSEWHERE
+            )
         module = self.compile_all()
         with temporary_folder() as folder:
             library = folder / "model.so"

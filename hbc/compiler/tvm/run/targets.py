@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
@@ -194,9 +197,26 @@ def compile_module(functions: Mapping[str, Any], where: Machine) -> Any:
 
     Only one thread at a time may call it, through `process.shielded`: LLVM's options are global while TVM compiles.
     """
-    module = tvm.IRModule(dict(functions))
+    module = tvm.IRModule({name: _exact_literals(f) if where.cuda else f for name, f in functions.items()})
     with _exact_cuda() if where.cuda else nullcontext():
         return tvm.tirx.build(module, target=where.target, pipeline=PIPELINE)
+
+
+def _exact_literals(function: Any) -> Any:
+    """A function for CUDA whose float64 constants are exact.
+
+    TVM writes them into CUDA C with 15 places after the point: 2^-40 became 0.000000000000909, and pow(x, 1/3) was wrong from the
+    thirteenth digit on. Those that change so are written as the integers of their bits.
+    """
+
+    def exact(constant: Any) -> Any:
+        value = constant.value
+        if constant.ty.dtype != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
+            return constant
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(bits, "int64"))
+
+    return tvm_ffi.structural_map(function, (tirx.FloatImm, exact))
 
 
 CALLBACK = "tvm_callback_cuda_compile"

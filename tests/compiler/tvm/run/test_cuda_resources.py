@@ -1,0 +1,66 @@
+"""Limits of what kernels for CUDA take of a card, from nvcc's own output (tests/cuda_on_cpu/resources.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+pytest.importorskip("lightgbm")
+pytest.importorskip("xgboost")
+pytest.importorskip("sklearn")
+from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, table
+
+pytestmark = pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
+
+LOCAL = {
+    "trees of 31 leaves": 500,
+    "one tree": 180,
+    "trees by the paper's strategies": 560,
+    "forest of vectors": 360,
+    "XGBClassifier multi": 360,
+    "XGBRegressor categorical": 360,
+    "OneHotEncoder dense": 360,
+    "SVC probability, many classes": 5000,
+    "Normalizer l2": 360,
+}
+"""The models whose kernels may use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
+SPILLS = {("trees by the paper's strategies, perf_tree_trav: i64 predict", "sm_90"): 24}
+"""The kernels with spills, and the most bytes stored and loaded."""
+
+
+def within_limits(found: list[Resources]) -> None:
+    for row in found:
+        assert row.spills <= SPILLS.get((row.kernel, row.arch), 0), f"{row.kernel} spills\n{table(found)}"
+        assert row.local <= LOCAL.get(row.kernel.rsplit(": ", 1)[0].rsplit(", ", 1)[0], 0), (
+            f"{row.kernel}: local\n{table(found)}"
+        )
+        assert row.warps >= 16, f"{row.kernel} leaves an SM {row.warps} of 64 warps\n{table(found)}"
+        assert row.shared <= 48 << 10
+
+
+def test_trees_stay_within_their_limits() -> None:
+    """One kernel of each number of bytes; all in the slow tier."""
+    sources = dict(golden_sources(["trees of 31 leaves"]))
+    name = "trees of 31 leaves, walk: f32 predict"
+    found = resources({name: sources[name]})
+    within_limits(found)
+    assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 64) for arch in ARCHES]
+
+
+@pytest.mark.slow
+def test_all_kernels_stay_within_their_limits() -> None:
+    found = resources(dict(golden_sources()))
+    print(table(found))
+    assert len(found) > 60
+    within_limits(found)
+
+
+def test_warps_of_an_sm() -> None:
+    """Figures of NVIDIA's occupancy calculator."""
+    few = Resources("k", "sm_90", 128, 32, 0, 0, 0)
+    assert few.warps == 64
+    assert few._replace(registers=33).warps == 48
+    assert few._replace(registers=255).warps == 8
+    assert few._replace(shared=80 << 10, threads=512).warps == 32
+    assert few._replace(shared=80 << 10, threads=512, arch="sm_80").warps == 32
+    assert few._replace(threads=32).warps == 32

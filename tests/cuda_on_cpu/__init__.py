@@ -1,0 +1,339 @@
+"""Runs code for CUDA on this computer's processor, for tests.
+
+`emulated()` puts g++ and cuda_on_cpu.h in the place of the driver. In this context hbc takes a GPU for present. TVM's own host function
+checks the arguments, computes grid and block and calls the kernel, as on a card. Arrays are copied to memory that stands for the card's.
+
+    with emulated(seed=1) as card:
+        compiled = hbc.convert(model, "tvm", device="cuda")
+        compiled.predict(X)
+    sanitized(card.launches[-1])    # the same launch once more, under ASan and UBSan
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+from weakref import WeakValueDictionary
+
+import numpy as np
+import tvm_ffi
+
+from hbc.compiler.tvm import compiler
+from hbc.compiler.tvm.run import cache
+from hbc.compiler.tvm.run.code import Code
+from hbc.compiler.tvm.run.cuda import CudaExecutable
+from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
+from hbc.compiler.tvm.run.targets import Machine
+from hbc.ir.types import Array
+
+HERE = Path(__file__).parent
+FLAGS = ("-std=gnu++14", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", f"-I{HERE}")
+PLAIN = ("-O1",)
+SANITIZED = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CUDA = 2  # DLPack's number for memory of a CUDA device
+
+PATTERN = {"f": np.nan, "i": -77, "u": 77, "b": True}
+"""Kind of dtype → what stands in the results before the kernel writes them. bools: as bytes, see `_room`."""
+
+DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
+PTX = (
+    (re.compile(r'asm volatile\("cp\.async\.wait_group (\d+);"[^;]*;'), r"emu::wait_for_copies(\1);"),
+    (re.compile(r'asm volatile\("cp\.async\.commit_group;"[^;]*;'), "emu::commit_copies();"),
+    (
+        re.compile(r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;'),
+        r"emu::copy_later(__dst_mem, __src_mem, \1);",
+    ),
+)
+"""The PTX that TVM writes, and what stands for it."""
+KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(([^)]*)\)\s*\{')
+
+
+class EmulationError(Exception):
+    """A kernel did what it must not do: it waits for threads that do not come, asks for too much memory, or touches memory of others."""
+
+
+# --- compiling
+
+
+@functools.cache
+def cannot_run() -> str | None:
+    """Why kernels cannot be run here; None if they can."""
+    if sys.platform != "linux":
+        return "the emulator of CUDA is for Linux"
+    try:
+        subprocess.run(["g++", "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "no g++"
+    return None
+
+
+def compiled(name: str, text: str, command: Sequence[str], inputs: Sequence[Path] = ()) -> Path:
+    """The file that g++ makes of a text. It is kept in the system's folder for temporary files, for later runs."""
+    facts = repr((text, command, [path.read_bytes() for path in (*inputs, *sorted(HERE.glob("*.[hi]*")))]))
+    folder = Path(tempfile.gettempdir()) / f"hbc-cuda-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}-{name}"
+    if not found.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # others may compile the same
+            source, made = Path(own) / f"{found.stem}.cpp", Path(own) / name
+            source.write_text(text)
+            done = subprocess.run(
+                ["g++", *FLAGS, *command, "-o", str(made), str(source), *map(str, inputs)], capture_output=True, text=True
+            )
+            if done.returncode:
+                raise EmulationError(f"g++ does not compile the kernel:\n{done.stderr[:4000]}")
+            made.replace(found)
+    return found
+
+
+@functools.cache
+def scheduler(flags: tuple[str, ...]) -> Path:
+    """The object file of cuda_on_cpu.cpp."""
+    return compiled("scheduler.o", (HERE / "cuda_on_cpu.cpp").read_text(), (*flags, "-c"))
+
+
+class Kernel(NamedTuple):
+    """A kernel in CUDA C: its name, the types of its parameters, and the text from its first line to the end of the file."""
+
+    name: str
+    types: tuple[str, ...]
+    bounds: int
+
+    @property
+    def pointers(self) -> tuple[bool, ...]:
+        return tuple("*" in kind for kind in self.types)
+
+
+def kernels_of(source: str) -> list[Kernel]:
+    """The kernels that a text defines."""
+    found = []
+    for bounds, name, parameters in KERNEL.findall(source):
+        types = [part.rsplit(None, 1)[0].replace("__restrict__", "").strip() for part in parameters.split(",") if part.strip()]
+        found.append(Kernel(name, tuple(types), int(bounds or 0)))
+    return found
+
+
+def for_gxx(source: str) -> str:
+    """CUDA C as g++ takes it, with a function of TVM's calling convention for each kernel."""
+    body = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#include"))
+    wrappers = []
+    for kernel in kernels_of(source):
+        own = source[source.index(f" {kernel.name}(", source.rindex(f" {kernel.name}(")) :].partition('extern "C"')[0]
+        values = ", ".join(
+            f"({kind})a[{i}].{'pointer' if '*' in kind else 'real' if kind in ('float', 'double') else 'integer'}"
+            for i, kind in enumerate(kernel.types)
+        )
+        dynamic = int(bool(DYNAMIC.search(own)))
+        facts = f'"{kernel.name}", body_{kernel.name}, {len(kernel.types)}, {kernel.bounds}, {dynamic}'
+        wrappers.append(
+            f"static void body_{kernel.name}(const emu::Any* a) {{ {kernel.name}({values}); }}\n"
+            f'extern "C" int __tvm_ffi_{kernel.name}(void*, const emu::Any* a, int32_t n, emu::Any* r) {{\n'
+            f"  return emu::launch({{{facts}}}, a, n, r);\n}}\n"
+        )
+    body = DYNAMIC.sub(r"\1* \2 = (\1*)emu::dynamic_memory();", body)
+    for pattern, instead in PTX:
+        body = pattern.sub(instead, body)
+    return f'#include "cuda_on_cpu.h"\n{body}\n{"".join(wrappers)}'
+
+
+def library(source: str) -> Path:
+    """The shared library of the kernels of a text."""
+    return compiled("kernels.so", for_gxx(source), (*PLAIN, "-shared"), [scheduler(PLAIN)])
+
+
+# --- launching
+
+
+class _Any(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint64))
+
+
+class _Last(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("grid", "block", "dynamic")),
+        ("parameters", ctypes.c_int),
+        ("arguments", _Any * 64),
+    )
+
+
+class Launch(NamedTuple):
+    """A launch: the text of the kernel, its name, grid, block, bytes of dynamic shared memory, and its arguments: arrays as they are
+    after it, and the bits of numbers."""
+
+    source: str
+    kernel: str
+    arguments: tuple[Array | int, ...]
+    grid: int
+    block: int
+    dynamic: int
+
+
+def launched(launch: Launch, seed: int = 0) -> None:
+    """Launch a kernel on arrays as they are; it changes them. Raises EmulationError."""
+    loaded = ctypes.CDLL(str(library(launch.source)))
+    loaded.emu_error.restype = ctypes.c_char_p
+    loaded.emu_seed(ctypes.c_uint64(seed))
+    numbers = [argument.ctypes.data if isinstance(argument, np.ndarray) else int(argument) for argument in launch.arguments]
+    numbers += [launch.grid, launch.block, *([launch.dynamic] if launch.dynamic else ())]
+    arguments = (_Any * len(numbers))(*((1, 0, number & (1 << 64) - 1) for number in numbers))
+    loaded[f"__tvm_ffi_{launch.kernel}"](None, arguments, len(numbers), ctypes.byref(_Any()))
+    if message := loaded.emu_error().decode():
+        raise EmulationError(message)
+
+
+class Card:
+    """What stands for a GPU. seed: of the order of blocks and threads; 0 for their own order. launches: the last of each kernel."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.launches: list[Launch] = []
+        self.memory: dict[int, Array] = {}  # address → array, of all tensors
+
+    def tensor(self, array: Array) -> Any:
+        """A copy of an array, which says that it lies on a CUDA device. It begins at a multiple of 256 bytes, as on a card."""
+        memory = np.empty(array.nbytes + 256, np.uint8)
+        start = -memory.ctypes.data % 256
+        copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        self.memory[copy.ctypes.data] = copy
+        return tvm_ffi.from_dlpack(_OnCuda(copy))
+
+    def array(self, tensor: Any) -> Array:
+        """The memory of a tensor."""
+        return self.memory[tensor.data_ptr()]
+
+
+class _OnCuda:
+    """An array as DLPack hands over one that lies on a CUDA device."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # A DLTensor begins with the address of its data; the kind of device follows.
+        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8).value = CUDA
+        return capsule
+
+
+class Emulated(Code):
+    """The code of a TVM module whose kernels run here."""
+
+    def __init__(self, module: Any, card: Card) -> None:
+        self.source, self.card = cuda_source(module), card
+        path = library(self.source)
+        module.clear_imports()
+        module.import_module(tvm_ffi.load_module(str(path)))
+        self.emulator = ctypes.CDLL(str(path))
+        self.emulator.emu_error.restype = self.emulator.emu_last.restype = ctypes.c_void_p
+        super().__init__(module, 0)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.emulator.emu_seed(ctypes.c_uint64(self.card.seed))
+        result = super().__call__(*arguments)
+        message = ctypes.string_at(self.emulator.emu_error()).decode()
+        if message:
+            raise EmulationError(message)
+        self.card.launches.append(self._launch())
+        return result
+
+    def _launch(self) -> Launch:
+        last = _Last.from_address(self.emulator.emu_last())
+        (kernel,) = kernels_of(self.source)
+        arguments = [
+            self.card.memory[given.value] if pointer else given.value
+            for given, pointer in zip(last.arguments, kernel.pointers, strict=False)
+        ]
+        return Launch(self.source, kernel.name, tuple(arguments), last.grid, last.block, last.dynamic)
+
+
+class EmulatedExecutable(CudaExecutable):
+    """A compiled graph on a card that is none."""
+
+    card: Card
+
+    def _sent(self, array: Array) -> Any:
+        return self.card.tensor(array)
+
+    def _room(self, array: Array) -> Any:
+        return self.card.tensor(np.full_like(array, PATTERN[array.dtype.kind]))
+
+    def _fetched(self, tensor: Any) -> Array:
+        return self.card.array(tensor)
+
+    def _on_gpu(self, *arguments: Any) -> None:
+        tables = set(self.card.memory)
+        try:
+            super()._on_gpu(*arguments)
+        finally:
+            for address in (
+                set(self.card.memory) - tables
+            ):  # as a card frees the arrays of a call; `launches` keeps those of the last one
+                del self.card.memory[address]
+
+
+@contextmanager
+def emulated(seed: int = 0) -> Iterator[Card]:
+    """A context in which hbc runs code for CUDA on the processor. Code that is compiled in it is not kept after it."""
+    card = Card(seed)
+    executable = type("Executable", (EmulatedExecutable,), {"card": card})
+    with ExitStack() as stack:
+        for place, name, new in (
+            (cache, "_in_memory", lambda module: Emulated(module, card)),
+            (cache, "_alive", WeakValueDictionary()),
+            (cache, "_recent", OrderedDict()),
+            (compiler, "CudaExecutable", executable),
+            (Machine, "missing", None),
+            (GraphMethods, "compile_all", lambda self: None),
+        ):
+            stack.enter_context(mock.patch.object(place, name, new))
+        yield card
+
+
+# --- sanitizers
+
+
+def sanitized(launch: Launch, seed: int = 0) -> list[Array]:
+    """The arrays of a launch after it has been run once more, by a program of its own with ASan and UBSan. Raises EmulationError with what
+    they find. Each array has memory of its own, so that the first byte after it is found."""
+    source = for_gxx(launch.source) + f'#define KERNEL __tvm_ffi_{launch.kernel}\n#include "alone.inc"\n'
+    program = compiled("alone", source, SANITIZED, [scheduler(SANITIZED)])
+    arrays = [argument for argument in launch.arguments if isinstance(argument, np.ndarray)]
+    head = [seed, len(launch.arguments), launch.grid, launch.block, launch.dynamic]
+    with tempfile.TemporaryDirectory() as folder:
+        given, result = Path(folder) / "given", Path(folder) / "result"
+        with given.open("wb") as file:
+            file.write(np.array(head, np.int64).tobytes())
+            for argument in launch.arguments:
+                is_array = isinstance(argument, np.ndarray)
+                number = argument.nbytes if is_array else np.uint64(argument).astype(np.int64)
+                file.write(np.array([is_array, number], np.int64).tobytes())
+                file.write(argument.tobytes() if is_array else b"")
+        # Stacks of fibres look like leaks.
+        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        done = subprocess.run([str(program), str(given), str(result)], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise EmulationError(done.stderr[-6000:])
+        memory = result.read_bytes()
+    ends = np.cumsum([array.nbytes for array in arrays])
+    return [
+        np.frombuffer(memory[end - array.nbytes : end], array.dtype).reshape(array.shape)
+        for array, end in zip(arrays, ends, strict=True)
+    ]
