@@ -29,6 +29,7 @@ NEEDS = {
     "hbc.compiler.torch": ("torch",),
     "hbc.compiler.onnx": ("onnx", "onnxruntime"),
     "hbc.parser.onnxml": ("onnx",),
+    "cuda_on_cpu": ("tvm", "tvm_ffi"),
     "hbc.adapters": ("orjson",),
     "hbc.serve.grpc": ("grpc", "google"),
     "hbc.serve": ("starlette", "uvicorn", "httptools", "uvloop", "orjson"),

@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 from unittest import mock
 from weakref import WeakValueDictionary
@@ -194,10 +195,11 @@ def launched(launch: Launch, seed: int = 0) -> None:
 
 
 class Card:
-    """What stands for a GPU. seed: of the order of blocks and threads; 0 for their own order. launches: the last of each kernel."""
+    """What stands for a GPU. seed: of the order of blocks and threads; 0 for their own order. launches: all so far."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self.lock = Lock()
         self.launches: list[Launch] = []
         self.memory: dict[int, Array] = {}  # address → array, of all tensors
 

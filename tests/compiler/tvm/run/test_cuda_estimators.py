@@ -1,17 +1,20 @@
-"""THE table of estimators for CUDA, against the source library's own output. The kernels run on the processor (emulator.py)."""
+"""THE table of estimators for CUDA, against the source library's own output. The kernels run on the processor (tests/cuda_on_cpu)."""
 
 from __future__ import annotations
 
+import os
 from zlib import crc32
 
 import pytest
-from cuda_on_cpu import emulated
+from cuda_on_cpu import cannot_run, emulated
 from test_estimators import CASES, check_agreement, fitted, on_tvm, source_methods
 
 import hbc
 
-pytest.importorskip("tvm")
-pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories", "ignore:Maximum number of iterations")
+pytestmark = [
+    pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run())),
+    pytest.mark.filterwarnings("ignore:Found unknown categories", "ignore:Maximum number of iterations"),
+]
 
 
 def agrees(name: str, every: bool) -> None:
@@ -25,8 +28,13 @@ def agrees(name: str, every: bool) -> None:
         check_agreement(case, model, X, compiled, double if every else double[:1], single)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_agrees_with_its_source_on_cuda(name: str) -> None:
+SAMPLE = sorted(CASES, key=lambda name: crc32(f"{os.environ.get('HBC_SAMPLE', '')}{name}".encode()))[:8]
+"""The usual run takes few cases, others with each commit: a case takes 0.3 s of g++ for each method."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sample_agrees_with_its_source_on_cuda(name: str) -> None:
     agrees(name, every=False)
 
 
