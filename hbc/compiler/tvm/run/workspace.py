@@ -41,5 +41,12 @@ def with_one_workspace(function: Any) -> Any:
         return function
     workspace = tirx.decl_buffer((used,), "uint8", name="workspace")
     body, _ = with_workspace(function, workspace.data)
-    made = tirx.PrimFunc(function.params, tirx.SeqStmt([tirx.AllocBuffer(workspace), body]), ret_type=function.ret_type)
+    statements = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    result = [statements.pop()] if isinstance(statements[-1], tirx.Return) else []
+    # TVM frees the memory behind the statements beside the allocation, and after a return nothing runs: the loops get a place of their own.
+    loops = tirx.SeqStmt([tirx.AllocBuffer(workspace), statements.pop()])
+    once = tirx.For(tirx.Var("once", "int64"), 0, 1, tirx.ForKind.SERIAL, loops)
+    statements = [*statements, once, *result]
+    body = tirx.SeqStmt(statements) if len(statements) > 1 else once
+    made = tirx.PrimFunc(function.params, body, ret_type=function.ret_type)
     return made.with_attrs(function.attrs) if function.attrs else made
