@@ -49,8 +49,11 @@ def jsonable(values: Any) -> Any:
         if kind in "biu":
             return np.ascontiguousarray(values)
         if values.dtype == np.float64 and values.size <= FEW:
-            total = sum(values.ravel().tolist())  # infinite or NaN if one of them is; 1 µs less than asking numpy
-            return values.tolist() if total - total == 0 else _each(values.tolist())
+            found = values.tolist()
+            total = sum(
+                found if values.ndim == 1 else values.ravel().tolist()
+            )  # infinite or NaN if one of them is: 1 µs less than numpy
+            return found if total - total == 0 else _each(found)
         if kind == "f":
             finite = np.isfinite(values).all()
             return (

@@ -160,7 +160,7 @@ def write(request: Request, answer: Answer, request_id: str | None) -> bytes:
     else:
         document["predictions"] = {name: jsonable(values) for name, values in answer.outputs.items()}
         if classes is not None and any(name in BY_CLASS for name in answer.outputs):
-            document["classes"] = jsonable(classes)
+            document["classes"] = served.class_labels
     return written(document)
 
 
@@ -169,6 +169,6 @@ def _one(served: Served, name: str, value: Any) -> Any:
     if type(value) is np.ndarray:
         classes: Sequence[Any] | None = served.classes
         if classes is not None and name in BY_CLASS and value.shape == (len(classes),):
-            values = value if np.isfinite(value).all() else jsonable(value)
+            values = jsonable(value)
             return dict(zip(served.class_texts, values.tolist() if type(values) is np.ndarray else values, strict=True))
     return jsonable(value)

@@ -58,7 +58,7 @@ class Wanted:
 # --- one row, the usual way ----------------------------------------------------------------------------------------------
 
 
-def one_row(names: frozenset[str], count: int, inputs: list[Any], raw: bytes | None) -> dict[str, Any] | None:
+def one_row(names: frozenset[str], count: int, inputs: list[Any], raw: bytes | memoryview | None) -> dict[str, Any] | None:
     """The record that inputs of one row are, one for each column, of Python's own types. None for all others: they are read as tensors.
     Thirty tensors of one row would cost five times what the rest of the request does. names: of the model's columns, if they have some,
     and `count` their number. raw: the bytes behind the JSON, if there may be any."""
@@ -110,7 +110,7 @@ def _of_json(datatype: str, value: Any) -> Any:
     return value if wanted is not int or -(1 << 63) <= value < 1 << 63 else None
 
 
-def _of_bytes(datatype: str, raw: bytes, size: int) -> Any:
+def _of_bytes(datatype: str, raw: bytes | memoryview, size: int) -> Any:
     """The value of a column of this datatype, from its bytes. None for bytes that are no value of it."""
     if len(raw) != size:
         return None
@@ -180,7 +180,7 @@ class Plan:
         values = list(self.pick[0](fields))
         try:
             for column in self.texts:
-                values[column] = str(values[column], "utf-8")
+                values[column] = values[column].decode()
         except UnicodeDecodeError:
             return None
         for column in self.narrow:

@@ -14,6 +14,7 @@ from hbc.errors import HbcError, InvalidInputError
 from hbc.ir.signature import InputSpec
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
+from hbc.serve.documents import jsonable
 from hbc.serve.drift import Drift
 from hbc.serve.failures import Failure
 from hbc.serve.plans import Plans
@@ -158,6 +159,8 @@ class Served:
         self.predictors = {method: Predictor(model, method) for method in self.methods}
         self.classes = _labels(getattr(model, "classes_", None))
         """The names of the classes, as JSON values, for a classifier with one target; otherwise None."""
+        self.class_labels = jsonable(self.classes)
+        """The same as JSON can hold them."""
         self.class_texts = [str(label) for label in self.classes or ()]
         self.known_names = frozenset(names or ())
         self.reads_matrices = _reads_matrices(model.spec)

@@ -202,19 +202,22 @@ def asked_outputs(served: Served, names: Sequence[str]) -> tuple[str, ...]:
 
 def output_tensors(request: Request, outputs: Outputs, names: Sequence[str]) -> list[Tensor]:
     """The outputs that were asked for, in their order; all, if `names` is empty. Raises Failure for a name that is not among them."""
-    found = outputs
-    if request.form == "record":
-        found = {
-            name: np.array([values], object) if isinstance(values, str) else np.asarray(values)[None]
-            for name, values in outputs.items()
-        }
     chosen: list[str] = []
-    for name in names or list(found):
-        parts = [name] if name in found else [key for key in found if key.startswith(f"{name}_") and name in request.methods]
+    for name in names or outputs:
+        if name in outputs:
+            chosen.append(name)
+            continue
+        parts = [key for key in outputs if key.startswith(f"{name}_") and name in request.methods]
         if not parts:
-            raise Failure("invalid", f"outputs: found {name!r}, expected some of {', '.join(found)}.")
+            raise Failure("invalid", f"outputs: found {name!r}, expected some of {', '.join(outputs)}.")
         chosen += parts
-    return [output_tensor(name, found[name]) for name in dict.fromkeys(chosen)]
+    alone = request.form == "record"
+    return [output_tensor(name, _as_row(outputs[name]) if alone else outputs[name]) for name in dict.fromkeys(chosen)]
+
+
+def _as_row(value: Any) -> Array:
+    """The result for a record with an axis of rows."""
+    return np.array([value], object) if isinstance(value, str) else np.asarray(value)[None]
 
 
 def metadata(served: Served) -> tuple[list[tuple[str, str, list[int]]], list[tuple[str, str, list[int]]]]:

@@ -62,7 +62,8 @@ def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) 
             raise Failure("invalid", f"parameters.timeout: found {described(timeout)}, expected a number of microseconds.")
         deadline = asked + timeout / 1e6 if timeout else None
     methods = asked_outputs(served, wanted.names)
-    row = one_row(served.known_names, served.n_features, inputs, body[length:] if binary else None)
+    raw = None if not binary else body[length:] if planned else memoryview(body)[length:]  # a slice of bytes is a copy
+    row = one_row(served.known_names, served.n_features, inputs, raw)
     if row is not None:
         chosen = methods or (served.usual,)
         for method in chosen:
@@ -70,7 +71,7 @@ def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) 
         if planned:
             served.plans.learn(text, binary, document, chosen, wanted)
         return Request(served, chosen, "record", row, 1, deadline, asked), wanted
-    tensors = _tensors(inputs, memoryview(body)[length:] if binary else None)
+    tensors = _tensors(inputs, raw)
     request = request_of(served, tensors, methods, limits, deadline, asked)
     if planned and request.form == "matrix" and request.value.ndim == 2 and (binary or len(body) < MANY):
         served.plans.learn(text, binary, document, request.methods, wanted, request.value.shape)
@@ -158,7 +159,7 @@ def _boolean(value: Any, where: str) -> bool:
     return value
 
 
-def _tensors(inputs: list[Any], raw: memoryview | None) -> list[Tensor]:
+def _tensors(inputs: list[Any], raw: bytes | memoryview | None) -> list[Tensor]:
     """Raises Failure for inputs that are no tensors, and for bytes that are too many or too few."""
     tensors = []
     place = 0

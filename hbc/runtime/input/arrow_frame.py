@@ -90,7 +90,10 @@ class ArrowFrame(FrameView):
             for index, value in zip(same, matrix[0].tolist(), strict=True):
                 found[index] = matrix.dtype, value
         dtypes, values = zip(*[found[index] for index in numbers], strict=True) if numbers else ((), ())
-        return FrameRow(dtypes, values, [frame.column(index)[0].as_py() for index in texts])
+        try:
+            return FrameRow(dtypes, values, [frame.column(index)[0].as_py() for index in texts])
+        except UnicodeDecodeError:
+            return None
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         if self.rows < WORTH_CODES:
