@@ -21,7 +21,7 @@ class Origins:
         known, stack = self._known, [(node, column)]
         while stack:
             place = stack[-1]
-            needed = [] if place in known else _needed(*place)
+            needed = [] if place in known else sources_of(*place)
             missing = [each for each in needed if each not in known]
             if missing:
                 stack += missing
@@ -36,14 +36,15 @@ class Origins:
         """Whether every number of this column is one of an input's, or one that a missing value is replaced by: nothing is computed."""
         if isinstance(node.op, Input):
             return True
-        return node.op.keeps(node.inputs) and all(self.unchanged(*place) for place in _needed(node, column))
+        return node.op.keeps(node.inputs) and all(self.unchanged(*place) for place in sources_of(node, column))
 
     def all_of(self, node: Node) -> list[frozenset[Place]]:
         """The origins of every column of a value."""
         return [self.of(node, column) for column in range(node.type.width)]
 
 
-def _needed(node: Node, column: int) -> list[Place]:
+def sources_of(node: Node, column: int) -> list[Place]:
+    """The columns of a node's operands from which one of its columns is computed: all that the operator does not rule out (`reads`)."""
     reads = node.op.reads(np.array([column]), node.inputs) if len(node.type.shape) == 2 else None
     every = [np.arange(source.type.width) for source in node.inputs] if reads is None else reads
     return [

@@ -11,11 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
-from sklearn.compose import make_column_transformer
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    RobustScaler,
+    StandardScaler,
+)
 
 import hbc
 from hbc.runtime.value_ranges import ranges_of
@@ -158,7 +167,12 @@ def test_ranges_are_those_of_the_splits() -> None:
     edges = linear[0].transformers_[0][1].bin_edges_[0]
     np.testing.assert_allclose(ranges[0], (edges[1], edges[-2]))
     scaled = make_pipeline(StandardScaler(), classifier).fit(X, X[:, 0] > 0)
-    assert not ranges_of(hbc.convert(scaled, "numpy", X))  # the trees compare scaled numbers
+    splits = scaled[-1].booster_.trees_to_dataframe().dropna(subset=["threshold"]).groupby("split_feature")["threshold"]
+    found = ranges_of(hbc.convert(scaled, "numpy", X))
+    for name, thresholds in splits:
+        column = int(name.rpartition("_")[2])
+        ends = np.array([thresholds.min(), thresholds.max()]) * scaled[0].scale_[column] + scaled[0].mean_[column]
+        np.testing.assert_allclose(found[column], ends, rtol=1e-5)
 
 
 def test_metrics_and_other_processes(repository: Repository) -> None:
@@ -191,3 +205,63 @@ def test_counts_stay_when_the_model_is_loaded_anew(repository: Repository) -> No
     repository.load("m")
     assert repository.get("m").statistics.drift == EXPECTED
     assert repository.get("m").drift is not None
+
+
+SCALERS = {
+    "standard": StandardScaler(),
+    "min-max": MinMaxScaler((-1, 2)),
+    "clipped": MinMaxScaler(clip=True),
+    "robust": RobustScaler(),
+    "greatest": MaxAbsScaler(),
+    "two": make_pipeline(SimpleImputer(), StandardScaler(), MinMaxScaler()),
+    "columns": ColumnTransformer([("a", RobustScaler(), [2, 0]), ("b", "passthrough", [1])]),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scaler", SCALERS)
+def test_numbers_that_are_scaled_before_trees(scaler: str, dtype: str) -> None:
+    """Exactly the numbers beyond the range are scaled to numbers beyond the outermost threshold."""
+    X = (rng.normal(size=(ROWS, 3)) * [1, 1e-3, 1e4] + [0, 5, -1e5]).astype(dtype)
+    source = make_pipeline(clone(SCALERS[scaler]), RandomForestClassifier(8, random_state=0)).fit(
+        X, X[:, 0] + X[:, 2] / 1e4 > -10
+    )
+    place = [2, 0, 1] if scaler == "columns" else [0, 1, 2]
+    trees = [tree.tree_ for tree in source[-1].estimators_]
+    feature, threshold = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "threshold"))
+    ranges = ranges_of(hbc.convert(source, "numpy", X))
+    for column, origin in enumerate(place):
+        of_column = threshold[feature == column]
+        found = ranges.get(origin)
+        if found is None:
+            assert not len(of_column)
+            continue
+        assert X[:, origin].min() <= found[0] <= found[1] <= X[:, origin].max()
+        for end, side in zip(found, (-1, 1), strict=True):
+            inside = np.array(end, dtype)
+            numbers = np.tile(X[:1], (2, 1))
+            numbers[:, origin] = inside, np.nextafter(inside, np.array(side * np.inf, dtype))
+            scaled = source[:-1].transform(numbers)[:, column].astype("float32")  # scikit-learn's trees compare these
+            least = np.float32(of_column.min())
+            least = least if least <= of_column.min() else np.nextafter(least, np.float32(-np.inf))
+            beyond = scaled < least if side < 0 else scaled > of_column.max()
+            assert list(beyond) == [False, True]
+
+
+def test_a_scaler_that_reverses_and_a_model_that_computes() -> None:
+    X = rng.normal(size=(ROWS, 2)).astype("float32")
+    scaler = StandardScaler().fit(X)
+    scaler.scale_ *= -1
+    forest = RandomForestClassifier(5, random_state=0).fit(scaler.transform(X), X[:, 0] > 0)
+    found = ranges_of(hbc.convert(make_pipeline(scaler, forest), "numpy", X))
+    feature, threshold = (
+        np.concatenate([getattr(e.tree_, name) for e in forest.estimators_]) for name in ("feature", "threshold")
+    )
+    assert set(found) == {0, 1}
+    for column, ends in found.items():
+        of_column = threshold[feature == column]
+        expected = np.array([of_column.max(), of_column.min()]) * scaler.scale_[column] + scaler.mean_[column]
+        np.testing.assert_allclose(ends, expected, rtol=1e-5)
+    linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, X[:, 0] > 0)
+    assert ranges_of(hbc.convert(linear, "numpy", X)) == {}
