@@ -28,7 +28,8 @@ SPLITS_IN_PATCH = 10
 
 
 def walk(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together."""
+    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together. Few
+    steps make no keys (lone.py)."""
     single = rows % WALKS
     together = rows - single
     node, steps = 2 * s.bytes, s.steps
@@ -36,7 +37,7 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
     return {
         "call": 1,
-        "row and column": rows * s.columns,
+        "row and column": rows * (s.columns if s.columns <= s.steps else 0),
         "row and tree": rows * s.trees,
         "row and value of a leaf": rows * s.trees * s.width,
         "row and step": together * steps,

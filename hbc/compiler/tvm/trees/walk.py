@@ -31,6 +31,7 @@ from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import let
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
+from hbc.compiler.tvm.trees.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -65,7 +66,7 @@ class PackedNodes:
 
 def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     """Pack an ensemble. Vectorized over all nodes."""
-    values, place = distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
+    values, place = _values(op)
     number, count = _numbers(op, place, len(values))
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
@@ -84,6 +85,16 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
     return PackedNodes(compared, kept, shift, values)
+
+
+def _pack_lone(op: TreeEnsemble) -> LoneNodes:
+    values, place = _values(op)
+    return pack_lone(op, *_numbers(op, place, len(values)), place, values)
+
+
+def _values(op: TreeEnsemble) -> tuple[Array, Array]:
+    """(the different values of leaves, or the numbers of leaves; for each leaf its row there)."""
+    return distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
 
 
 def whole_rounds(trees: int) -> int:
@@ -245,9 +256,13 @@ class Sums:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
-        packed = f.once(pack_nodes, op)
-        self.walk = Walk(f, op, packed, node.inputs[0], alone)
-        self.values = packed.values
+        self.walk: Walk | LoneWalk
+        if walks_alone(op):
+            lone = f.once(_pack_lone, op)
+            self.walk, self.values = LoneWalk(f, lone, node.inputs[0], WALKS), lone.values
+        else:
+            packed = f.once(pack_nodes, op)
+            self.walk, self.values = Walk(f, op, packed, node.inputs[0], alone), packed.values
         self.trees = f.size(op.n_trees)
         self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
 

@@ -1,0 +1,48 @@
+"""One tree, or a few, with fewer steps than columns: walks compare the numbers of a row as they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from random_trees import random_tree, rows_at_thresholds
+
+from hbc.builder import Builder
+from hbc.compiler.base import CompileOptions
+from hbc.compiler.tvm.trees.lone import walks_alone
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.ops import tensor as t
+from hbc.ops.tree import join
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("trees", [1, 2])
+@pytest.mark.parametrize("behind", [False, True], ids=["of the caller's rows", "of computed rows"])
+def test_lone_trees_are_the_references(dtype: str, trees: int, behind: bool) -> None:
+    """At thresholds, beside them, at thresholds that are infinite, and for NaN that goes either way."""
+    rng = np.random.default_rng(trees + 10 * behind)
+    grown = [random_tree(rng, 60, 150, dtype, rng.normal(size=(40, 2)), True) for _ in range(trees)]
+    for tree in grown:
+        tree.threshold[::9], tree.threshold[::11] = np.inf, -np.inf
+    op = replace(join(grown, np.array([1.0, -2.0])), strategy="walk")
+    assert walks_alone(op)
+    x = Input("X", "f32" if dtype == "f4" else "f64", (N, 151))()
+    below = t.mul(x, np.full(151, 2, dtype)) if behind else x
+    graph = Graph((x,), {"predict": (op(below),), "apply": (replace(op, output="leaf")(below),)})
+    builder = Builder("tvm", CompileOptions(threads=1), "walk")
+    executable = builder.compile(builder.plan(graph))
+    rows = rows_at_thresholds(rng, op, 200, 151) / (1 + behind)
+    for count in (200, 17, 16, 1):
+        some = rows[:count].astype(dtype)
+        for method, (expected,) in graph.evaluate(some).items():
+            np.testing.assert_array_equal(executable.run(method, [some])[0], expected)
+
+
+def test_trees_of_many_steps_make_keys() -> None:
+    rng = np.random.default_rng(0)
+    assert not walks_alone(join([random_tree(rng, 60, 5, "f4", rng.normal(size=(9, 1)), False)], np.zeros(1)))
