@@ -81,7 +81,11 @@ def load(
         model = model._prepare_main() if backend is None else model._prepare()
         return model._warmed(warm_up)
     except BackendUnavailableError as error:
-        advice = f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
+        advice = error.facts["advice"]
+        if backend is None and device is None:
+            advice = (
+                f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
+            )
         if builder.code_note:
             advice += f" Compiled code in the file: {builder.code_note}."
         raise BackendUnavailableError(**{**error.facts, "advice": advice}) from error

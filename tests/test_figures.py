@@ -64,6 +64,7 @@ def found(text: str) -> list[str]:
     return [re.sub(r"\s+", " ", match.group()) for match in FIGURE.finditer(re.sub(r"\s+", " ", GENERATED.sub("", text)))]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_figures_are_made_by_a_command(page: Path) -> None:
     by_hand = {words for words in found(page.read_text()) if (page.name, words) not in FACTS}
@@ -78,6 +79,7 @@ def test_facts_are_those_of_the_code() -> None:
             assert float(re.findall(r"[\d.]+", words)[0]) == fact, (page, words)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     "text",
     [

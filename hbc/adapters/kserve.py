@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from typing import Any
 from uuid import uuid4
@@ -60,7 +61,12 @@ class HbcModel(kserve.Model):
         return self._hosted
 
     def _version_1(self, payload: Any) -> dict[str, Any]:
-        """{"instances": [records or rows]} → {"predictions": […]}."""
+        """{"instances": [records or rows]} → {"predictions": […]}. KServe hands over bytes if the request does not say that it is JSON."""
+        if isinstance(payload, bytes):
+            try:
+                payload = json.loads(payload)
+            except ValueError as error:
+                raise Failure("invalid", f"the body is no JSON: {error}.") from error
         instances = payload.get("instances") if isinstance(payload, dict) else None
         if not isinstance(instances, list) or not instances:
             raise Failure("invalid", "instances: expected a list of objects, or of rows.")

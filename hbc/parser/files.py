@@ -65,8 +65,12 @@ def _read(module: str, function: str, source: Any, path: str, pickled: bool = Fa
     try:
         return getattr(importlib.import_module(module), function)(source)
     except ImportError as error:
-        advice = "Install the library that the model was trained with."
-        raise ArtifactError(path=path, found=str(error), expected="the model's library", advice=advice) from error
+        raise ArtifactError(
+            path=path,
+            found=f"a file for which {error.name} is missing" if error.name else str(error),
+            expected="the library that wrote the model to be installed",
+            advice="Install it here, or convert the model where it was trained and use the .hbc here.",
+        ) from error
     except Exception as error:  # whatever a library raises for a broken file
         expected = "a pickle of a fitted model" if pickled else f"a fitted model, as {LIBRARIES[module]} writes it"
         damaged = pickled and not isinstance(error, AttributeError)  # which names a class that is not there

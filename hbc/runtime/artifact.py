@@ -204,7 +204,7 @@ def _opened(file: IO[bytes] | str | Path, path: str) -> tuple[Archive, dict[str,
                         path=path,
                         found=f"format version {version!r}",
                         expected=f"at most {VERSION}",
-                        advice="It was saved by a newer hbc: upgrade with pip install -U hbc, or save it again.",
+                        advice="A newer hbc saved it: install that one here, or save the model with this one.",
                     )
                 return archive, document, hashlib.sha256(text.encode()).hexdigest()
     except ArtifactError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,13 @@ def request(rows: int, outputs: tuple[str, ...]) -> InferRequest:
 def test_version_1(tmp_path: Path) -> None:
     model = ready(tmp_path, "mixed")
     assert model.predict({"instances": records(3)}) == {"predictions": MIXED.predict(FRAME[:3]).tolist()}
+    assert model.predict(json.dumps({"instances": records(3)}).encode()) == {"predictions": MIXED.predict(FRAME[:3]).tolist()}
     shares = HbcModel("m", tmp_path, "predict_proba")
     shares.load()
     close(shares.predict({"instances": records(3)})["predictions"], MIXED.predict_proba(FRAME[:3]))
     numbers = ready(tmp_path, "numbers")
     assert numbers.predict({"instances": X[:3].tolist()}) == {"predictions": NUMBERS.predict(X[:3]).tolist()}
-    for bad in ({}, {"instances": []}, {"instances": "x"}, {"instances": [[1, 2]]}):
+    for bad in ({}, {"instances": []}, {"instances": "x"}, {"instances": [[1, 2]]}, b"{", b"\xff", b"[1]"):
         with pytest.raises(InvalidInput):
             numbers.predict(bad)
 
