@@ -205,6 +205,9 @@ class Frames(Joined):
     values are then their own codes. () or None: nothing is asked."""
     rejected: bool = joins(either, False)
     """Every frame is rejected: see `Codes` in hbc/parser/front_door.py."""
+    validated: bool = joins(either, False)
+    """An estimator of scikit-learn reads the frame too, beside libraries that read it in ways of their own (`text_names`, `no_numbers`). It
+    rejects names of different types, and reads sparse columns otherwise."""
     rows_required: bool = joins(either, False)
     """A frame of pandas must have rows."""
     dates: tuple[tuple[int, ...], ...] = joins(union, ())

@@ -61,6 +61,8 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
         arrays = replace(arrays, narrow_as_f32=as_f32)
         for i in () if as_f32 else narrow:
             columns[i] |= Column(integer_bits=NARROW)
+    if (frames.text_names or frames.no_numbers) and any(_validates(node) for node in graph.nodes):
+        frames |= Frames(validated=True)
     if notes.widened_in_frames and _computes_with_integers(graph):
         frames |= Frames(integers_exact=True)
     for place, fact in _roundings(graph, notes.widened_in_frames).items():
@@ -78,6 +80,11 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
 def _sources(values: Iterable[Node | Frame], origin: Mapping[Place, int]) -> list[int]:
     """The columns of the model's input that give these values their dtype, ascending."""
     return sorted({origin[place] for x in values for place in dtype_givers(x) if place in origin})
+
+
+def _validates(node: Node) -> bool:
+    """Whether an estimator of scikit-learn looks at columns of the model's input here."""
+    return isinstance(node.op, Check) and node.op.owner.startswith("sklearn.") and None not in untouched(node)
 
 
 PASSING = (Check, Concat, SelectColumns)

@@ -82,8 +82,6 @@ class FrameReader:
                 raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
         if frames.plain_dtypes:
             self._require_plain(frame, positions)
-        if frame.pandas and not frame.plain:
-            self._require_whole(frame, positions)
         for i in known.beside_numbers if frame.pandas else ():
             if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
                 advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
@@ -117,6 +115,8 @@ class FrameReader:
         if codes and all(columns[i].dtype == np.float32 for i in numbers if i not in codes):
             # So that the others are not widened, unless the source widens them too.
             columns |= {i: p.astype(np.float32) for i, p in codes.items() if not self.spec.columns[i].category_as_object}
+        if frame.doubtful and (frames.by_column or self._only_categories(frame)):
+            _reject_missing_category(f"X, column {frame.names[frame.doubtful[0]]!r}")
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
         if frames.no_integers or frames.integers_exact:
@@ -263,13 +263,6 @@ class FrameReader:
                     found=found, expected="numpy's dtypes", where=self.known.where(columns[0]), advice=advice
                 )
 
-    def _require_whole(self, frame: FrameView, positions: Sequence[int]) -> None:
-        """Raise InvalidInputError for a column of numbers as categories, of which one is missing."""
-        for i in self.known.numbers:
-            held = None if positions[i] < 0 or i in self.known.places else frame.categorical(positions[i])
-            if held is not None and held.categories.dtype.kind in "iub" and (np.asarray(held.codes) < 0).any():
-                _reject_missing_category(self.known.where(i))
-
     def _require_no_na(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
         """Raise InvalidInputError for pandas.NA in a column beside a column
         of Python objects, if the source makes Python objects of both."""
@@ -337,8 +330,11 @@ class FrameReader:
         for value in held.categories.tolist():
             if not self.known.places[column].knows(value):
                 self._reject_category(value, column)
-        if (np.asarray(held.codes) < 0).any() and not any(frame.categorical(i) is None for i in range(frame.width)):
+        if (np.asarray(held.codes) < 0).any() and self._only_categories(frame):
             _reject_missing_category(where)
+
+    def _only_categories(self, frame: FrameView) -> bool:
+        return all(frame.categorical(i) is not None for i in range(frame.width))
 
     def _require_categories(self, frame: FrameView, column: int, position: int) -> None:
         """Raise InvalidInputError for a column of strings that are no categories, or not those that the source takes."""
@@ -427,6 +423,8 @@ class FrameReader:
 
     def _positions(self, frame: FrameView) -> Sequence[int]:
         fitted, n = self.spec.feature_names, self.spec.n_features
+        if self._frames.validated:
+            frame.string_names()  # it raises an error for names of different types
         if fitted is None and self._frames.unnamed and frame.string_names() is not None:
             raise InvalidInputError(
                 found=f"a frame with the names {listed(frame.names)}",

@@ -38,6 +38,9 @@ class FrameView:
     """The name of the frame's library, for messages."""
     levels = 1
     """How many levels the names of its columns have."""
+    doubtful: Sequence[int] = ()
+    """The columns that were read and are categories of integers, of which one is missing. pandas makes an array of them alone in which the
+    missing one is another integer."""
     plain = True
     """Whether its columns can be stacked unchanged. A frame of pandas can if no column has a dtype of pandas' own and no column of bool
     stands beside other dtypes."""

@@ -165,6 +165,8 @@ class PandasFrame(FrameView):
             if self.rows <= FEW_CATEGORIES and min(held.codes.tolist(), default=0) >= 0:
                 return np.fromiter(map(held.__getitem__, range(self.rows)), object, self.rows)
             return np.asarray(held)
+        if kind == "CategoricalDtype" and held.categories.dtype.kind in "iub" and (np.asarray(held.codes) < 0).any():
+            self.doubtful = [*self.doubtful, index]
         return np.asarray(held) if isinstance(held.dtype, np.dtype) else super().column(index)
 
 
