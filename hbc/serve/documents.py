@@ -80,3 +80,8 @@ def _each(value: Any) -> Any:
 def failure(error: Failure) -> bytes:
     """The body of an answer that is an error, in the form of v2."""
     return orjson.dumps({"error": error.message.encode("utf-8", "replace").decode()})
+
+
+def kind_of(dtype: str) -> str:
+    """What values of a dtype of numpy are, in plain words: "text" for strings."""
+    return {"b": "true or false", "i": "whole number", "u": "whole number", "f": "number"}.get(np.dtype(dtype).kind, "text")

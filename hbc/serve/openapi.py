@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hbc.runtime.schema import Column, Output
-from hbc.serve import examples
+from hbc.serve import documents, examples
 from hbc.serve.plain import BY_CLASS, USUAL
 from hbc.serve.served import Served
 from hbc.serve.tensors import MATRIX, metadata
@@ -168,8 +168,8 @@ def _plain(served: Served, method: str | None) -> dict[str, Any]:
 
 
 def _described(output: Output, method: str) -> str:
-    shape = "a value" if not output.shape else f"values {list(output.shape)}"
-    text = f"{method}: {shape} of {output.dtype} a row"
+    shape = "".join(f"{size} × " for size in output.shape)
+    text = f"{method}: {shape}{documents.kind_of(output.dtype)} for each row"
     if output.classes is not None and method in BY_CLASS and output.shape:
         text += "; for a record an object from classes to values"
     return f"{text}."

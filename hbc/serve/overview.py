@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hbc.runtime.schema import Column
+from hbc.serve import documents
 from hbc.serve.documents import jsonable
 from hbc.serve.served import Served
 from hbc.serve.service import Service
@@ -40,6 +39,7 @@ def live(service: Service, family: Family) -> dict[str, Any]:
         "ready": service.ready,
         "workers": family.size,
         "bounds": BUCKETS,
+        "rates": family.rates(),
         "models": models,
     }
 
@@ -51,7 +51,7 @@ def described(served: Served) -> dict[str, Any]:
     columns = [
         {
             "name": ("value" if form == "item" else f"column {place}") if column.name is None else column.name,
-            "kind": kind_of(column),
+            "kind": _asked_for(column),
             "categories": jsonable(column.categories and list(column.categories)),
             "missing": column.allows_missing,
         }
@@ -67,7 +67,7 @@ def described(served: Served) -> dict[str, Any]:
         "outputs": [
             {
                 "name": name,
-                "kind": _words(output.dtype),
+                "kind": documents.kind_of(output.dtype),
                 "shape": output.shape,
                 "classes": jsonable(output.names and list(output.names)),
             }
@@ -77,12 +77,7 @@ def described(served: Served) -> dict[str, Any]:
     }
 
 
-def _words(dtype: str) -> str:
-    """A dtype of numpy in plain words."""
-    return {"b": "true or false", "i": "whole number", "u": "whole number", "f": "number"}.get(np.dtype(dtype).kind, "text")
-
-
-def kind_of(column: Column) -> str:
+def _asked_for(column: Column) -> str:
     """What is asked for in a form: "text", "number", or what the items of a model are."""
     if column.kind in ("document", "string") or column.dtype == "str":
         return "text"

@@ -6,17 +6,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import socket
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hbc.serve.compiling import has_cache
 from hbc.serve.repository import Repository
 from hbc.serve.statistics import Statistics
 
 Key = tuple[str, str]
+
+RATES = 60
+"""The seconds for which the rate of requests is known."""
+MOST_POINTS = RATES + 10
 
 
 class Family:
@@ -28,6 +37,8 @@ class Family:
         self._folder = folder
         self._control = control
         self._written = b""
+        self._history: deque[tuple[float, int]] = deque(maxlen=MOST_POINTS)
+        """(a time, the requests that this process had answered then), about once a second while there are some."""
 
     @property
     def size(self) -> int:
@@ -41,26 +52,53 @@ class Family:
         if self._folder is None:
             return mine
         total: dict[Key, Statistics] = {}
-        documents = [_document(mine)]
-        for path in self._folder.glob("*.json"):
-            if path.stem != str(os.getpid()):
-                with contextlib.suppress(OSError, ValueError):
-                    documents.append(json.loads(path.read_bytes()))
-        for document in documents:
-            for name, version, found in document:
+        for document in [{"models": _models(mine)}, *self._of_others()]:
+            for name, version, found in document["models"]:
                 total.setdefault((name, version), Statistics()).add(found)
         return total
 
+    def rates(self) -> list[float]:
+        """The requests a second that all processes together have answered or refused, in each of the last RATES seconds. The last of them
+        is over for one to two seconds, so that all have written what they did."""
+        ends = np.arange(-RATES, 1) + math.floor(time.time()) - 1.0
+        total = np.zeros(len(ends))
+        for history in [list(self._history), *(document["history"] for document in self._of_others())]:
+            if history:
+                times, counts = zip(*history, strict=True)
+                total += np.interp(ends, times, counts)
+        return [round(rate, 1) for rate in np.diff(total).tolist()]
+
+    def _of_others(self) -> list[dict[str, Any]]:
+        """What the other processes have written."""
+        documents = []
+        for path in () if self._folder is None else self._folder.glob("*.json"):
+            if path.stem != str(os.getpid()):
+                with contextlib.suppress(OSError, ValueError):
+                    documents.append(json.loads(path.read_bytes()))
+        return documents
+
     def write(self) -> None:
-        """Write the statistics of this process for the others, if they have changed."""
+        """Take down how many requests this process has answered, and write its statistics for the others, if they have changed. Called
+        every second."""
+        statistics = self._repository.statistics()
+        self._take_down(time.time(), sum(each.success + each.failure for each in statistics.values()))
         if self._folder is None:
             return
-        data = json.dumps(_document(self._repository.statistics())).encode()
+        data = json.dumps({"models": _models(statistics), "history": list(self._history)}).encode()
         if data != self._written:
             self._written = data
             path = self._folder / f"{os.getpid()}.new"
             path.write_bytes(data)
             path.replace(path.with_suffix(".json"))
+
+    def _take_down(self, now: float, count: int) -> None:
+        """Add a point to the history. Where nothing happens it gets none, and one when it begins to."""
+        known = self._history
+        if known and known[-1][1] == count and (len(known) == 1 or known[-2][1] == count):
+            return
+        if known and now - known[-1][0] > 2.0:
+            known.append((now - 1.0, known[-1][1]))
+        known.append((now, count))
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -96,7 +134,7 @@ class Family:
                 self._control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _document(statistics: dict[Key, Statistics]) -> list[Any]:
+def _models(statistics: dict[Key, Statistics]) -> list[Any]:
     return [[name, version, found.as_dict()] for (name, version), found in statistics.items()]
 
 

@@ -105,3 +105,10 @@ def test_results_of_other_kinds_are_the_sources(every: Running) -> None:
     assert list(asked("integers", "predict_proba", {"record": rows[0]})["predict_proba"]) == ["0", "3"]
     error = every.json("POST", "/v1/models/matrix:predict", {"record": {"a": 1}}, status=400)["error"]
     assert "without names" in error
+
+
+def test_results_are_described_in_words(every: Running) -> None:
+    text = every.ask("GET", "/openapi.json")[2].decode()
+    assert "predict: text for each row." in text
+    assert "predict_proba: 2 × number for each row; for a record an object" in text
+    assert "<U" not in text

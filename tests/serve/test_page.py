@@ -248,8 +248,11 @@ def test_it_is_live(browser: Browser, server: Server) -> None:
     browser.until(f"Number(document.querySelector('#models tbody').rows[1].cells[3].innerText) == {before + 20}")
     browser.until("/^[0-9]+ answered/.test(document.querySelector('#latency-note').innerText)")
     assert browser.run("document.querySelectorAll('#latency .bar').length") >= 1
-    browser.until("document.querySelector('#rates .line').getAttribute('d').startsWith('M')")
+    browser.until("Number(document.querySelector('#most').innerText) > 0")
+    browser.open(f"{server.url}/?again")  # the server knows what was before the page was opened
+    browser.until("document.querySelector('#rates .line').getAttribute('d')?.startsWith('M')")
     assert browser.run("Number(document.querySelector('#most').innerText)") > 0
+    assert browser.run("document.querySelectorAll('#latency .bar').length") >= 1
 
 
 def test_a_server_that_is_gone_is_said_so(folder: Path, one: Browser) -> None:

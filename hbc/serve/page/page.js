@@ -8,9 +8,6 @@ const OTHER = "other", MISSING = "missing";
 let token = "";
 let models = [];        // of /overview/models
 let known = "";         // which models these are
-let before = null;      // the overview of the second before
-let opened = null;      // the overview when the page was opened
-const rates = [];
 
 async function ask(path, options = {}) {
   const headers = { ...(options.headers ?? {}), ...(token ? { authorization: `Bearer ${token}` } : {}) };
@@ -47,24 +44,16 @@ function seconds(value) {
 
 const rounded = (rate) => (rate >= 100 ? Math.round(rate).toLocaleString("en") : rate.toFixed(1));
 
-function total(overview, key) {
-  return overview.models.reduce((sum, model) => sum + model[key], 0);
-}
-
 async function look() {
   try {
     const { found } = await ask("overview");
-    const now = performance.now();
     const names = JSON.stringify(found.models.map((model) => [model.name, model.version, model.loaded]));
     if (names !== known) {
       models = (await ask("overview/models")).found.models;
       known = names;
       offerModels();
     }
-    found.at = now;
-    opened ??= found;
     show(found);
-    before = found;
     trouble("");
   } catch (error) {
     $("server").textContent = "No answer from the server.";
@@ -86,32 +75,23 @@ function show(found) {
     row.append(...[...counts, mean].map((text) => make("td", text, { className: "number" })));
     return row;
   }));
-  if (before) {
-    const spent = (found.at - before.at) / 1000;
-    const rate = Math.max(0, total(found, "success") + total(found, "failure") - total(before, "success") - total(before, "failure")) / spent;
-    rates.push(rate);
-    if (rates.length > 61) rates.shift();
-    $("rate").textContent = rounded(rate);
-    $("most").textContent = rounded(Math.max(...rates));
-  }
-  drawRates();
+  $("rate").textContent = rounded(found.rates.at(-1));
+  $("most").textContent = rounded(Math.max(...found.rates));
+  drawRates(found.rates);
   drawLatency(found);
 }
 
-function drawRates() {
+function drawRates(rates) {
   const most = Math.max(1, ...rates);
-  const points = rates.map((rate, i) => `${(60 - (rates.length - 1 - i)) * 10},${(78 - 74 * rate / most).toFixed(1)}`);
+  const points = rates.map((rate, i) => `${(600 * i / (rates.length - 1)).toFixed(1)},${(78 - 74 * rate / most).toFixed(1)}`).join("L");
   const [area, line] = $("rates").children;
-  line.setAttribute("d", points.length > 1 ? `M${points.join("L")}` : "");
-  area.setAttribute("d", points.length > 1 ? `M${points[0].split(",")[0]},80L${points.join("L")}L600,80Z` : "");
+  line.setAttribute("d", `M${points}`);
+  area.setAttribute("d", `M0,80L${points}L600,80Z`);
 }
 
 function drawLatency(found) {
   const sums = found.bounds.map(() => 0).concat(0);
-  for (const model of found.models) {
-    const old = opened.models.find((each) => each.name === model.name && each.version === model.version);
-    model.histogram.forEach((value, i) => { sums[i] += Math.max(0, value - (old ? old.histogram[i] : 0)); });
-  }
+  for (const model of found.models) model.histogram.forEach((value, i) => { sums[i] += value; });
   const all = sums.reduce((a, b) => a + b, 0), most = Math.max(...sums, 1);
   const first = sums.findIndex((value) => value), last = sums.findLastIndex((value) => value);
   const rows = [];
