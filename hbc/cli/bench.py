@@ -35,11 +35,11 @@ def bench(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how fast a model is on this machine: in its own library, in ONNX Runtime if it converts, and on each of hbc's backends.
+    """Measure how fast a model is on this machine: in its own library, in ONNX Runtime, and on each of hbc's backends.
 
     All answers are compared with the source library's first; then the engines take turns, with one thread each as far as they can be told.
-    Times are the least of many calls. Where the data has too few rows for a call, they come again, which flatters engines that branch.
-    The exit status is 1 if a backend of hbc answers differently; such a backend is not timed.
+    Times are the least of many calls. Data with fewer rows than a call are repeated: then engines whose code branches look faster than
+    they are. The exit status is 1 if a backend of hbc answers differently; such a backend is not timed.
 
     Example: `hbc bench model.joblib test.parquet --trust --rows 1,100,10000`
     """

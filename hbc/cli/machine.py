@@ -11,7 +11,7 @@ import typer
 import hbc
 from hbc.cli.terminal import AsJson, print_json
 
-cache = typer.Typer(no_args_is_help=True, help="The compiled code that hbc keeps on disk.")
+cache = typer.Typer(no_args_is_help=True, help="Show or delete the compiled code that hbc keeps on disk.")
 
 
 @cache.command("info")

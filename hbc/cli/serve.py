@@ -34,7 +34,7 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(help="Requests that may wait in a worker. One more is answered with 429.", min=1)
     ] = 1000,
-    max_batch: Annotated[int, typer.Option(help="Rows that waiting requests are computed together with.", min=1)] = 1000,
+    max_batch: Annotated[int, typer.Option(help="The most rows of waiting requests that are computed together.", min=1)] = 1000,
     max_delay: Annotated[
         float, typer.Option(help="Microseconds that a large request waits for others, to be computed with them.", min=0)
     ] = 0.0,
@@ -63,7 +63,7 @@ def serve(
     grpc_port: Annotated[
         int | None,
         typer.Option(
-            help="The port for gRPC, which is not spoken without it. Needs the extra `grpc`.",
+            help="Answer over gRPC too, on this port. Needs the extra `grpc`.",
             show_default=False,
             min=0,
             max=65535,

@@ -23,7 +23,7 @@ def _backends() -> list[str]:
 Backend = Annotated[
     str | None,
     typer.Option(
-        help="tvm, torch, torchscript, onnx or numpy. By default a saved model's own; for others tvm, or the one that writes the output.",
+        help="tvm, torch, torchscript, onnx or numpy. By default a saved model's own, otherwise tvm, or the one that writes the output.",
         autocompletion=_backends,
     ),
 ]

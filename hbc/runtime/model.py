@@ -190,7 +190,9 @@ class CompiledModel(Estimator, Methods):
         if call.returns:
             raise ValueError(f"{method} returns {call.returns}, which no memory can be bound to: call the method")
         if not plain:
-            raise ValueError("the model does not take plain matrices of one dtype (but strings or frames): call its methods")
+            raise ValueError(
+                "bind: the model takes strings or frames, and no plain matrices of one dtype. Call its methods, or bind_record for records."
+            )
         if dtype is None:
             main = self.variants[self._main]
             return Handle(call, next((d for d, variant in plain.items() if variant is main), next(iter(plain))))

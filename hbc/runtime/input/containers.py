@@ -98,5 +98,5 @@ def _reject_kind(X: Any) -> NoReturn:
     name = type(X).__name__
     text = "None" if X is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     expected = "an array, a list of rows, a frame (pandas, polars, pyarrow), a sparse matrix or a tensor"
-    advice = RESHAPE if np.isscalar(X) else ""
+    advice = RESHAPE if np.isscalar(X) and not isinstance(X, str | bytes) else ""
     raise InvalidInputError(found=text, expected=expected, advice=advice)
