@@ -24,6 +24,8 @@ FORMATS = {"FP64": Struct("<d"), "FP32": Struct("<f"), "INT64": Struct("<q")}
 """Datatype → how its bytes are read. BOOL is left out: not every byte is one."""
 MATRICES: dict[str, np.dtype[Any]] = {"FP64": np.dtype("<f8"), "FP32": np.dtype("<f4")}
 """Datatype → the dtype of a matrix that has a plan."""
+ONE_ROW = ([1], [1, 1])
+"""The shapes of a column of one row."""
 LENGTH = Struct("<I")
 """The length before an element of BYTES."""
 MOST_EXACT = 1 << 53
@@ -67,7 +69,7 @@ def one_row(names: frozenset[str], count: int, inputs: list[Any], raw: bytes | m
     row: dict[str, Any] = {}
     place = 0
     for each in inputs:
-        if type(each) is not dict or each.get("shape") not in ([1], [1, 1]):
+        if type(each) is not dict or each.get("shape") not in ONE_ROW:
             return None
         name, datatype = each.get("name"), each.get("datatype")
         if type(name) is not str or type(datatype) is not str:
@@ -114,18 +116,18 @@ def _of_bytes(datatype: str, raw: bytes | memoryview, size: int) -> Any:
     """The value of a column of this datatype, from its bytes. None for bytes that are no value of it."""
     if len(raw) != size:
         return None
-    if datatype == "BYTES":
-        if size < 4 or LENGTH.unpack_from(raw)[0] != size - 4:
-            return None
-        try:
-            return str(raw[4:], "utf-8")
-        except UnicodeDecodeError:
-            return None
     form = FORMATS.get(datatype)
-    if form is None or form.size != size:
+    if form is not None:
+        if form.size != size:
+            return None
+        (value,) = form.unpack(raw)
+        return np.float32(value) if datatype == "FP32" else value
+    if datatype != "BYTES" or size < 4 or LENGTH.unpack_from(raw)[0] != size - 4:
         return None
-    (value,) = form.unpack(raw)
-    return np.float32(value) if datatype == "FP32" else value
+    try:
+        return str(raw[4:], "utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 # --- the same again, by a plan -------------------------------------------------------------------------------------------
