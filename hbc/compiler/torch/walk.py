@@ -14,6 +14,8 @@ Trees are walked in groups, so that the values of a group stay in the second-lev
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,9 +40,16 @@ LEAST_ROWS = 256
 
 
 def walkable(op: TreeEnsemble) -> bool:
-    """Whether this strategy can run an ensemble. It sends NaN right as +inf, which at a threshold of +inf would go left."""
-    splits = op.feature >= 0
-    return op.n_trees > 0 and not bool((splits & (op.threshold == np.inf) & ~op.missing_left).any())
+    """Whether this strategy can run an ensemble. It sends NaN right as +inf. Where only NaN goes right, the threshold is +inf, and the
+    largest float stands for it and for +inf among the numbers; so it may be no other threshold."""
+    largest = op.threshold == np.finfo(op.threshold.dtype).max
+    return op.n_trees > 0 and not (bool(_only_nan(op).any()) and bool((largest & (op.feature >= 0)).any()))
+
+
+def _only_nan(op: TreeEnsemble) -> Array:
+    """For each node, whether it is a split that sends nothing but NaN to the right."""
+    found: Array = (op.feature >= 0) & (op.threshold == np.inf) & ~op.missing_left
+    return found
 
 
 def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
@@ -51,15 +60,17 @@ def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
     return min(depth, TOP), full
 
 
-def encoded(x: Tensor, copied: Tensor, number_for_nan: Tensor, always: bool) -> Tensor:
-    """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. `copied`: columns that
-    are there a second time, with another such number. number_for_nan [C]: empty if NaN always goes left, as in `NaN > threshold`.
+def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> Tensor:
+    """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. encoding: see `pack`.
     `always`: do not look whether there is a NaN."""
+    copied, number_for_nan, most = encoding[0], encoding[1], encoding[2]
     if number_for_nan.size(0) == 0:
         return x.contiguous()
     x = x.narrow(1, 0, number_for_nan.size(0) - copied.size(0))
     if copied.size(0) > 0:
         x = torch.cat([x, x.index_select(1, copied)], 1)
+    if most.size(0) > 0:
+        x = torch.minimum(x, most)
     if always or bool(torch.isnan(x.sum())):
         x = torch.where(torch.isnan(x), number_for_nan, x)
     return x.contiguous()
@@ -149,8 +160,8 @@ def sums(
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, of_leaves: what `pack`
     returns. walks: the rows × trees of a group. `always`: the operators do not depend on x."""
     values, target, base = of_leaves
-    x = encoded(x.detach(), encoding[0], encoding[1], always)
-    above, row = x.t().index_select(0, encoding[2]), starts(x)
+    x = encoded(x.detach(), encoding, always)
+    above, row = x.t().index_select(0, encoding[3]), starts(x)
     step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
     numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
@@ -172,8 +183,8 @@ def ids(
 ) -> Tensor:
     """The leaves reached, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
     known = of_leaves[0].reshape(-1)
-    x = encoded(x.detach(), encoding[0], encoding[1], always)
-    above, row = x.t().index_select(0, encoding[2]), starts(x)
+    x = encoded(x.detach(), encoding, always)
+    above, row = x.t().index_select(0, encoding[3]), starts(x)
     step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
     numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
     parts: list[Tensor] = []
@@ -192,14 +203,16 @@ def starts(x: Tensor) -> Tensor:
 # --- packing -----------------------------------------------------------------------------------------------------------
 
 
-ENCODING, TABLES = 3, 9
+ENCODING, TABLES = 4, 9
 """The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. The others are `of_leaves`."""
 
 
 def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     """The arrays of an ensemble, which are the parameters of `walker(op)`.
 
-    encoding: copied i64[D], number_for_nan [C] (see `encoded`), and the columns that the highest levels read, i64[·].
+    encoding: copied i64[D]: columns that are there a second time, with another number for NaN. number_for_nan [C]: empty if NaN always goes
+    left, as in `NaN > threshold`. most [C]: the largest number of each column; empty if that is +inf. And the columns that the highest
+    levels read, i64[·].
     trees: for the top levels, [2^top - 1, T]: the place of the column among these, i32, and the threshold. Level d has the rows 2^d - 1 …;
     node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
     Then for the other levels that are full, one level after the other: columns i32 and thresholds, [T, 2^d]; and exits i32[T · 2^full],
@@ -207,6 +220,11 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     of_leaves: what `pack_values` returns, by the numbers of nodes.
     """
     feature, copied, for_nan = _columns(op)
+    only_nan, largest = _only_nan(op), np.finfo(op.threshold.dtype).max
+    most = np.full(len(for_nan) if only_nan.any() else 0, np.inf, op.threshold.dtype)
+    most[feature[only_nan]] = largest
+    if only_nan.any():
+        op = replace(op, threshold=np.where(only_nan, largest, op.threshold).astype(op.threshold.dtype))
     top, full = levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
     at = op.roots.astype(np.int64)[:, None]  # [T, 2^d], from the left to the right
     tops, tables = [], []
@@ -230,6 +248,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     return (
         copied,
         for_nan,
+        most,
         top_columns,
         top_column.reshape(top_feature.shape).astype(np.int32),
         top_threshold,

@@ -38,7 +38,7 @@ from hbc.ops.columns import SelectColumns  # noqa: E402
 from hbc.ops.encoding import OneHot  # noqa: E402
 from hbc.ops.linear import Linear  # noqa: E402
 from hbc.ops.missing import Impute  # noqa: E402
-from hbc.ops.tree import join  # noqa: E402
+from hbc.ops.tree import Tree, join  # noqa: E402
 
 BOTH = pytest.mark.parametrize("name", ["torch", "torchscript"])
 WEIGHTS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
@@ -347,13 +347,28 @@ def test_walks_of_few_and_many_trees(name: str, trees: int) -> None:
     np.testing.assert_array_equal(executable.run("predict", [np.ascontiguousarray(X)])[0], op.evaluate(X))
 
 
-def test_walks_leave_an_infinite_threshold_to_others() -> None:
-    """`x <= inf` with NaN to the right has no number that goes where NaN goes."""
-    op = replace(stump(0, np.inf), missing_left=np.zeros(3, bool))
+def test_walks_where_only_nan_goes_right() -> None:
+    """Such a split has the threshold +inf. With the largest float as another threshold, no float is left for it."""
+    largest, inf, nan = np.finfo(np.float64).max, np.inf, np.nan
+    only_nan = replace(stump(0, inf), missing_left=np.zeros(3, bool)).run_as("walk")
+    x = matrix("f64", 1)
+    for op in (only_nan, stump(0, inf).run_as("walk")):
+        executable, data = (
+            compiled(Graph((x,), {"predict": (op(x),)}), "torch"),
+            np.array([[inf], [nan], [largest], [-inf], [0.0]]),
+        )
+        np.testing.assert_array_equal(executable.run("predict", [data])[0], op.evaluate(data))
+    both = join(
+        [
+            Tree(np.array([0, -1, 0, -1, -1]), np.array([inf, 0, largest, 0, 0]), *np.array([[1, 0, 3, 0, 0], [2, 0, 4, 0, 0]]),
+                 np.zeros(5, bool), np.arange(5.0)[:, None])
+        ],
+        np.zeros(1),
+    )  # fmt: skip
     compiler = load_compiler("torch")
-    assert not compiler.supports(op.run_as("walk"))
-    assert compiler.supports(stump(0, np.inf).run_as("walk"))
-    assert "walk" not in compiler.candidates(op, CompileOptions())  # type: ignore[attr-defined]
+    assert compiler.supports(only_nan)
+    assert not compiler.supports(both.run_as("walk"))
+    assert "walk" not in compiler.candidates(both, CompileOptions())  # type: ignore[attr-defined]
 
 
 def test_a_walk_changes_no_buffer_and_has_gradients_of_leaves() -> None:
