@@ -6,7 +6,8 @@ checks the arguments, computes grid and block and calls the kernel, as on a card
     with emulated(seed=1) as card:
         compiled = hbc.convert(model, "tvm", device="cuda")
         compiled.predict(X)
-    sanitized(card.launches[-1])    # the same launch once more, under ASan and UBSan
+    sanitized(card.launches[-1])        # the same launch once more, under ASan and UBSan
+    without_races(card.launches[-1])    # and with a look at every access to memory
 """
 
 from __future__ import annotations
@@ -315,8 +316,24 @@ def emulated(seed: int = 0) -> Iterator[Card]:
 def sanitized(launch: Launch, seed: int = 0) -> list[Array]:
     """The arrays of a launch after it has been run once more, by a program of its own with ASan and UBSan. Raises EmulationError with what
     they find. Each array has memory of its own, so that the first byte after it is found."""
-    source = for_gxx(launch.source) + f'#define KERNEL __tvm_ffi_{launch.kernel}\n#include "alone.inc"\n'
-    program = compiled("alone", source, SANITIZED, [scheduler(SANITIZED)])
+    program = compiled("alone", alone(launch), SANITIZED, [scheduler(SANITIZED)])
+    return _run_alone(program, launch, seed)
+
+
+def without_races(launch: Launch, seed: int = 0) -> list[Array]:
+    """The same, by a program that looks at every access to memory. Raises EmulationError where two threads use the same byte, one of them
+    writes, and nothing puts one before the other."""
+    kernels = compiled("alone.o", alone(launch), (*PLAIN, "-fsanitize=thread", "-c"))
+    return _run_alone(compiled("races", "", PLAIN, [kernels, scheduler((*PLAIN, "-DEMU_RACES"))]), launch, seed)
+
+
+def alone(launch: Launch) -> str:
+    """The text of a program that runs a launch."""
+    return f'{for_gxx(launch.source)}#define KERNEL __tvm_ffi_{launch.kernel}\n#include "alone.inc"\n'
+
+
+def _run_alone(program: Path, launch: Launch, seed: int) -> list[Array]:
+    """The arrays of a launch after a program has run it."""
     arrays = [argument for argument in launch.arguments if isinstance(argument, np.ndarray)]
     head = [seed, len(launch.arguments), launch.grid, launch.block, launch.dynamic]
     with tempfile.TemporaryDirectory() as folder:

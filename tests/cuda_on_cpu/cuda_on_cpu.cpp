@@ -72,10 +72,11 @@ struct Fibre : Thread {
   unsigned mask;
   uint64_t value;
   std::vector<Copy> copies;
-  int groups;
+  int groups, barriers, warp_barriers;
 };
 
 Thread* current;
+static bool atomic;
 uint3 block_index, block_size, grid_size;
 static Fibre fibres[MOST_THREADS];
 static int threads, ready[MOST_THREADS], waiting_to_run, finished;
@@ -141,6 +142,8 @@ void pause() {
   make_ready(current->number);
   to_scheduler();
 }
+
+void set_atomic(bool on) { atomic = on; }
 
 void barrier(int line) {
   me().wait = BLOCK;
@@ -210,6 +213,7 @@ static void release_warp(int number) {
       if (!(here >> other.source & 1)) return say("line %d: lane %d reads from lane %d, which takes no part", one.line, lane, other.source);
       other.value = values[other.source];
     }
+    other.warp_barriers += other.wait == WARP;
     make_ready(first + lane);
   }
 }
@@ -226,7 +230,10 @@ static void release_block() {
     waiting = i;
   }
   if (finished) return say("thread %d waits at the barrier of line %d, %d threads have finished", waiting, fibres[waiting].line, finished);
-  for (int i = 0; i < threads; i++) make_ready(i);
+  for (int i = 0; i < threads; i++) {
+    fibres[i].barriers++;
+    make_ready(i);
+  }
 }
 
 static void run_block() {
@@ -240,16 +247,11 @@ static void run_block() {
   finished = waiting_to_run = 0;
   for (int i = 0; i < threads; i++) {
     Fibre& fibre = fibres[i];
-    if (!fibre.stack) {
-      void* memory = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (memory == MAP_FAILED) return say("no memory for the stack of thread %d", i);
-      fibre.stack = static_cast<char*>(memory);
-    }
     fibre.index = {unsigned(i), 0, 0};
     fibre.number = i;
     fibre.done = false;
     fibre.copies.clear();
-    fibre.groups = 0;
+    fibre.groups = fibre.barriers = fibre.warp_barriers = 0;
     prepare(fibre.context, fibre.stack, STACK, run_thread);
     make_ready(i);
   }
@@ -271,6 +273,7 @@ static void run_block() {
     }
     if (!waiting_to_run && finished < threads && !failed) release_block();
   }
+  current = nullptr;
   free(dynamic);
   dynamic = nullptr;
 }
@@ -298,6 +301,13 @@ int launch(const Kernel& called, const Any* given, int count, Any* result) {
   if (fixed > STATIC_LIMIT) say("%ld bytes of shared arrays of fixed size, of at most %ld", fixed, STATIC_LIMIT);
   if (fixed + dynamic_bytes > DYNAMIC_LIMIT) say("%ld bytes of shared memory in a block, of at most %ld", fixed + dynamic_bytes, DYNAMIC_LIMIT);
   if (failed) return 0;
+  // Of this launch only: each kernel has a library and so fibres of its own, and a process may have too little memory for all their stacks.
+  void* stacks = mmap(nullptr, block * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks == MAP_FAILED) {
+    say("no memory for the stacks of %ld threads", block);
+    return 0;
+  }
+  for (long i = 0; i < block; i++) fibres[i].stack = static_cast<char*>(stacks) + i * STACK;
   threads = block;
   block_size = {unsigned(block), 1, 1};
   grid_size = {unsigned(grid), 1, 1};
@@ -314,6 +324,7 @@ int launch(const Kernel& called, const Any* given, int count, Any* result) {
     block_index.x = at;
     run_block();
   }
+  munmap(stacks, block * STACK);
   return 0;
 }
 }  // namespace emu
@@ -324,3 +335,7 @@ const char* emu_error() { return emu::message; }
 const void* emu_last() { return &emu::last; }
 int __tvm_ffi___tvm_set_device(void*, const emu::Any*, int32_t, emu::Any* result) { result->type = 0; result->integer = 0; return 0; }
 }
+
+#ifdef EMU_RACES
+#include "races.inc"
+#endif

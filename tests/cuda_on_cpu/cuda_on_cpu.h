@@ -4,7 +4,7 @@
 // Which thread runs next, and which block, is drawn from a seed: a missing barrier gives other results for another seed.
 // Memory that a kernel must not count on (shared memory at the start of a block) is filled with a pattern.
 // Not the same as on a card: floats out of range that become integers, shifts by the width or more (here as x86 does it), the last bits of
-// exp, log and their like, tensor cores. Threads change places only where they wait, so x[0] += 1 without atomics is not found here.
+// exp, log and their like, tensor cores. Threads change places only where they wait, so a lost x[0] += 1 shows only in `races` (races.inc).
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -18,7 +18,8 @@ struct Thread { uint3 index; int number; };
 extern Thread* current;
 extern uint3 block_index, block_size, grid_size;
 void barrier(int line);
-void pause();  // others may run before this thread goes on
+void pause();             // others may run before this thread goes on
+void set_atomic(bool on);  // whether accesses are those of an atomic function
 uint64_t meet(Wait kind, unsigned mask, uint64_t value, int source, int line);
 char* dynamic_memory();
 unsigned shared_address(const void* at);                          // of shared memory, as PTX has it
@@ -82,8 +83,10 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int with, int width
 
 template <class T, class F> T emu_atomic(T* at, F change) {
   emu::pause();
+  emu::set_atomic(true);
   T old = *at;
   *at = change(old);
+  emu::set_atomic(false);
   return old;
 }
 template <class T> T atomicAdd(T* at, T value) { return emu_atomic(at, [=](T old) { return T(old + value); }); }

@@ -12,7 +12,7 @@ import pytest
 
 tvm = pytest.importorskip("tvm")
 pytest.importorskip("sklearn")
-from cuda_on_cpu import cannot_run, emulated, sanitized  # noqa: E402
+from cuda_on_cpu import cannot_run, emulated, sanitized, without_races  # noqa: E402
 from cuda_on_cpu.resources import no_nvcc  # noqa: E402
 from random_trees import RANDOM, random_ensemble  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier  # noqa: E402
@@ -117,11 +117,13 @@ def test_rows_of_every_kind_of_array() -> None:
 
 
 @emulates
-def test_the_sanitizers_find_nothing_in_a_forest() -> None:
+@pytest.mark.parametrize("again", [sanitized, without_races])
+def test_a_forest_passes_the_checks_of_memory(again: Any) -> None:
     with emulated(seed=5) as card:
-        hbc.convert(forest(), "tvm", device="cuda").predict_proba(X[:40])
+        hbc.convert(forest(), "tvm", device="cuda").predict_proba(X[:150])
     (launch,) = card.launches
-    for found, array in zip(sanitized(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
+    assert launch.grid == 2
+    for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
         np.testing.assert_array_equal(found, array)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
-from cuda_on_cpu import EmulationError, Launch, cannot_run, launched, sanitized
+from cuda_on_cpu import EmulationError, Launch, cannot_run, launched, sanitized, without_races
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
 
@@ -207,3 +207,51 @@ def test_sanitizers_let_a_good_kernel_pass() -> None:
     x, y = np.arange(128 * 3, dtype=np.int32), np.zeros(3, np.int32)
     _, found = sanitized(Launch(REDUCTION, "k", (x, y), 3, 128, 0), seed=2)
     np.testing.assert_array_equal(found, x.reshape(3, 128).sum(axis=1))
+
+
+RACES = {
+    "a missing barrier": (
+        "__shared__ int all[64];\nall[threadIdx.x] = 1; y[threadIdx.x] = all[63 - threadIdx.x];",
+        "shared memory",
+    ),
+    "a missing barrier after reads": (
+        "__shared__ int all[1];\nif (!threadIdx.x) all[0] = 1; __syncthreads();\n"
+        "y[threadIdx.x] = all[0]; if (threadIdx.x == 63) all[0] = 2;",
+        "thread 63 writes shared memory that .* reads",
+    ),
+    "an addition that is not atomic": ("y[0] += 1;", "global memory"),
+    "an atomic addition beside a plain one": ("if (threadIdx.x) atomicAdd(y, 1);\nelse y[0] += 1;", "global memory"),
+    "the rows of another block": ("y[threadIdx.x] = blockIdx.x;", "of block"),
+    "a barrier of warps between warps": (
+        "extern __shared__ int all[];\nall[threadIdx.x] = 1; __syncwarp(); y[threadIdx.x] = all[threadIdx.x ^ 32];",
+        "shared memory",
+    ),
+}
+NO_RACES = {
+    "a barrier": (
+        "__shared__ int all[64];\nall[threadIdx.x] = 1; __syncthreads(); y[64 * blockIdx.x + threadIdx.x] = all[63 - threadIdx.x];"
+    ),
+    "a barrier of warps": (
+        "extern __shared__ int all[];\nall[threadIdx.x] = 1; __syncwarp(); y[64 * blockIdx.x + threadIdx.x] = all[threadIdx.x ^ 1];"
+    ),
+    "atomic additions": "atomicAdd(y, 1);",
+    "reads": "y[64 + 64 * blockIdx.x + threadIdx.x] = y[0];",
+}
+
+
+def launch_of(body: str, grid: int) -> Launch:
+    return Launch(kernel(body), "k", (np.zeros(256, np.int32),), grid, 64, 256 if "extern" in body else 0)
+
+
+@pytest.mark.slow  # a build of 0.5 s each
+@pytest.mark.parametrize("name", RACES)
+def test_races_are_found(name: str) -> None:
+    """Also where the results are right."""
+    body, message = RACES[name]
+    with pytest.raises(EmulationError, match=f"{message}.*no barrier between"):
+        without_races(launch_of(body, 2 if name.endswith("block") else 1))
+
+
+@pytest.mark.parametrize("name", NO_RACES)
+def test_what_is_no_race(name: str) -> None:
+    without_races(launch_of(NO_RACES[name], 3))
