@@ -202,7 +202,8 @@ class Card:
         self.seed = seed
         self.lock = Lock()
         self.launches: list[Launch] = []
-        self.memory: dict[int, Array] = {}  # address → array, of all tensors
+        self.memory: WeakValueDictionary[int, Array] = WeakValueDictionary()
+        """Address → array, of all tensors."""
 
     def tensor(self, array: Array) -> Any:
         """A copy of an array, which says that it lies on a CUDA device. It begins at a multiple of 256 bytes, as on a card."""
@@ -282,14 +283,8 @@ class EmulatedExecutable(CudaExecutable):
         return self.card.array(tensor)
 
     def _on_gpu(self, *arguments: Any) -> None:
-        tables = set(self.card.memory)
-        try:
+        with self.card.lock:  # there is one card, which runs one launch at a time
             super()._on_gpu(*arguments)
-        finally:
-            for address in (
-                set(self.card.memory) - tables
-            ):  # as a card frees the arrays of a call; `launches` keeps those of the last one
-                del self.card.memory[address]
 
 
 @contextmanager
