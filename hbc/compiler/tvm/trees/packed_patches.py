@@ -6,6 +6,7 @@ import numpy as np
 
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.trees.keys import ordered
+from hbc.compiler.tvm.trees.reached import padded
 from hbc.compiler.tvm.trees.walk import distinct
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -71,7 +72,8 @@ class PackedPatches:
     * the patch behind the first exit that leads to one, and the first of the leaves. Those of further exits follow
     * at INNER the exits (bits) that lead to patches
 
-    values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. If the output is
+    values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They
+    are `padded`. If the output is
     leaf numbers, those: i64[L, 1].
     """
 
@@ -126,8 +128,8 @@ def _values(op: TreeEnsemble, leaves: Array) -> tuple[Array, Array | None]:
         return op.leaf_ids[leaves][:, None], None
     values, which = distinct(op.values)
     if len(values) > MOST_CODES:
-        return op.values[leaves], None
-    return values, which[leaves].astype(np.uint16)
+        return padded(op.values[leaves]), None
+    return padded(values), which[leaves].astype(np.uint16)
 
 
 @record

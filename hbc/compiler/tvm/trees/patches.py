@@ -26,7 +26,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
@@ -44,9 +44,9 @@ from hbc.compiler.tvm.trees.packed_patches import (
     columns_of,
     pack_patches,
 )
+from hbc.compiler.tvm.trees.reached import Reached
 from hbc.compiler.tvm.trees.walk import tree_walk
 from hbc.ir.graph import Node
-from hbc.ir.types import DType, dtype_name
 from hbc.ops.tree import TreeEnsemble
 
 FEW_ROWS = 64
@@ -78,7 +78,7 @@ class Patches:
     def __init__(self, f: Block, node: Node) -> None:
         op = node.op
         assert isinstance(op, TreeEnsemble)
-        self.f, self.node, self.op = f, node, op
+        self.f = f
         packed = f.once(pack_patches, op)
         self.words = packed.words
         columns = packed.columns
@@ -90,27 +90,17 @@ class Patches:
         self.leaf = T.alloc_buffer((size,), "int32")
         self.count = f.scratch(1, "i64")
         self.trees = f.size(op.n_trees)
-        self.values, self.codes = packed.values, packed.codes
-        self.dtype: DType = dtype_name(packed.values.dtype)
-        self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+        self.codes = packed.codes
+        self.reached = Reached(f, node, packed.values, f.block)
 
     def one_row(self, row: Expr) -> None:
         """Send one row through all trees."""
         keys = self._fill(row, tirx.const(0, "int64"), wide=self.both)
         registers = [T.Bind(key) for key in keys]
         self._run(self.trees, lambda tree: self._visit(self._patch(tree), registers), lambda _: registers)
-        f, node, width = self.f, self.node, self.values.shape[1]
-        if self.op.output == "leaf" or self.outputs is not None:
-            with f.repeat(self.trees) as tree:
-                self._add(tree, row, tree)
-            return
-        total = f.scratch(1, node.type.dtype)  # in a register: additions in memory would wait for each other
-        with f.grid([width]) as (column,):
-            T.buffer_store(total, f.load(node, column, Row(row)), [0])
-            with f.repeat(self.trees) as tree:
-                value = f.constant(self.values, self.dtype, self._place(tree) + column)
-                T.buffer_store(total, tirx.Add(total[0], value), [0])
-            f.store(node, column, Row(row), total[0])
+        first = tirx.const(0, "int64")
+        self.reached.add_all(first, self.trees, row, first, self._leaf)
+        self.reached.end(row, first)
 
     def rows(self, rows: Expr) -> None:
         """Send the first `rows` rows of the block through all trees."""
@@ -133,18 +123,18 @@ class Patches:
             patch = self._patch(tree)  # in registers
             self._run(rows, lambda row: self._visit(patch, self._keys(row, wide)), lambda row: self._keys(row, wide))
             with T.serial(tirx.const(0, "int64"), rows) as row:
-                self._add(tree, row, row)
+                self.reached.add(tree, row, row, T.Bind(self._leaf(row)))
+        if self.reached.lanes:
+            with T.serial(tirx.const(0, "int64"), rows) as row:
+                self.reached.end(row, row)
 
     def _fill(self, row: Expr, place: Expr, wide: bool = False, seen: Any = None) -> list[Expr]:
         """Compute the keys of a row, and set its sums to `base`. Returns the keys in registers. wide: in two halves, see `Columns`."""
-        f, op = self.f, self.op
         start = T.Bind(place * (self.columns * (1 + wide)))
         self.keys.fill(row, start, seen)
         if wide:
             self.keys.fill_low(row, start + self.columns)
-        if op.output == "sum":
-            with f.grid([op.n_outputs]) as (column,):
-                f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
+        self.reached.begin(row, place)
         return self._keys(place, wide)
 
     def _run(self, count: Expr, begin: Callable[[Expr], tuple[Expr, ...]], keys: Callable[[Expr], list[Expr]]) -> None:
@@ -201,24 +191,10 @@ class Patches:
         onward = T.Bind(tirx.bitwise_and(tirx.shift_right(inner, exit_), one))
         return onward, T.Bind(first_patch + patches), T.Bind(first_leaf + exit_ - patches)
 
-    def _place(self, number: Expr) -> Expr:
-        """Where the values of the leaf begin that a number has reached."""
+    def _leaf(self, number: Expr) -> Expr:
+        """The row of the table of values for the leaf that a number has reached."""
         leaf = tirx.Cast("int64", self.leaf[number])
-        if self.codes is not None:
-            leaf = tirx.Cast("int64", self.f.constant(self.codes, "u16", leaf))
-        return T.Bind(leaf * self.values.shape[1])
-
-    def _add(self, tree: Expr, row: Expr, number: Expr) -> None:
-        """Use the leaf that a row has reached in a tree."""
-        f, node = self.f, self.node
-        if self.op.output == "leaf":
-            f.store(node, tree, Row(row), f.constant(self.values, self.dtype, self._place(number)))
-            return
-        first = 0 if self.outputs is None else T.Bind(f.constant(self.outputs, "i64", tree))
-        place = self._place(number)
-        with f.grid([self.values.shape[1]]) as (column,):
-            value = f.constant(self.values, self.dtype, place + column)
-            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
+        return leaf if self.codes is None else tirx.Cast("int64", self.f.constant(self.codes, "u16", leaf))
 
 
 def prefetch(element: Expr) -> None:

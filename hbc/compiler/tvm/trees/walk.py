@@ -24,7 +24,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
@@ -32,6 +32,7 @@ from hbc.compiler.tvm.tir.expressions import let
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.compiler.tvm.trees.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
+from hbc.compiler.tvm.trees.reached import Reached, padded
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -55,7 +56,7 @@ class PackedNodes:
     compared: the columns of keys that nodes compare. Entry k is column k + 1 of a row's keys. Column 0 is zeros, for the leaves.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
     first, then leaves in place of the trees that the last round of walks lacks.
-    values [D, V]: the different leaf values. If the output is leaf numbers, those: [L, 1].
+    values [D, V]: the different leaf values (`padded`). If the output is leaf numbers, those: [L, 1].
     """
 
     compared: Compared
@@ -84,7 +85,7 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     words[waiting, 1] = waiting << shift
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
-    return PackedNodes(compared, kept, shift, values)
+    return PackedNodes(compared, kept, shift, padded(values))
 
 
 def _pack_lone(op: TreeEnsemble) -> LoneNodes:
@@ -256,55 +257,39 @@ class Sums:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op = f, node, op
+        self.alone = alone
         self.walk: Walk | LoneWalk
-        if walks_alone(op):
-            lone = f.once(_pack_lone, op)
-            self.walk, self.values = LoneWalk(f, lone, node.inputs[0], WALKS), lone.values
+        if lone := walks_alone(op):
+            few = f.once(_pack_lone, op)
+            self.walk, values = LoneWalk(f, few, node.inputs[0], WALKS), few.values
         else:
             packed = f.once(pack_nodes, op)
-            self.walk, self.values = Walk(f, op, packed, node.inputs[0], alone), packed.values
+            self.walk, values = Walk(f, op, packed, node.inputs[0], alone), packed.values
         self.trees = f.size(op.n_trees)
-        self.outputs = f.own(op.target, "i64") if op.target.any() and op.values.shape[1] == 1 else None
+        self.reached = Reached(f, node, values, 1 if alone else f.block, vectors=not lone)
 
     def start(self, row: Expr) -> None:
         """Compute the keys of a row, and set its sums to `base`."""
-        f, op = self.f, self.op
         self.walk.fill(row)
-        if op.output == "sum":
-            with f.grid([op.n_outputs]) as (column,):
-                f.store(self.node, column, Row(row), f.constant(op.base, self.node.type.dtype, column))
+        self.reached.begin(row, self._slot(row))
 
     def add_rows(self, tree: Expr, first: Expr, count: int) -> None:
         """Use the leaves of one tree that `count` rows from `first` on have reached."""
         with self.f.repeat(count) as i:
-            self._add(tree, first + i, T.Bind(self.walk.places[i]))
+            self.reached.add(tree, first + i, self._slot(first + i), T.Bind(self.walk.places[i]))
 
     def add_trees(self, first: Expr, row: Expr) -> None:
         """Use the leaves that one row has reached in a round of trees from `first` on, or in as many as there are."""
-        f, node, width = self.f, self.node, self.values.shape[1]
         count = T.Bind(tirx.Min(tirx.const(self.walk.walks, "int64"), self.trees - first))
-        if self.op.output == "leaf" or self.outputs is not None:
-            with f.repeat(count) as i:
-                self._add(T.Bind(first + i), row, T.Bind(self.walk.places[i]))
-            return
-        total = f.scratch(1, node.type.dtype)  # in a register: additions in memory would wait for each other
-        with f.grid([width]) as (column,):
-            T.buffer_store(total, f.load(node, column, Row(row)), [0])
-            with f.repeat(count) as i:
-                value = f.constant(self.values, node.type.dtype, self.walk.places[i] * width + column)
-                T.buffer_store(total, tirx.Add(total[0], value), [0])
-            f.store(node, column, Row(row), total[0])
+        self.reached.add_all(first, count, row, self._slot(row), lambda i: self.walk.places[i])
 
-    def _add(self, tree: Expr, row: Expr, place: Expr) -> None:
-        """Use one leaf, at `place` of `values`, that a row has reached."""
-        f, node, width = self.f, self.node, self.values.shape[1]
-        if self.op.output == "leaf":
-            f.store(node, tree, Row(row), f.constant(self.values, "i64", place))
-            return
-        first = 0 if self.outputs is None else T.Bind(f.constant(self.outputs, "i64", tree))
-        with f.grid([width]) as (column,):
-            value = f.constant(self.values, node.type.dtype, place * width + column)
-            f.store(node, first + column, Row(row), tirx.Add(f.load(node, first + column, Row(row)), value))
+    def end(self, row: Expr) -> None:
+        """Finish the sums of a row."""
+        self.reached.end(row, self._slot(row))
+
+    def _slot(self, row: Expr) -> Expr:
+        """Which of the rows in progress it is."""
+        return tirx.const(0, "int64") if self.alone else row
 
 
 class RowWalk:
@@ -325,6 +310,7 @@ class RowWalk:
         """Compute keys, walks and sums for one row."""
         self.sums.start(row)
         self.run(row)
+        self.sums.end(row)
 
 
 @tree_kernel("walk", nanoseconds=lambda op: 0.7 * float(op.depths.sum()))
@@ -344,3 +330,6 @@ def tree_walk(f: Block, node: Node) -> None:
         single = RowWalk(sums)
         with T.serial(groups * WALKS, f.rows) as row:
             single.run(row)
+    if sums.reached.lanes:
+        with T.serial(tirx.const(0, "int64"), f.rows) as row:
+            sums.end(row)
