@@ -33,8 +33,8 @@ class Reached:
     """Emits the use of leaves. For each row `begin`, then `add` for its leaves, or `add_all`, then `end`."""
 
     def __init__(self, f: Block, node: Node, values: Array, rows: int, vectors: bool = True) -> None:
-        """values [D, V]: those of the leaves, or their numbers. rows: the rows whose sums are in progress at once. vectors: leaves of several
-        values are added as vectors, so `values` must be `padded`; otherwise value by value, as a lone tree's are."""
+        """values [D, V]: those of the leaves, or their numbers. rows: the rows whose sums are in progress at once. vectors: leaves of
+        several values are added as vectors, so `values` must be `padded`; otherwise value by value, as a lone tree's are."""
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.op, self.values, self.width = f, node, op, values, values.shape[1]
