@@ -163,7 +163,7 @@ class Plan:
     def wants(self, request_id: str | None) -> Wanted:
         """How a request with this id wants its answer."""
         usual = self.wanted
-        if request_id is None or self.names_itself:
+        if self.names_itself or request_id == usual.request_id:
             return usual
         return Wanted(request_id, usual.names, usual.binary, usual.usual_binary)
 

@@ -160,6 +160,18 @@ def test_other_parameters_are_not_those_of_the_plan(served: Served, first: int) 
             assert outcome(served, again, size) == without_plan(served, again, size)
 
 
+@pytest.mark.parametrize("raw", [False, True], ids=["JSON", "bytes"])
+def test_no_id_is_that_of_the_request_that_made_the_plan(served: Served, trees: Served, raw: bool) -> None:
+    """Both have one key where no space stands between the id and the rest."""
+    row = as_bytes() if raw else (json.dumps(document()).encode(), None)
+    for model, (body, length) in ((served, row), (trees, matrix(np.ones((1, 5)), raw=raw))):
+        begin = b'{"id":"mine",'
+        planned(model, begin + body[1:], None if length is None else length + len(begin) - 1)
+        assert outcome(model, body, length) == without_plan(model, body, length)
+        assert outcome(model, body, length)[-1][0] is None
+        assert len(model.plans) == 1
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("first", range(len(ROWS)))
 def test_other_values_are_read_as_without_a_plan(served: Served, first: int) -> None:
