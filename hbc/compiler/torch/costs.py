@@ -27,14 +27,16 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
 def walk(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of the strategy "walk". Every tree takes as many steps as the deepest one."""
     top, full = levels(s.trees, s.splits + s.trees, s.depth)
-    block = max(AT_ONCE // max(s.trees, 1), LEAST_ROWS)
+    block = min(
+        max(AT_ONCE // max(s.trees, 1), LEAST_ROWS), max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows)
+    )
     groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // AT_ONCE)
     tables = (s.trees << full) * (4 + s.bytes)
     walks, below = rows * s.trees, max(s.depth - full, 0)
     return {
         "call": 1,
         "group and level": groups * s.depth,
-        "row and column": rows * s.columns,
+        "row and column": rows * min(s.columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
         "row and tree": walks,
         "row and top level": walks * top,
         "row and full level": walks * (full - top),

@@ -286,7 +286,7 @@ def test_tensors_stay_tensors() -> None:
         ([3] * 20, 100_000, "walk"),
         ([5] * 500, 10_000, "scan"),
         ([3] * 20, None, "perf_tree_trav"),
-        ([10] * 3, None, "perf_tree_trav"),
+        ([10] * 3, None, "walk"),
         ([17, 2], None, "walk"),
     ],
 )
