@@ -363,9 +363,14 @@ def note_dtypes_of_made_frames(x: Node | Frame) -> None:
 
 
 def note_names(x: Node | Frame, names: Sequence[str]) -> None:
-    """Note that an estimator compares these names with those of the caller's frame, if it is given all its columns in order."""
-    if names and container_of(x) == "given" and given_columns(x) == tuple(range(len(names))):
+    """Note that an estimator compares these names with those of the caller's frame, if it is given all its columns in order, or what a
+    function has computed of each."""
+    if not names or container_of(x) != "given":
+        return
+    if given_columns(x) == tuple(range(len(names))):
         note_input(Frames(names=tuple(names)))
+    elif isinstance(x, Node) and x.type.columns == len(names):
+        note_input(Frames(names=tuple(names), text_names=True))
 
 
 def _is_polars(x: Node, framed: Mapping[Node, str]) -> bool:

@@ -301,6 +301,7 @@ CONVERTS = ("tree", "histogram", *SCALED)
 """The estimators of scikit-learn that ask for a dtype, so that it makes numbers of whatever numpy can."""
 REASONS: list[tuple[str, str, tuple[str, ...]]] = [
     ("hbc computes with int64", "above int64", tuple(MODELS)),
+    ("some libraries ignore the mask, others make NaN of it", "masked", tuple(MODELS)),
     (
         "LightGBM makes float32 of them, XGBoost reads other numbers",
         "longdouble; >f8; >f4; >i8",

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Column
+from hbc.ir.signature import Arrays, Column
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, FrameColumn
-from hbc.parser.front_door import as_numbers, container_of, is_alone, note, only_looks
+from hbc.parser.front_door import as_numbers, container_of, is_alone, note, note_input, only_looks
 from hbc.parser.registry import Outputs, Result, converts
 from hbc.parser.set_output import hands_on
 from hbc.parser.sklearn.shared.common import checked
@@ -40,6 +40,8 @@ def _selected(m: Any, x: Node) -> Node:
 )
 def selector(m: Any, x: Node | Frame) -> Result:
     y = _selected(m, as_numbers(x))
+    if hands_on(m):
+        note_input(Arrays(plain_floats=True))  # pandas keeps the other byte order, at which other libraries stop
     if not isinstance(x, Frame) or hands_on(m) != "pandas" or container_of(x) not in ("given", "pandas") or is_alone():
         return y
     # It then picks the columns of a pandas frame, each in its own dtype.

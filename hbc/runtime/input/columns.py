@@ -54,6 +54,9 @@ class KnownColumns:
         self.texts_only = frozenset(spec.having("texts_only"))
         self.categories_only = spec.having("categories_only")
         self.category_values = [i for i in spec.having("category_values") if not spec.columns[i].strings]
+        self.known_strings = {
+            i: frozenset(c.category_values) for i, c in enumerate(spec.columns) if c.strings and c.category_values
+        }
         self.categorical = bool(self.category_values or self.categories_only)
         """Whether a record holds categories of pandas in some column, which pandas would not make of it."""
         self.places = {i: Places(spec.columns[i]) for i in self.category_values}
@@ -92,7 +95,7 @@ class KnownColumns:
             raise InvalidInputError(
                 found="strings or Decimal", expected="numbers of numpy's dtypes", where=self.where(column), advice=advice
             )
-        if column in self.none_apart and None in items:
+        if column in self.none_apart and any(item is None for item in items):
             advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self.where(column), advice=advice)
         texts = column in self.objects_stay and any(isinstance(item, str) for item in items)

@@ -29,6 +29,9 @@ def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | FrameVie
     if isinstance(X, np.matrix):
         raise InvalidInputError(found="an np.matrix", expected="an array", advice="Convert it with np.asarray.")
     if isinstance(X, np.ndarray):
+        if hasattr(X, "mask") and np.any(X.mask):
+            advice = "scikit-learn and LightGBM ignore the mask, pandas makes NaN of it: pass X.filled(numpy.nan), or X.data."
+            raise InvalidInputError(found="a masked array with masked values", expected="an array", advice=advice)
         return np.asarray(X)
     if isinstance(X, (list, tuple)):
         return _from_sequence(X, mixed)

@@ -105,6 +105,8 @@ class FrameReader:
         for i in known.functions:
             if positions[i] >= 0 and (dtype := frame.own_dtype(positions[i])) is not None:
                 known.require_as_float(i, dtype)
+            elif positions[i] >= 0 and not frame.pandas and frame.column(positions[i]).dtype.kind == "O":
+                known.require_as_float(i, np.dtype(object))  # a column of nulls
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
         texts = known.coded_strings(lambda i: self._coded(frame, i, positions[i]))
@@ -338,12 +340,12 @@ class FrameReader:
 
     def _require_categories(self, frame: FrameView, column: int, position: int) -> None:
         """Raise InvalidInputError for a column of strings that are no categories, or not those that the source takes."""
-        known = self.spec.columns[column].category_values
+        known = self.known.known_strings.get(column)
         if not frame.rejected_by(CATEGORIES if known else CATEGORIES[:1], position):
             raise only_categories(f"a column of {frame.library} without categories", self.known.where(column))
-        for value in (frame.dictionary(position) or ()) if known else ():
-            if value not in known:
-                self._reject_category(value, column)
+        found = frame.dictionary(position) if known else None
+        if known and found and not known.issuperset(found):
+            self._reject_category(next(value for value in found if value not in known), column)
 
     def _reject_category(self, value: Any, column: int) -> NoReturn:
         raise InvalidInputError(

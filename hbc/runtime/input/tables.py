@@ -81,7 +81,7 @@ def without_sparse_columns(X: Any, spec: InputSpec, positions: Callable[[FrameVi
             where=f"X, column {next(iter(subtypes))!r}",
             advice="Pass X.astype({column: X[column].dtype.subtype}) for them.",
         )
-    if spec.frames.validated:
+    if spec.frames.validated or spec.frames.stacked:
         advice = "One estimator reads them as a sparse matrix, another as dense columns: X.sparse.to_dense()."
         raise InvalidInputError(found="sparse columns", expected="dense ones", advice=advice)
     if spec.frames.no_numbers:  # LightGBM, XGBoost and CatBoost, which have dtypes of frames that they refuse

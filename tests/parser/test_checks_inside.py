@@ -1,0 +1,113 @@
+"""The input checks of the sources inside other estimators: a sample of their inputs (test_source_checks.py) for voting, stacking, unions,
+columns, selectors and functions. What the source rejects is rejected; what both answer is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import hbc
+
+lightgbm = pytest.importorskip("lightgbm")
+xgboost = pytest.importorskip("xgboost")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RANDOM = np.random.default_rng(3)
+ROWS = 40
+X = RANDOM.normal(size=(ROWS, 3)).round(1)
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+FRAME = pd.DataFrame(X, columns=list("abc"))
+FITTED_ON = {"array": X, "names": FRAME}
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "lightgbm": lambda: lightgbm.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1, n_jobs=1),
+    "xgboost": lambda: xgboost.XGBClassifier(n_estimators=3, max_depth=2, n_jobs=1),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=3),
+}
+COMPOSITIONS: dict[str, Callable[[Any], Any]] = {
+    "voting": lambda new: VotingClassifier([("a", new()), ("b", LogisticRegression())], voting="soft"),
+    "stacking": lambda new: StackingClassifier([("a", new()), ("b", DecisionTreeClassifier(max_depth=3))], cv=2),
+    "stacking with X": lambda new: StackingClassifier([("a", new()), ("b", LogisticRegression())], cv=2, passthrough=True),
+    "union": lambda new: make_pipeline(FeatureUnion([("s", StandardScaler()), ("p", "passthrough")]), new()),
+    "columns of frames": lambda new: make_pipeline(
+        ColumnTransformer([("s", StandardScaler(), [0])], remainder="passthrough").set_output(transform="pandas"), new()
+    ),
+    "nested": lambda new: make_pipeline(make_pipeline(FunctionTransformer()), new()),
+    "function": lambda new: make_pipeline(FunctionTransformer(np.abs), new()),
+    "selector of frames": lambda new: make_pipeline(SelectKBest(k=2).set_output(transform="pandas"), new()),
+}
+
+LEFT_OUT = np.where(X > 0, X, 0)
+INPUTS: dict[str, Any] = {
+    "array": X,
+    "float32": X.astype("f4"),
+    ">f8": X.astype(">f8"),
+    "masked": np.ma.masked_array(X, X > 1),
+    "no rows": X[:0],
+    "a column less": X[:, :2],
+    "list": X.tolist(),
+    "NaN": np.where(X > 1, np.nan, X),
+    "infinite": np.where(X > 1.5, np.inf, X),
+    "frame": FRAME,
+    "another order": FRAME[list("bac")],
+    "other names": FRAME.rename(columns={"c": "d"}),
+    "integer names": pd.DataFrame(X),
+    "float names": pd.DataFrame(X, columns=[0.5, 1.5, 2.5]),
+    "names of two types": pd.DataFrame(X, columns=["a", "b", 2]),
+    "None as a name": pd.DataFrame(X, columns=["a", None, "c"]),
+    "names of two levels": pd.DataFrame(X, columns=pd.MultiIndex.from_tuples([("a", "x"), ("b", "y"), ("c", "z")])),
+    "objects": FRAME.astype(object),
+    "numeric strings": FRAME.astype(str),
+    "categories of integers": FRAME.assign(b=pd.Categorical((FRAME.b > 0).astype(int))),
+    "one missing of them": FRAME.assign(b=pd.Categorical((FRAME.b > 0).astype(int)).set_categories([1])),
+    "Float64 with NA": FRAME.astype("Float64").where(FRAME > 0),
+    "sparse columns": pd.DataFrame(LEFT_OUT, columns=list("abc")).astype(pd.SparseDtype(float, 0)),
+    "sparse without NaN": FRAME.astype(pd.SparseDtype(float, np.nan)),
+    "sparse bool": (FRAME > 0).astype(pd.SparseDtype(bool, False)),
+    "csr": sp.csr_matrix(X),
+    "polars": pl.DataFrame(X, schema=list("abc")),
+    "polars strings": pl.DataFrame(X, schema=list("abc")).cast(pl.String),
+    "arrow": pa.table({name: X[:, i] for i, name in enumerate("abc")}),
+    "nulls only": pa.table({"a": X[:, 0], "b": pa.nulls(ROWS), "c": X[:, 2]}),
+}
+
+
+@pytest.mark.parametrize("on", FITTED_ON)
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_what_the_source_rejects_is_rejected(name: str, kind: str, on: str) -> None:
+    model = COMPOSITIONS[name](MODELS[kind]).fit(FITTED_ON[on], Y)
+    compiled = hbc.convert(model, "numpy")
+    wrong, answers = [], 0
+    for method in ("predict", "predict_proba"):
+        for container, given in INPUTS.items():
+            try:
+                expected = getattr(model, method)(given)
+            except Exception:
+                expected = None
+            try:
+                found = getattr(compiled, method)(given)
+            except hbc.InvalidInputError:
+                continue
+            if expected is None:
+                wrong.append(f"{method} of {container}: answered")
+            elif found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-5, atol=1e-6):
+                wrong.append(f"{method} of {container}: different")
+            answers += 1
+    assert not wrong, "\n".join(wrong)
+    assert answers > 4
