@@ -35,6 +35,16 @@ def has_cache() -> bool:
     return found is not None and found.takes()
 
 
+def command_of(module: str, argument: str) -> list[str]:
+    """The command that runs a module as a program which finds modules where this process does. `python -m` would look into the current
+    folder first: a file `json.py` beside the models would be run."""
+    code = (
+        "import sys; sys.path[:] = sys.argv.pop().split('\\n'); import runpy; "
+        "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", code, module, argument, "\n".join(sys.path)]
+
+
 class Compiler:
     """Compiles the methods of saved models for the cache. options: of `hbc.load`, as JSON. methods: compile no others; (): all."""
 
@@ -57,10 +67,13 @@ class Compiler:
 
     def _compile(self, path: Path) -> None:
         if self._process is None:
-            command = [sys.executable, "-m", "hbc.serve.compiling", self._told]
             # A session of its own: Ctrl-C is for the server, which ends this process.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                command_of("hbc.serve.compiling", self._told),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
             )
         process = self._process
         assert process.stdin is not None

@@ -30,6 +30,7 @@ import uvicorn
 
 from hbc.errors import ArtifactError, HbcError
 from hbc.lazy import record
+from hbc.serve.compiling import command_of
 from hbc.serve.engine import Engine, clock
 from hbc.serve.failures import Failure
 from hbc.serve.hosts import hosts_of
@@ -449,7 +450,7 @@ class Parent:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         sockets = [each.fileno() for each in self._sockets]
-        command = [sys.executable, "-m", "hbc.serve.process", str(theirs.fileno())]
+        command = command_of("hbc.serve.process", str(theirs.fileno()))
         process = subprocess.Popen(command, pass_fds=[theirs.fileno(), *sockets], stdin=subprocess.DEVNULL)
         theirs.close()
         told = {

@@ -25,6 +25,7 @@ from test_workers import Process, served
 
 import hbc
 from hbc.cache.folder import is_local
+from hbc.serve.compiling import command_of
 from hbc.serve.repository import Repository
 
 TVM = ("--backend", "tvm", "--methods", "predict_proba")
@@ -184,3 +185,13 @@ def test_a_model_with_none_of_the_methods_is_an_error(tmp_path: Path) -> None:
     (entry,) = repository.index()
     assert entry["state"] != "READY"
     assert "expected one of transform" in entry["reason"]
+
+
+def test_modules_in_the_current_folder_are_not_run(tmp_path: Path) -> None:
+    for name in ("json", "runpy", "numpy", "hbc"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('run')")
+    told = json.dumps({"options": {}, "methods": []})
+    found = subprocess.run(
+        command_of("hbc.serve.compiling", told), cwd=tmp_path, input="", capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stderr) == (0, "")
