@@ -13,33 +13,31 @@ from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, re
 pytestmark = pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
 
 LOCAL = {
-    "trees of 31 leaves": 500,
-    "one tree": 180,
+    "trees of 31 leaves": 496,
+    "one tree": 176,
     "trees by the paper's strategies": 560,
-    "forest of vectors": 360,
-    "XGBClassifier multi": 360,
-    "XGBRegressor categorical": 360,
-    "OneHotEncoder dense": 360,
-    "SVC probability, many classes": 5000,
-    "Normalizer l2": 360,
+    "forest of vectors": 240,
+    "XGBClassifier multi": 240,
+    "XGBRegressor categorical": 816,
+    "OneHotEncoder dense": 240,
+    "SVC probability, many classes": 2288,
 }
-"""The models whose kernels may use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
-SPILLS = {("trees by the paper's strategies, perf_tree_trav: i64 predict", "sm_90"): 24}
-"""The kernels with spills, and the most bytes stored and loaded."""
+"""The models whose kernels use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
+SPILLS = {"trees by the paper's strategies": 24, "forest of vectors": 44, "XGBClassifier multi": 48}
+"""The models whose kernels spill, and the most bytes stored and loaded. ptxas keeps most of them to 32 registers."""
 
 
 def within_limits(found: list[Resources]) -> None:
     for row in found:
-        assert row.spills <= SPILLS.get((row.kernel, row.arch), 0), f"{row.kernel} spills\n{table(found)}"
-        assert row.local <= LOCAL.get(row.kernel.rsplit(": ", 1)[0].rsplit(", ", 1)[0], 0), (
-            f"{row.kernel}: local\n{table(found)}"
-        )
+        model = row.kernel.rsplit(": ", 1)[0].rsplit(", ", 1)[0]
+        assert row.spills <= SPILLS.get(model, 0), f"{row.kernel} spills\n{table(found)}"
+        assert row.local <= LOCAL.get(model, 0), f"{row.kernel}: local memory\n{table(found)}"
         assert row.warps >= 16, f"{row.kernel} leaves an SM {row.warps} of 64 warps\n{table(found)}"
         assert row.shared <= 48 << 10
 
 
 def test_trees_stay_within_their_limits() -> None:
-    """One kernel of each number of bytes; all in the slow tier."""
+    """One kernel; all in the slow tier."""
     sources = dict(golden_sources(["trees of 31 leaves"]))
     name = "trees of 31 leaves, walk: f32 predict"
     found = resources({name: sources[name]})
