@@ -46,6 +46,31 @@ def test_sums_are_those_of_the_operator(kind: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("target", [None, {"mcpu": "x86-64-v4"}, {"mcpu": "znver4"}], ids=["own", "v4", "znver4"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("trees", "leaves", "columns"), [(128, 31, 1), (250, 32, 1), (120, 20, 3), (64, 60, 1), (126, 64, 2)])
+def test_any_number_of_rows_gives_the_same_sums(
+    trees: int, leaves: int, columns: int, dtype: str, target: dict[str, object] | None
+) -> None:
+    """What is left of a block goes another way than whole blocks (scan_rest.py), and by its size one of two ways to the leaves. Sums of
+    integers are the same to the last bit."""
+    if target is not None and machine("cpu", target).missing is not None:
+        pytest.skip("not this processor")
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, columns))
+    grown = [random_tree(rng, leaves, 5, dtype, values, missing=True) for _ in range(trees)]
+    op = join(grown, np.zeros(columns), None)
+    X = rows_at_thresholds(rng, op, 5, 330)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    X[rng.random(X.shape) < 0.03] = np.inf
+    X[rng.random(X.shape) < 0.03] = -np.inf
+    batches = (330, *range(1, 35), 47, 48, 49, 63, 64, 65, 66, 100, 127, 129, 191, 193, 255, 256, 257, 258, 320)
+    whole, *parts = scanned(op, X, batches, target)
+    np.testing.assert_allclose(whole, op.evaluate(X), rtol=1e-9, atol=1e-9)
+    for rows, part in zip(batches[1:], parts, strict=True):
+        np.testing.assert_array_equal(part, whole[:rows], err_msg=str(rows))
+
+
 @pytest.mark.parametrize("trees", [1, 13, 14, 15, 16, 17, 28, 29, 32])
 def test_single_rows_are_walked_through_any_number_of_trees(trees: int) -> None:
     """Trees of more than 256 leaves, which no processor scans for few rows: rounds of 14 walks, and of 16 with float64 thresholds."""

@@ -15,6 +15,7 @@ A register permutation looks up one digit for 64 rows at once. Processors withou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,18 @@ from hbc.ir.types import Array
 from hbc.lazy import record
 
 WIDTHS = (64, 128, 256)  # leaves of a tree that a permutation of one, two or four registers tells apart
+NARROW = 32
+"""The width where no tree has more leaves: a register has the tables of two trees. 500 trees of 31 leaves have 64 KB of tables instead of
+128, which come from L2 for every few rows."""
+
+
+def widths_of(leaves: Array) -> Array:
+    """The widths for groups of trees, given the most leaves of a tree in each. None is more than the last of WIDTHS."""
+    if leaves.max(initial=0) <= NARROW:
+        return np.full(len(leaves), NARROW)
+    return np.array(WIDTHS)[np.searchsorted(WIDTHS, leaves)]
+
+
 GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bits
 ROWS_IN_GATHER = 4  # rows whose leaves are gathered at once: their f64 fill a register of AVX2
 
@@ -88,10 +101,10 @@ class Leaves:
     def begin(self, span: Expr, chunks: int) -> None:
         """Begin a span, for 64 · chunks rows. Its groups add to the same outputs."""
 
-    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `output` on.
 
-        groups: the first group and the end. first: the first row.
+        groups: the first group, the end, and the group with which `reached` begins. first: the first row.
         """
         raise NotImplementedError
 
@@ -115,13 +128,14 @@ class LeafTables(Leaves):
         super().__init__(f, fixed, fixed.start)
         self.digits, self.trees = fixed.digits, trees
         self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
-        self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= packed.widths.max(initial=WIDTHS[0])]
+        most = packed.widths.max(initial=NARROW)
+        self.widths, self.used = f.own(packed.widths, "i64"), [w for w in WIDTHS if w <= most] or [NARROW]
         # For each digit two vectors of 32 sums. 16 bits hold two rows' bytes: one vector adds up (even + 256 · odd), the other odd alone.
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS_IN_VECTOR,), "uint16")
         # One buffer for each register, and loops of one round: see PiecesScan.
-        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(chunks * 2)]
+        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks, self.digits))]
 
     def begin(self, span: Expr, chunks: int) -> None:
         self.width = T.Bind(self.f.constant(self.widths, "i64", span))
@@ -129,46 +143,77 @@ class LeafTables(Leaves):
         with self.f.repeat(chunks * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
-    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         for width in self.used:
             # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
             wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
-            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column, f.repeat(self.digits) as digit:
-                self._look_up(groups, reached, chunks, column, digit, width)
+            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column:
+                if chunks == 1 and self.used[-1] <= WIDTHS[0]:  # the tables are read in their order, and the leaves once
+                    self._look_up(groups, reached, chunks, column, range(self.digits), width)
+                else:
+                    with f.repeat(self.digits) as digit:
+                        self._look_up(groups, reached, chunks, column, [digit], width)
 
-    def _look_up(self, groups: tuple[Expr, Expr], reached: Any, chunks: int, column: Expr, digit: Expr, width: int) -> None:
-        """Add one digit of one column for all groups. Its sums stay in registers: storing 64 bytes takes as long as two permutations."""
-        f, start = self.f, groups[0]
-        sums = [(self.registers[i], chunk * self.size + i % 2 * 32) for i in range(chunks * 2) for chunk in [i // 2]]
-        place = T.Bind((column * self.digits + digit) * 64)
+    def _look_up(
+        self,
+        groups: tuple[Expr, Expr, Expr],
+        reached: Any,
+        chunks: int,
+        column: Expr,
+        digits: Sequence[Expr | int],
+        width: int,
+    ) -> None:
+        """Add some digits of one column for all groups. Their sums stay in registers: storing 64 bytes takes as long as two
+        permutations."""
+        f, start = self.f, groups[2]
+        places = [T.Bind((column * self.digits + digit) * 64) for digit in digits]
+        slots = [(i, chunk, half) for i in range(len(places)) for chunk in range(chunks) for half in range(2)]
+        sums = [
+            (register, places[i] + (chunk * self.size + half * 32))
+            for register, (i, chunk, half) in zip(self.registers, slots, strict=False)
+        ]
         with f.repeat(1) as origin:
             for register, at in sums:
-                store(register, vector(self.pairs, place + at, 32), origin, 32)
-            with T.serial(*groups) as group:
-                table = T.Bind(f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width))
-                looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
-                for tree in range(self.trees):
-                    values = [
-                        T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS_IN_VECTOR))
-                        for at in range(0, width, ROWS_IN_VECTOR)
-                    ]
-                    for chunk in range(chunks):
-                        leaf = vector(
-                            reached,
-                            ((group - start) * self.trees + tree) * (chunks * ROWS_IN_VECTOR) + chunk * ROWS_IN_VECTOR,
-                            ROWS_IN_VECTOR,
+                store(register, vector(self.pairs, at, 32), origin, 32)
+            with T.serial(*groups[:2]) as group:
+                upper = broadcast(tirx.const(NARROW, "uint8"), ROWS_IN_VECTOR)
+                leaves = [
+                    [
+                        T.Bind(
+                            vector(
+                                reached, ((group - start) * self.trees + tree) * (chunks * ROWS_IN_VECTOR) + at, ROWS_IN_VECTOR
+                            )
                         )
-                        looked_up[chunk].append(permute(values, T.Bind(leaf)))
-                for chunk, digits in enumerate(looked_up):
-                    while len(digits) > 1:
-                        digits = [tirx.Add(a, b) for a, b in zip(digits[::2], digits[1::2], strict=True)]
-                    both = T.Bind(tirx.reinterpret("uint16x32", digits[0]))
-                    second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
-                    for register, part in zip(self.registers[2 * chunk : 2 * chunk + 2], (both, second), strict=True):
-                        store(register, tirx.Add(vector(register, origin, 32), part), origin, 32)
+                        for at in range(0, chunks * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
+                    ]
+                    for tree in range(self.trees)
+                ]
+                if width == NARROW:
+                    leaves[1::2] = [[T.Bind(tirx.bitwise_or(leaf, upper)) for leaf in chunk] for chunk in leaves[1::2]]
+                for i, digit in enumerate(digits):
+                    table = T.Bind(
+                        f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width)
+                    )
+                    looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
+                    for tree in range(self.trees):
+                        if width > NARROW or tree % 2 == 0:
+                            values = [
+                                T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS_IN_VECTOR))
+                                for at in range(0, width, ROWS_IN_VECTOR)
+                            ]
+                        for chunk in range(chunks):
+                            looked_up[chunk].append(permute(values, leaves[tree][chunk]))
+                    for chunk, bytes_ in enumerate(looked_up):
+                        while len(bytes_) > 1:
+                            bytes_ = [tirx.Add(a, b) for a, b in zip(bytes_[::2], bytes_[1::2], strict=True)]
+                        both = T.Bind(tirx.reinterpret("uint16x32", bytes_[0]))
+                        second = tirx.shift_right(both, broadcast(tirx.const(8, "uint16"), 32))
+                        at = (i * chunks + chunk) * 2
+                        for register, part in zip(self.registers[at : at + 2], (both, second), strict=True):
+                            store(register, tirx.Add(vector(register, origin, 32), part), origin, 32)
             for register, at in sums:
-                store(self.pairs, vector(register, origin, 32), place + at, 32)
+                store(self.pairs, vector(register, origin, 32), at, 32)
 
     def end(self, output: Expr, first: Expr, chunks: int) -> None:
         f = self.f
@@ -199,9 +244,9 @@ class LeafGather(Leaves):
         super().__init__(f, fixed, leaves.start_of(outputs))
         self.leaves, self.trees, self.first = leaves, trees, f.own(first, "i32")
 
-    def add(self, groups: tuple[Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f, many_rows = self.f, chunks * ROWS_IN_VECTOR
-        with T.serial(*groups) as group:
+        with T.serial(*groups[:2]) as group:
             starts = [
                 T.Bind(tirx.Cast("int64", f.constant(self.first, "i32", group * self.trees + tree)))
                 for tree in range(self.trees)
@@ -211,7 +256,7 @@ class LeafGather(Leaves):
                 place = T.Bind((output + column) * f.block + first + row)
                 total = vector(self.sums, place, ROWS_IN_GATHER)
                 for tree, start in enumerate(starts):
-                    at = row + ((group - groups[0]) * self.trees + tree) * many_rows
+                    at = row + ((group - groups[2]) * self.trees + tree) * many_rows
                     rows = [start + tirx.Cast("int64", reached[at + i]) for i in range(ROWS_IN_GATHER)]
                     total = tirx.Add(total, self.leaves.integers(rows, column))
                 store(self.sums, total, place, ROWS_IN_GATHER)

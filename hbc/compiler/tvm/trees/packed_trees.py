@@ -10,7 +10,7 @@ import numpy as np
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import first_rows
-from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, WIDTHS, PackedDigits, pack_digits
+from hbc.compiler.tvm.trees.leaves import GROUPS_IN_SPAN, PackedDigits, pack_digits, widths_of
 from hbc.compiler.tvm.trees.ranks import Lockstep, Pieces, lockstep, pieces
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -89,7 +89,7 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
     widths = np.full(steps.groups, most)
     digits = None
     if permute:
-        widths = np.array(WIDTHS)[np.searchsorted(WIDTHS, np.diff(steps.group_starts) + 1)]
+        widths = widths_of(np.diff(steps.group_starts) + 1)
         tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
         leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
         group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)

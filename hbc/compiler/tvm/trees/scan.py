@@ -56,8 +56,10 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     PackedLanes,
     SumLanes,
     fits_lanes,
+    once_if,
     pack_lanes,
 )
+from hbc.compiler.tvm.trees.scan_rest import RestLanes, fits_rest
 from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums, tree_walk
@@ -114,11 +116,16 @@ def tree_scan(f: Block, node: Node) -> None:
     packed = f.once(pack_trees, small, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
     in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
     few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)] if in_lanes else FEW_ROWS
-    # Several chunks of 64 rows at once, then single chunks. The last one may be partly filled, unless only few rows are left.
+    # Several chunks of 64 rows at once. Then, of what is left, as many rows as another way takes: `scanned` are those that end in `leaves`.
     chunks = VECTORS_OF_PIECES
     several = T.Bind(f.rows // (ROWS_IN_VECTOR * chunks))
-    end = T.Bind((f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR)
-    scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
+    whole = T.Bind(several * (ROWS_IN_VECTOR * chunks))
+    rest = in_lanes and fits_rest(packed, f.once(pack_lanes_of, op, ranked), int(np.diff(ranked.starts).sum()))
+    if rest:
+        scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
+    else:
+        end = T.Bind((f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR)
+        scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
     ranked_rows = f.rows if in_lanes else scanned
     ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)), ranked_rows)
     sets = None
@@ -137,8 +144,16 @@ def tree_scan(f: Block, node: Node) -> None:
     scan = kind(f, packed, ranks, leaves, sets, chunks)
     with T.serial(tirx.const(0, "int64"), several) as part:
         scan.run(T.Bind(part * (ROWS_IN_VECTOR * chunks)), chunks)
-    with T.serial(several * chunks, end) as chunk:
-        scan.run(T.Bind(chunk * ROWS_IN_VECTOR), 1)
+    if rest:
+        assert isinstance(leaves, LeafTables)
+        lanes = f.once(pack_lanes_of, op, ranked)
+        some = RestLanes(f, lanes, ranked.planes, ranks, fixed, rows_of_leaves, leaves, packed)
+        with T.serial(tirx.const(0, "int64"), (scanned - whole + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR) as chunk:
+            first = T.Bind(whole + chunk * ROWS_IN_VECTOR)
+            some.add(first, T.Bind(tirx.Min(scanned - first, tirx.const(ROWS_IN_VECTOR, "int64"))))
+    else:
+        with T.serial(several * chunks, end) as chunk:
+            scan.run(T.Bind(chunk * ROWS_IN_VECTOR), 1)
 
     # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
     again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
@@ -148,13 +163,16 @@ def tree_scan(f: Block, node: Node) -> None:
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if in_lanes:
         lanes = f.once(pack_lanes_of, op, ranked)
-        few = SumLanes(f, lanes, ranked.planes, ranks, sets.codes if sets is not None else None, fixed, rows_of_leaves)
-        # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
-        fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
-        with T.serial(tirx.const(0, "int64"), fours) as four:
-            few.run(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER)
-            result.write(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER, few.totals(ROWS_TOGETHER))
-        alone = T.Bind(scanned + fours * ROWS_TOGETHER)
+        codes, together = sets.codes if sets is not None else None, 1 if rest else ROWS_TOGETHER
+        few = SumLanes(f, lanes, ranked.planes, ranks, codes, fixed, rows_of_leaves, together)
+        alone = scanned
+        if not rest:
+            # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
+            fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
+            with T.serial(tirx.const(0, "int64"), fours) as four:
+                few.run(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER)
+                result.write(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER, few.totals(ROWS_TOGETHER))
+            alone = T.Bind(scanned + fours * ROWS_TOGETHER)
         if again is None:
             with T.serial(alone, f.rows) as row:
                 few.run(row, 1)
@@ -206,11 +224,6 @@ NOT_YET = 2
 """In `again`: the row has no sums yet."""
 
 
-def once_if(condition: Expr) -> AbstractContextManager[Expr]:
-    """Code that runs if a condition holds: a loop of one or no round, since under an `if` TVM's lowering spoils vectors of indices."""
-    return T.serial(tirx.const(0, "int64"), tirx.Cast("int64", condition))  # type: ignore[no-any-return]
-
-
 def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees) -> PackedLanes:
     """The same trees, packed for scan_few_rows.py."""
     return pack_lanes(ranked, op.target, pack_sets(op) if ranked.tests_sets else None)
@@ -241,7 +254,7 @@ class Scan:
                     if self.sets is not None:
                         self.sets.run(group, first, chunks)
                     self.scan(group, T.Bind((group - begin) * (TREES_IN_GROUP * chunks * ROWS_IN_VECTOR)), first, chunks)
-                self.leaves.add((begin, end), output, first, self.reached, chunks)
+                self.leaves.add((begin, end, begin), output, first, self.reached, chunks)
             self.leaves.end(output, first, chunks)
 
     def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
