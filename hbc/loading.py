@@ -82,7 +82,7 @@ def load(
         return model._warmed(warm_up)
     except BackendUnavailableError as error:
         advice = error.facts["advice"]
-        if backend is None and device is None:
+        if backend is None:
             advice = (
                 f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
             )
