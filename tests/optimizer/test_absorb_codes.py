@@ -293,6 +293,6 @@ def test_codes_beside_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     (variant,) = (v for v in on.variants.values() if v.graph.inputs[0].type.dtype == "f32")
     nodes = variant.plan.graph.nodes
     assert "CategoryPlanes" in [type(node.op).__name__ for node in nodes]
-    assert [node.op.threshold.dtype for node in nodes if isinstance(node.op, TreeEnsemble)] == [np.float32]
+    assert {node.op.threshold.dtype for node in nodes if isinstance(node.op, TreeEnsemble)} == {np.dtype("float32")}
     monkeypatch.setenv("HBC_WITHOUT", "NarrowCodes,CategoriesIntoTrees")
     np.testing.assert_allclose(hbc.convert(model, "numpy").predict(rows), expected, rtol=1e-9, atol=1e-9)
