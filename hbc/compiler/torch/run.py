@@ -82,6 +82,14 @@ def one_thread() -> Iterator[None]:
             set_mkl(mkl_before)
 
 
+def _tensor(array: Array) -> Tensor:
+    """The tensor in an array's memory, or in a copy where PyTorch refuses its strides: to numpy, one row read backwards is contiguous."""
+    try:
+        return torch.from_numpy(array)
+    except ValueError:
+        return torch.from_numpy(array.copy())
+
+
 @record
 class TorchExecutable(Executable):
     """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: the bytes of the widest value of each method, for
@@ -94,7 +102,7 @@ class TorchExecutable(Executable):
     widths: dict[str, int] = field(default_factory=dict)
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        tensors = [torch.from_numpy(writable(array)) for array in arrays]  # a Program never writes to its inputs
+        tensors = [_tensor(writable(array)) for array in arrays]  # a Program never writes to its inputs
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
@@ -107,7 +115,7 @@ class TorchExecutable(Executable):
             return None
 
         def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
-            x = torch.from_numpy(X)
+            x = _tensor(X)
             if bound is not None and (n > MOST_DIRECT or not _within(x, bound, missing)):
                 return None
             result: Array = self.run_tensors(method, [x])[0].numpy()

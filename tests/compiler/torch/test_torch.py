@@ -94,6 +94,20 @@ def test_rows_in_blocks_are_rows_at_once(name: str, strategy: str, monkeypatch: 
 
 
 @BOTH
+def test_rows_and_columns_read_backwards(name: str) -> None:
+    """numpy calls an array contiguous whose axis of one element has a negative stride, which PyTorch refuses."""
+    x = matrix()
+    executable = compiled(Graph((x,), {"predict": (t.neg(x),)}), name)
+    backwards = np.arange(5, dtype=np.float32).reshape(1, 5)[::-1]
+    assert backwards.flags.carray
+    assert backwards.strides[0] < 0
+    np.testing.assert_array_equal(executable.run("predict", [backwards])[0], -backwards)
+    direct = executable.direct("predict", None)
+    assert direct is not None
+    np.testing.assert_array_equal(direct(backwards, 1), -backwards)
+
+
+@BOTH
 def test_results_are_new_memory_and_inputs_may_be_read_only(name: str) -> None:
     x = matrix()
     executable = compiled(
