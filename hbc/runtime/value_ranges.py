@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -91,21 +92,33 @@ def _nodes_of(way: Sequence[Place]) -> list[int]:
     return [id(node) for node, _ in way]
 
 
+def _rows_of(places: Sequence[int]) -> Array:
+    """The row in which each way's number stands among those of all ways: 0, but where a way before it has the same column. Several do if a
+    column is chosen twice, and each copy is scaled."""
+    seen: Counter[int] = Counter()
+    rows = np.zeros(len(places), np.int64)
+    for way, place in enumerate(places):
+        rows[way] = seen[place]
+        seen[place] += 1
+    return rows
+
+
 def _before(ways: Sequence[Sequence[Place]], ranges: Sequence[tuple[float, float]]) -> tuple[Array, Array]:
     """(the lower ends, the upper ends) of the ranges before the operators of some ways, which are the same for all of them. -inf and +inf
     where no number is scaled to one beyond the range. Found by bisection over the floats of the input, with the operators themselves."""
     nodes = [node for node, _ in ways[0][:-1]]
     columns = np.array([[column for _, column in way[:-1]] for way in ways]).T
+    rows = [_rows_of(places.tolist()) for places in columns]
     source = next(each for each in nodes[-1].inputs if not isinstance(each.op, Constant)).type
     dtype = NUMPY_DTYPES[source.dtype]
 
     def scaled(numbers: Array) -> Array:
-        for node, places in zip(reversed(nodes), reversed(columns), strict=True):
+        for node, rows_of_ways, places in zip(reversed(nodes), reversed(rows), reversed(columns), strict=True):
             operand = next(each for each in node.inputs if not isinstance(each.op, Constant)).type
-            row = np.zeros((1, operand.width), NUMPY_DTYPES[operand.dtype])
-            row[0, places] = numbers
+            matrix = np.zeros((rows_of_ways.max() + 1, operand.width), NUMPY_DTYPES[operand.dtype])
+            matrix[rows_of_ways, places] = numbers
             with np.errstate(all="ignore"):
-                numbers = node.op.evaluate(*_operands(node, row))[0, places]
+                numbers = node.op.evaluate(*_operands(node, matrix))[rows_of_ways, places]
         return numbers.astype(np.float64)
 
     bits = np.int32 if dtype.itemsize == 4 else np.int64

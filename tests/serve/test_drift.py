@@ -249,6 +249,24 @@ def test_numbers_that_are_scaled_before_trees(scaler: str, dtype: str) -> None:
             assert list(beyond) == [False, True]
 
 
+def test_a_column_that_is_chosen_twice_and_scaled_again() -> None:
+    """Each copy is carried back alone: numbers of one way are none of the other's, though both stand in one column at first."""
+    X = rng.normal(size=(ROWS, 2)) * [1, 5] + [0, 3]
+    twice = ColumnTransformer([("b", "passthrough", [1, 0]), ("a", "passthrough", [0])])
+    source = make_pipeline(StandardScaler(), twice, MinMaxScaler(), RandomForestClassifier(8, random_state=0)).fit(
+        X, X[:, 0] > 0
+    )
+    trees = [tree.tree_ for tree in source[-1].estimators_]
+    feature, threshold = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "threshold"))
+    scaler, last = source[0], source[2]
+    before = (threshold - last.min_[feature]) / last.scale_[feature]
+    ranges = ranges_of(hbc.convert(source, "numpy", X))
+    assert set(ranges) == {0, 1}
+    for column, copies in ((0, [1, 2]), (1, [0])):
+        numbers = before[np.isin(feature, copies)] * scaler.scale_[column] + scaler.mean_[column]
+        np.testing.assert_allclose(ranges[column], (numbers.min(), numbers.max()), rtol=1e-5)
+
+
 def test_a_scaler_that_reverses_and_a_model_that_computes() -> None:
     X = rng.normal(size=(ROWS, 2)).astype("float32")
     scaler = StandardScaler().fit(X)
