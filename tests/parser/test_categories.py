@@ -261,6 +261,33 @@ def converted(model: Any, frame: pd.DataFrame) -> Any:
         return str(error)
 
 
+@pytest.mark.parametrize("fitted", ["tens", "narrow", "strings"])
+def test_columns_without_categories(fitted: str) -> None:
+    """XGBoost rejects them, in frames of all libraries, though all values are missing; LightGBM does not."""
+    frame = frame_of(fitted)
+    few = frame.head(2)
+    dtype = frame["c"].cat.categories.dtype
+    given: list[Any] = [
+        few.assign(c=pd.Categorical([None, None], categories=pd.Index([], dtype=dtype))),
+        few.assign(c=pd.Categorical([None, None])),
+    ]
+    if fitted == "strings":
+        empty = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+        given.append(pl.from_pandas(few).with_columns(c=pl.Series([None, None], dtype=pl.Categorical)))
+        given.append(pa.Table.from_pandas(few).set_column(0, "c", empty))
+    for library, new in LIBRARIES.items():
+        source = new().fit(frame, Y)
+        model = hbc.convert(source, "numpy", frame)
+        for each in given:
+            if library == "xgboost":
+                with pytest.raises((xgboost.core.XGBoostError, ValueError)):
+                    source.predict_proba(each)
+                with pytest.raises(hbc.errors.InvalidInputError, match=r"without categories|categories of (object|float64)"):
+                    model.predict_proba(each)
+            elif isinstance(each, pd.DataFrame):
+                np.testing.assert_allclose(model.predict_proba(each), source.predict_proba(each), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("library", "fitted", "name"), CASES)
 def test_the_same_answer_or_both_an_error(library: str, fitted: str, name: str) -> None:
     frame = frame_of(fitted)

@@ -320,6 +320,8 @@ class FrameReader:
                 raise InvalidInputError(found=found, expected=self._fitted(column), where=self.known.where(column)) from error
         place = {value: code for code, value in enumerate(places.values)}
         codes, categories = np.asarray(held.codes), held.categories.tolist()
+        if not categories:
+            self._reject_no_categories(column)
         if unknown := [value for value in categories if value not in place]:
             self._reject_category(unknown[0], column)
         return np.array([*[place[value] for value in categories], np.nan])[codes]
@@ -344,8 +346,18 @@ class FrameReader:
         if not frame.rejected_by(CATEGORIES if known else CATEGORIES[:1], position):
             raise only_categories(f"a column of {frame.library} without categories", self.known.where(column))
         found = frame.dictionary(position) if known else None
+        if found == []:
+            self._reject_no_categories(column)
         if known and found and not known.issuperset(found):
             self._reject_category(next(value for value in found if value not in known), column)
+
+    def _reject_no_categories(self, column: int) -> NoReturn:
+        raise InvalidInputError(
+            found="a categorical column without categories",
+            expected=self._fitted(column),
+            where=self.known.where(column),
+            advice="XGBoost rejects a column that has none, though all its values are missing: cat.set_categories.",
+        )
 
     def _reject_category(self, value: Any, column: int) -> NoReturn:
         raise InvalidInputError(
