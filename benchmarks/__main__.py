@@ -24,6 +24,7 @@ ORDER = (
     "strategies",
     "scaling",
     "frames",
+    "few_rows",
     "records",
     "text",
     "tune",

@@ -13,6 +13,7 @@ SECTIONS: dict[str, str | None] = {
     "scaling": None,
     "strategies": "## tvm: share",
     "frames": None,
+    "few_rows": None,
     "records": None,
     "text": None,
     "cold_start": None,
