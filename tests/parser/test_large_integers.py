@@ -18,7 +18,7 @@ from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import hbc
@@ -269,3 +269,28 @@ def test_records_of_large_integers(name: str) -> None:
                     continue
                 np.testing.assert_array_equal(score(record), expected)
                 np.testing.assert_allclose(expected, model.predict(pd.DataFrame([record])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("fitted", [[2**53, 2**53 + 1, 5], [float(2**53), 5.0, np.nan]], ids=["integers", "floats"])
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+    ],
+    ids=["ordinal", "one-hot"],
+)
+def test_python_objects_that_encoders_compare_one_by_one(encoder: Any, fitted: list[Any]) -> None:
+    """2**53 + 1 is no 2**53 as an object, but is in float64, of which the compiled model makes its numbers."""
+    frame = pd.DataFrame({"a": fitted})
+    source = encoder.fit(frame)
+    model = hbc.convert(source, "numpy", frame)
+    for value in (5, 2**53 - 1, -7.5):
+        given = pd.DataFrame({"a": pd.Series([value], dtype=object)})
+        np.testing.assert_array_equal(model.transform(given), source.transform(given))
+    for value in (2**53, 2**53 + 1, float(2**53), np.int64(2**53 + 1), -(2**60)):
+        for given in (pd.DataFrame({"a": pd.Series([5, value], dtype=object)}), np.array([[5], [value]], object)):
+            with pytest.raises(hbc.errors.InvalidInputError, match=r"2\*\*53 or more among Python objects"):
+                model.transform(given)
+    whole = pd.DataFrame({"a": [5, 2**53 + 1]})
+    np.testing.assert_array_equal(model.transform(whole), source.transform(whole))

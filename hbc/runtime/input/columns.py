@@ -98,6 +98,13 @@ class KnownColumns:
         if column in self.none_apart and any(item is None for item in items):
             advice = "The source library tells None from NaN there, for which the model was fitted. Convert the column: X.astype(float)."
             raise InvalidInputError(found="None", expected="numbers or NaN", where=self.where(column), advice=advice)
+        if column in self.objects_stay and any(map(_is_large, items)):
+            raise InvalidInputError(
+                found="a number of 2**53 or more among Python objects",
+                expected="numbers of numpy's dtypes",
+                where=self.where(column),
+                advice="The source library compares Python's integers with its categories one by one: X.astype('int64').",
+            )
         texts = column in self.objects_stay and any(isinstance(item, str) for item in items)
         if items and (texts or column in self.returned or self.spec.own_dtype):
             advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
@@ -225,6 +232,12 @@ def count_of_columns(n: int) -> str:
 def listed(names: Sequence[Any]) -> str:
     """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
+
+
+def _is_large(item: Any) -> bool:
+    """Whether it is a number from 2**53 on, where float64 does not hold all integers."""
+    size: Any = abs(item) if isinstance(item, (int, float, np.number)) else 0
+    return bool(2**53 <= size < np.inf)
 
 
 def only_categories(found: str, where: str) -> InvalidInputError:
