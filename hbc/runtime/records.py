@@ -276,6 +276,8 @@ def largest_integer(known: KnownColumns) -> int:
     of pandas those of more than 64 bits are uint64, or Python objects.)"""
     if known.spec.frames.integers_exact:
         return int(MOST_SINGLE)
+    if known.objects_stay:
+        return int(MOST_EXACT) - 1  # encoders compare integers with their categories
     return int(MOST_EXACT) if known.at_once else MOST
 
 

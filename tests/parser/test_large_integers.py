@@ -294,3 +294,21 @@ def test_python_objects_that_encoders_compare_one_by_one(encoder: Any, fitted: l
                 model.transform(given)
     whole = pd.DataFrame({"a": [5, 2**53 + 1]})
     np.testing.assert_array_equal(model.transform(whole), source.transform(whole))
+
+
+def test_integers_that_encoders_compare_beside_columns_of_other_dtypes() -> None:
+    """The compiled model has variants for the dtypes of fitting. For others all numbers become float64, in which 2**53 + 1 is 2**53."""
+    frame = pd.DataFrame({"a": [2**53, 2**53 + 1, 2**53 + 2, 7], "b": np.float32([1, 2, 3, 4])})
+    source = make_pipeline(ColumnTransformer([("a", OrdinalEncoder(), ["a"])], remainder="passthrough")).fit(frame)
+    model = hbc.convert(source, "numpy", frame)
+    np.testing.assert_array_equal(model.transform(frame), source.transform(frame))
+    wide = frame.astype({"b": float})
+    np.testing.assert_array_equal(model.transform(wide.tail(1)), source.transform(wide.tail(1)))
+    for _ in range(2):
+        for given in (wide, wide.head(1), wide.head(1).to_dict("records"), polars.from_pandas(wide.head(1))):
+            with pytest.raises(hbc.errors.InvalidInputError, match=r"2\*\*53 or more"):
+                model.transform(given)
+        handle = model.bind_record("transform")
+        handle({"a": 7, "b": 0.5})
+        with pytest.raises(hbc.errors.InvalidInputError, match=r"2\*\*53 or more"):
+            handle({"a": 2**53 + 1, "b": 0.5})

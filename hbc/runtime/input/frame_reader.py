@@ -138,6 +138,15 @@ class FrameReader:
                     columns[i] = known.floats(i, values, converted=frame.pandas)
             self._require_dates(dates)
             kinds = self._variant(columns, frame.pandas)
+        for i in known.objects_stay:
+            if kinds[i] in ("f32", "f64") and columns[i].dtype in (np.int64, np.uint64) and _some_large(columns[i]):
+                raise InvalidInputError(
+                    found="an integer of 2**53 or more",
+                    expected="smaller ones, or columns of the dtypes of fitting",
+                    where=known.where(i),
+                    advice="The source library compares integers with its categories, and hbc their float64, since other columns have "
+                    "other dtypes than in fitting.",
+                )
         arrays = known.assembled(kinds, columns, frame.rows, texts)
         if known.at_once and any(
             isinstance(each, np.ndarray) and each.dtype.kind in "fi" and beyond_exact(each) for each in arrays
@@ -165,6 +174,8 @@ class FrameReader:
                 array = np.empty((1, len(columns)), object)
                 array[0] = [row.texts[i] for i in columns]
             else:
+                if self.known.objects_stay and any(abs(row.numbers[i]) >= 2**53 for i in columns):
+                    return None  # see from_frame
                 if dtype != np.float64 and any(row.dtypes[i] != dtype for i in columns):
                     return None  # Python's numbers would be rounded twice
                 array = np.array([[row.numbers[i] for i in columns]], dtype)
@@ -495,6 +506,11 @@ def _in_other_case(missing: Sequence[str], names: Sequence[str]) -> str:
 def _reject_missing_category(where: str) -> NoReturn:
     advice = "pandas makes another number of it in an array (-9223372036854775808): convert the column, X.astype(float)."
     raise InvalidInputError(found="a missing one among categories of integers", expected="numbers", where=where, advice=advice)
+
+
+def _some_large(integers: Array) -> bool:
+    """Whether some are 2**53 or more, where float64 does not hold all integers."""
+    return bool(((integers >= 2**53) | (integers.astype(np.float64) <= -(2.0**53))).any())
 
 
 def _plain(column: Array) -> Array:
