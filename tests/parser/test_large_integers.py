@@ -312,3 +312,14 @@ def test_integers_that_encoders_compare_beside_columns_of_other_dtypes() -> None
         handle({"a": 7, "b": 0.5})
         with pytest.raises(hbc.errors.InvalidInputError, match=r"2\*\*53 or more"):
             handle({"a": 2**53 + 1, "b": 0.5})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tvm"])
+def test_categories_that_are_one_number_in_the_dtype_of_the_input(backend: str) -> None:
+    """2**53 + 1 is 2**53 in float64. The source finds the first of two equal categories, so one column is set, not both."""
+    integers = np.array([[2**53], [2**53 + 1], [2**53 + 2], [7]])
+    for encoder in (OneHotEncoder(sparse_output=False), OneHotEncoder(sparse_output=False, drop="first"), OrdinalEncoder()):
+        source = encoder.fit(integers)
+        model = hbc.convert(source, backend)
+        for given in (integers, integers.astype(float)):
+            np.testing.assert_array_equal(model.transform(given), source.transform(given))

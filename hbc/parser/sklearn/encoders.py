@@ -265,6 +265,8 @@ def one_hot_encoder(m: Any, x: Node | Frame) -> Result:
         by_value = not group.strings and all(encoder.infrequent(i) is None for i in group.columns)
         # In a column of integers nothing equals the category NaN, so it needs a code: its output column stays 0.
         by_value = by_value and (group.x.type.is_float or all(encoder.categories[i].nan < 0 for i in group.columns))
+        # Integers from 2**53 on can be one float64. The source finds the first of them.
+        by_value = by_value and all(_differ(encoder.categories[i].values, group.x.type.dtype) for i in group.columns)
         source: list[int] = []
         value: list[Any] = []
         for j, i in enumerate(group.columns):
@@ -283,6 +285,11 @@ def _value(categories: Categories, position: int) -> Any:
     if position == categories.nan:
         return np.nan
     return categories.values[np.flatnonzero(categories.positions == position)[0]]
+
+
+def _differ(values: Array, dtype: DType) -> bool:
+    """Whether all values are different numbers of that dtype."""
+    return len(np.unique(values.astype(NUMPY_DTYPES[dtype]))) == len(values)
 
 
 def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
