@@ -259,7 +259,7 @@ def _returns_text(model: Any) -> bool:
                 model = model.estimator
             case name:
                 if not hasattr(model, "best_estimator_"):
-                    return name in registry.TEXT_LABELS
+                    return registry.TEXT_LABELS.get(name, lambda _: False)(model)
                 model = model.best_estimator_
 
 

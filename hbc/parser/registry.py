@@ -99,7 +99,10 @@ def _fills(table: dict[str, Function]) -> Callable[..., Callable[[Function], Fun
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
 """Classes whose methods return strings as Python objects, even if the labels have a dtype of fixed width."""
 
-TEXT_LABELS: set[str] = {"sklearn.dummy.DummyClassifier", "sklearn.gaussian_process.GaussianProcessClassifier"}
+TEXT_LABELS: dict[str, Callable[[Any], bool]] = {
+    "sklearn.dummy.DummyClassifier": lambda _: True,
+    "sklearn.gaussian_process.GaussianProcessClassifier": lambda m: m.n_classes_ == 2 or m.multi_class == "one_vs_rest",
+}
 """Classifiers that return strings of a fixed width although their labels were Python objects: numpy.where and numpy.tile do this."""
 
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]

@@ -215,10 +215,9 @@ class ArrayCall:
         """The executable's direct function, if its result has the source's dtype; otherwise None."""
         direct = variant.ready.direct(self.method)
         own = NUMPY_DTYPES[variant.facts.results[self.method][0].dtype]
-        wanted = own if self.dtype is None else self.dtype
         if isinstance(direct, Labels):
-            return direct.astype(wanted)
-        return direct if own == wanted else None
+            return direct if self.dtype is None else direct.astype(self.dtype)
+        return direct if self.dtype is None or own == self.dtype else None
 
     def least_rows(self, variant: Variant) -> int:
         """The least number of rows that a direct function may be given."""

@@ -37,6 +37,9 @@ def _classifier(kernel=None, classes=3, names=None, **options):
     return GaussianProcessClassifier(kernel, **{"optimizer": None, **options}).fit(X[::4], y[::4]), X + 0.05
 
 
+OBJECTS = np.array(["x", "y", "z"], object)
+"""Labels: `predict` returns them as such, or as strings of a fixed width."""
+
 KERNELS = {
     "RBF": RBF(0.7),
     "RBF of every column": 2.0 * RBF([0.5, 1.0, 2.0]) + WhiteKernel(0.1),
@@ -81,6 +84,13 @@ CASES = [
     Case(  # its predict_proba always raises
         "GaussianProcessClassifier one_vs_one",
         lambda: _classifier(Matern(nu=1.5), multi_class="one_vs_one"),
+        methods=("predict",),
+    ),
+    Case("GaussianProcessClassifier, Python objects", lambda: _classifier(RBF(), names=OBJECTS)),
+    Case("GaussianProcessClassifier, two Python objects", lambda: _classifier(RBF(), classes=2, names=OBJECTS)),
+    Case(
+        "GaussianProcessClassifier one_vs_one, Python objects",
+        lambda: _classifier(RBF(), names=OBJECTS, multi_class="one_vs_one"),
         methods=("predict",),
     ),
     Case(
