@@ -209,7 +209,7 @@ def test_an_unchanged_copy_loads(saved: bytes, tmp_path: Path) -> None:
 
 def test_newer_version_says_upgrade(saved: bytes, tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(changed(saved, document(version=99)))
-    with pytest.raises(hbc.ArtifactError, match=r"version 99.*newer hbc: upgrade"):
+    with pytest.raises(hbc.ArtifactError, match=r"version 99.*newer hbc saved it: install that one"):
         hbc.load(tmp_path / "m")
 
 
