@@ -241,17 +241,17 @@ CASES = [
     Case("XGBRegressor frame with categories", _frame),
     Case("XGBRegressor frame with categories dart", lambda: _frame(booster="dart", max_cat_to_onehot=1)),
     Case("XGBRegressor sparse matrix", _sparse),
-    case.Case("XGBRegressor behind OneHotEncoder", lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"))),
-    case.Case(
+    Case("XGBRegressor behind OneHotEncoder", lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"))),
+    Case(
         "XGBRegressor behind sparse selection",
         lambda: _pipeline(OneHotEncoder(handle_unknown="ignore"), SelectKBest(k=5), MaxAbsScaler()),
     ),
-    case.Case(
+    Case(
         "XGBRegressor behind dense OneHotEncoder",
         lambda: _pipeline(OneHotEncoder(handle_unknown="ignore", sparse_output=False)),
     ),
-    case.Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
-    case.Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
+    Case("XGBRegressor behind sparse ColumnTransformer", lambda: _encoded(1.0)),
+    Case("XGBRegressor behind dense ColumnTransformer", lambda: _encoded(0.0)),
     Case("XGBModel", lambda: _regressor(estimator=xgb.XGBModel)),
     Case("XGBRanker rank:ndcg", _ranker),
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
