@@ -189,14 +189,8 @@ def memory() -> str:
     """What a worker of `hbc serve` takes."""
     found = read("serving", ["row"])
     servers = found["workloads"]["row"]["servers"]
-    kept, compiled = (
-        f"{statistics.median(each['memory_mib'] for each in servers[name]['rounds']):.0f} MiB"
-        for name in ("hbc serve, v2 JSON", "hbc serve, rows")
-    )
-    return (
-        f"For 500 trees of 31 leaves, a server of one worker has {kept} if it finds its code, and {compiled} if it has compiled it "
-        f"({_name(found)}).\n"
-    )
+    memory = statistics.median(each["memory_mib"] for each in servers["hbc serve, v2 JSON"]["rounds"])
+    return f"For 500 trees of 31 leaves, a server of one worker has {memory:.0f} MiB ({_name(found)}).\n"
 
 
 def shown(start: str) -> str:
