@@ -140,12 +140,21 @@ def leaves(
     return node.reshape(count, rows)
 
 
-def memory(x: Tensor, walks: int, tests: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """(numbers, places, bits) of `leaves`. Groups share them: new memory for each operator took up to two thirds of the time, since the C
-    library gave it back to the system each time."""
-    numbers = [torch.empty(walks, dtype=x.dtype, device=x.device) for _ in range(2)]
-    places = [torch.empty(walks, dtype=torch.int32, device=x.device) for _ in range(3)]
-    return numbers, places, torch.empty(tests * walks, dtype=torch.uint8, device=x.device)
+def prepared(
+    x: Tensor, encoding: list[Tensor], tests: int, trees: int, walks: int, always: bool
+) -> tuple[Tensor, Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor]:
+    """(x as numbers to compare, its columns for the highest levels, where each row begins, the trees of a group, numbers, places, bits):
+    what `leaves` takes.
+
+    The last three are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C library
+    gave it back to the system each time. tests: the tests of the highest levels, a row of `bits` each. The others are those of `sums`."""
+    x = encoded(x.detach(), encoding, always)
+    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), trees)
+    size = step * x.size(0)
+    numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
+    places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(3)]
+    bits = torch.empty(tests * size, dtype=torch.uint8, device=x.device)
+    return x, x.t().index_select(0, encoding[3]), starts(x), step, numbers, places, bits
 
 
 def sums(
@@ -160,10 +169,7 @@ def sums(
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, of_leaves: what `pack`
     returns. walks: the rows × trees of a group. `always`: the operators do not depend on x."""
     values, target, base = of_leaves
-    x = encoded(x.detach(), encoding, always)
-    above, row = x.t().index_select(0, encoding[3]), starts(x)
-    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
-    numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), len(depths), walks, always)
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
     for first in range(0, len(depths), step):
         end = min(first + step, len(depths))
@@ -183,10 +189,7 @@ def ids(
 ) -> Tensor:
     """The leaves reached, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
     known = of_leaves[0].reshape(-1)
-    x = encoded(x.detach(), encoding, always)
-    above, row = x.t().index_select(0, encoding[3]), starts(x)
-    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), len(depths))
-    numbers, places, bits = memory(x, step * x.size(0), trees[0].size(0))
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), len(depths), walks, always)
     parts: list[Tensor] = []
     for first in range(0, len(depths), step):
         end = min(first + step, len(depths))
