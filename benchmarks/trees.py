@@ -96,23 +96,17 @@ WORKLOADS = [
     Workload("forest-500-depth8-7classes", "sklearn", 500, functools.partial(_forest, depth=8), (3, 8), classes=7),
     Workload("forest-200-unlimited", "sklearn", 200, functools.partial(_forest, depth=None), (3.5, 2)),
     Workload("forest-200-depth10-5classes", "sklearn", 200, functools.partial(_forest, depth=10), (3, 8), classes=5),
-    Workload(
-        "forest-100-unlimited-regressor",
-        "sklearn",
-        100,
-        functools.partial(_unlimited, kind="RandomForestRegressor"),
-        (6, 5),
-        classes=0,
-        rows=20_000,
-    ),
-    Workload(
-        "extra-trees-100-unlimited-regressor",
-        "sklearn",
-        100,
-        functools.partial(_unlimited, kind="ExtraTreesRegressor"),
-        (6, 5),
-        classes=0,
-        rows=20_000,
+    *(
+        Workload(
+            f"{name}-100-unlimited-regressor",
+            "sklearn",
+            100,
+            functools.partial(_unlimited, kind=kind),
+            (6, 5),
+            classes=0,
+            rows=20_000,
+        )
+        for name, kind in (("forest", "RandomForestRegressor"), ("extra-trees", "ExtraTreesRegressor"))
     ),
     Workload("extra-trees-100-unlimited", "sklearn", 100, functools.partial(_unlimited, kind="ExtraTreesClassifier"), (6, 5)),
     Workload("lightgbm-7classes-200x31", "lightgbm", 200, _lightgbm, (10, 3), classes=7),
