@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import functools
 import os
 import shutil
@@ -155,6 +156,11 @@ def _in_main_thread() -> bool:
 _in_flight: list[int] = []
 """The threads that run compiled code without Python's lock (GIL), an entry for each call. Appending and removing are atomic."""
 
+CLOSED, CALLS = 0, 1
+flights = (ctypes.c_int64 * 2)()
+"""The same for compiled code that releases the lock itself: whether it must hold the lock, since the interpreter ends (CLOSED); and the
+number of its calls that have released it (CALLS). Compiled code reads and writes this while it holds the lock."""
+
 
 def run_free(free: Callable[..., T], held: Callable[..., T], arguments: tuple[Any, ...]) -> T:
     """The result of free(*arguments). `free` is compiled code that releases Python's lock (GIL) while it runs. When the interpreter ends,
@@ -178,8 +184,9 @@ def close() -> None:
     global _closed
     with _building, _compiler:
         _closed = True
+        flights[CLOSED] = 1
     own = threading.get_ident()
-    while any(thread != own for thread in _in_flight):
+    while flights[CALLS] or any(thread != own for thread in _in_flight):
         time.sleep(0.001)
 
 
@@ -230,6 +237,7 @@ def _after_fork_in_child() -> None:
     _after_fork()
     own = threading.get_ident()
     _in_flight[:] = [thread for thread in _in_flight if thread == own]
+    flights[CALLS] = 0
     for thing in list(_renewable):
         thing.after_fork()
 

@@ -72,6 +72,20 @@ def test_compiled_code_holds_the_lock_when_the_interpreter_ends(monkeypatch: pyt
     assert not process._in_flight
 
 
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_has_none_of_the_calls_of_other_threads() -> None:
+    process.flights[process.CALLS] = 3
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(process.flights[process.CALLS])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert process.flights[process.CALLS] == 3
+    finally:
+        process.flights[process.CALLS] = 0
+
+
 def test_a_thread_that_compiles_keeps_its_folder_when_the_interpreter_ends() -> None:
     """`weakref.finalize` deletes the folders of `tempfile.TemporaryDirectory` before hbc's own hook waits for the thread."""
     code = """

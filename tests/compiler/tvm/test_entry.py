@@ -15,7 +15,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import hbc
-from hbc.compiler.tvm.run import entry
+from hbc import process
+from hbc.compiler.tvm.run import entry, executable
 from hbc.compiler.tvm.run.entry import usable
 from hbc.errors import InvalidInputError
 
@@ -26,6 +27,12 @@ MODEL = LGBMClassifier(n_estimators=12, num_leaves=7, verbose=-1).fit(X, Y)
 LINEAR = LogisticRegression().fit(X, Y)
 
 pytestmark = pytest.mark.skipif(usable() is None, reason="this interpreter has no such way")
+
+
+@pytest.fixture(params=[executable.WORTH_THE_LOCK, 0.0], ids=["held", "released"], autouse=True)
+def lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs with Python's lock held in calls of few rows, and with the lock released in all calls."""
+    monkeypatch.setattr(executable, "WORTH_THE_LOCK", request.param)
 
 
 @pytest.fixture(params=[np.float32, np.float64])
@@ -69,7 +76,7 @@ def odd_arrays(plain: Any) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("method", ["predict_proba", "raw_score"])
 def test_it_answers_as_the_long_way(method: str, dtype: Any) -> None:
     compiled, quick = warm(MODEL, method, dtype)
-    for rows in (1, 2, 3, 4, 5, 17):
+    for rows in (1, 2, 3, 4, 5, 17, 300):
         x = X[:rows].astype(dtype)
         found = quick(x)
         assert found is not None
@@ -162,9 +169,94 @@ def test_several_dtypes_by_one_function() -> None:
                     handle(other)
 
 
+def calls_seen(quick: Any) -> bool:
+    """Whether this thread sees another one inside a call of 100,000 rows. It repeats the call until then, at most 200 times."""
+    x, stop = np.zeros((100_000, 6), np.float32), threading.Event()
+
+    def work() -> None:
+        for _ in range(200):
+            if stop.is_set():
+                return
+            assert quick(x) is not None
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    seen = False
+    while thread.is_alive() and not seen:
+        seen = process.flights[process.CALLS] == 1
+    stop.set()
+    thread.join()
+    assert process.flights[process.CALLS] == 0
+    return seen
+
+
 def test_many_rows_do_not_hold_the_lock() -> None:
     _, quick = warm(MODEL, "predict_proba", np.float32)
-    assert quick(np.zeros((1_000_000, 6), np.float32)) is None
+    assert calls_seen(quick)
+
+
+def test_the_lock_is_held_when_the_interpreter_ends() -> None:
+    _, quick = warm(MODEL, "predict_proba", np.float32)
+    process.flights[process.CLOSED] = 1
+    try:
+        assert not calls_seen(quick)
+    finally:
+        process.flights[process.CLOSED] = 0
+
+
+def test_shapes_may_change_during_a_call() -> None:
+    """`X.shape = …` frees the memory of the old shape."""
+    _, quick = warm(MODEL, "predict_proba", np.float32)
+    x, stop = X.astype(np.float32), threading.Event()
+    expected, flat = quick(x.copy()), x.reshape(-1).shape
+
+    def reshape() -> None:
+        while not stop.is_set():
+            x.shape = flat
+            x.shape = X.shape
+
+    thread = threading.Thread(target=reshape)
+    thread.start()
+    for _ in range(3000):
+        found = quick(x)
+        assert found is None or np.array_equal(found, expected)
+    stop.set()
+    thread.join()
+
+
+def test_arrays_are_held_during_a_call() -> None:
+    """Other threads drop their references to the arrays of a call while it computes."""
+    _, quick = warm(MODEL, "predict_proba", np.float32)
+    plain, expected = X.astype(np.float32), quick(X.astype(np.float32))
+    wrong = []
+
+    def work() -> None:
+        for _ in range(300):
+            if not np.array_equal(quick(plain.copy()), expected) or not np.array_equal(
+                quick(plain, np.empty((300, 2))), expected
+            ):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_errors_of_the_code_take_the_long_way() -> None:
+    _, quick = warm(MODEL, "predict_proba", np.float32)
+    x, out = X[:3].astype(np.float32), np.empty((3, 2))
+    before = [sys.getrefcount(each) for each in (x, out, None)]
+    quick.__self__[entry.COUNT] -= 1  # an argument is missing
+    for _ in range(1000):
+        assert quick(x) is None
+        assert quick(x, out) is None
+    quick.__self__[entry.COUNT] += 1
+    assert max(abs(a - b) for a, b in zip(before, map(sys.getrefcount, (x, out, None)), strict=True)) < 100
+    assert process.flights[process.CALLS] == 0
+    assert quick(x) is not None
 
 
 def test_references_are_counted_right() -> None:

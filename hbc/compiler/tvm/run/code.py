@@ -21,9 +21,10 @@ from hbc.process import close, run_free, temporary_folder
 NAME = "run"  # the name of every function here, so that methods of different names share code
 
 WORTH_THE_LOCK = 10_000.0
-"""Nanoseconds of work, by the estimate, from which on Python's lock (GIL) is released for other threads. Releasing it takes 0.2 µs. Two
-threads that call a model of 500 trees make 1.5 times as many calls of 8 rows (4,200 ns, by the estimate) if they hold the lock, 1.3 times
-as many of 16 rows (8,400 ns), and 0.75 times as many of 32 rows (16,800 ns)."""
+"""Nanoseconds of work, by the estimate, from which on Python's lock (GIL) is released for other threads. Releasing it takes 0.04 µs in the
+entry from Python (run/entry.py, Zen 5), and 0.2 µs elsewhere. Two threads that call a model of 500 trees make 1.5 times as many calls of 8
+rows (4,200 ns, by the estimate) if they hold the lock, 1.3 times as many of 16 rows (8,400 ns), and 0.75 times as many of 32 rows (16,800
+ns)."""
 
 
 class Code:

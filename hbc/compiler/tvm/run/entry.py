@@ -3,6 +3,9 @@
 `quick(X)` and `quick(X, out)` test the arrays, make the result and call the compiled function, all in machine code. By tvm_ffi and numpy's
 functions one row of 20 columns takes 1.1 µs more.
 
+A call with much work releases Python's lock (GIL) while it computes, as `run_free` of hbc/process.py does. Then other threads run Python
+code: so the call has its own references to its arrays, and its own copies of their shapes, which Python code may change.
+
 The code reads the fields of arrays as C extensions do: numpy's and CPython's headers promise their places. Nothing is trusted unseen:
 `usable` compares what stands there with what Python says. Elsewhere (other interpreters, builds without the lock or for debugging, TVM's
 JIT) there is no entry, and calls go by tvm_ffi.
@@ -20,14 +23,20 @@ import numpy as np
 from numpy import ndarray
 
 from hbc.ir.types import Array
+from hbc.process import CALLS, flights
 
 SYMBOL = "hbc_call"
 """The name of the entry in a library. Any library's entry calls the compiled functions of all."""
 
 WORD = 8
-# The words of a record. Those of X and the result end with a DLTensor of six words: data, device, rank and dtype, shape, strides, offset.
-NDARRAY, NEXT, WIDTH, LEAST, FEW, X_DTYPE, OUT_DTYPE, OUT_RANK, OUT_WIDTH, TESTS, RUN, COUNT = range(12)
-EMPTY, TAKE, DROP, NONE, X_TENSOR, OUT_TENSOR, END_PLACE, METHOD, ARGUMENTS = (12, 13, 14, 15, 16, 22, 28, 29, 33)
+# The words of a record.
+NDARRAY, NEXT, WIDTH, LEAST, FEW, MANY, X_DTYPE, OUT_DTYPE, OUT_RANK, OUT_WIDTH, TESTS, RUN, COUNT, OUT_PLACE = range(14)
+EMPTY, TAKE, DROP, NONE, RELEASE, REGAIN, FLIGHTS, METHOD, PASSED = 14, 15, 16, 17, 18, 19, 20, 21, 25
+# From PASSED on stand two DLTensors of six words (data, device, rank and dtype, shape, strides, offset), and the arguments of the function,
+# two words each. Every call completes a copy of them on its stack, since several threads may be in a call.
+X_TENSOR, OUT_TENSOR, ARGUMENTS = 0, 6, 12
+MOST_ARGUMENTS = 30
+"""The most arguments of a function that the copy has room for. Those that hbc compiles have some ten."""
 
 TENSOR, TENSOR_OBJECT, INTEGER, FLOAT = 7, 70, 1, 3
 """Kinds of arguments of TVM's functions: a pointer to a DLTensor, a Tensor of tvm_ffi, an i64, an f64."""
@@ -73,7 +82,9 @@ def entry() -> str:
 define ptr @{SYMBOL}(ptr %self, ptr %arguments, i64 %count) nounwind {{
 start:
   %answer = alloca [2 x i64], align 64
-  %made_shape = alloca [2 x i64], align 64
+  %call = alloca [{ARGUMENTS + 2 * MOST_ARGUMENTS} x i64], align 64
+  %X.sizes = alloca [2 x i64], align 16
+  %out.sizes = alloca [2 x i64], align 16
 {_load("first", "self", MEMORY)}\
 {_load("X", "arguments", 0)}\
 {_load("X.type", "X", TYPE)}\
@@ -108,22 +119,23 @@ found:
 {_require("wide", "icmp eq i64 %columns, %width")}\
 {_word("least", LEAST)}\
 {_require("enough", "icmp sge i64 %rows, %least")}\
-{_word("few", FEW)}\
-{_require("short", "icmp slt i64 %rows, %few")}\
+{_word("many", MANY)}\
+{_require("short", "icmp slt i64 %rows, %many")}\
 {_word("out.dtype", OUT_DTYPE, "ptr")}\
 {_word("out.rank", OUT_RANK)}\
 {_word("out.width", OUT_WIDTH)}\
 {_word("take", TAKE, "ptr")}\
+{_put(0, "i64 %rows", "X.sizes")}\
+{_put(1, "i64 %columns", "X.sizes")}\
+{_put(0, "i64 %rows", "out.sizes")}\
+{_put(1, "i64 %out.width", "out.sizes")}\
   %one = icmp eq i64 %count, 1
   br i1 %one, label %make, label %given
 make:
 {_word("empty", EMPTY, "ptr")}\
-  %made_shape.columns = getelementptr i8, ptr %made_shape, i64 {WORD}
-  store i64 %rows, ptr %made_shape, align 8
-  store i64 %out.width, ptr %made_shape.columns, align 8
   %rank = trunc i64 %out.rank to i32
   call void %take(ptr %out.dtype)
-  %made = call ptr %empty(i32 %rank, ptr %made_shape, ptr %out.dtype, i32 0)
+  %made = call ptr %empty(i32 %rank, ptr %out.sizes, ptr %out.dtype, i32 0)
   %no_memory = icmp eq ptr %made, null
   br i1 %no_memory, label %failed, label %run
 failed:
@@ -154,22 +166,69 @@ taken:
   br label %run
 run:
   %result = phi ptr [ %made, %make ], [ %out, %taken ]
-{_load("X.data", "X", MEMORY)}\
-{_load("result.data", "result", MEMORY)}\
-{_load("result.shape", "result", SHAPE)}\
-{_put(X_TENSOR, "ptr %X.data")}\
-{_put(X_TENSOR + 3, "ptr %X.shape")}\
-{_put(OUT_TENSOR, "ptr %result.data")}\
-{_put(OUT_TENSOR + 3, "ptr %result.shape")}\
-{_word("end", END_PLACE, "ptr")}\
-  store i64 %rows, ptr %end, align 8
 {_word("function", RUN, "ptr")}\
 {_word("passed", COUNT, "i32")}\
-  %values = getelementptr i8, ptr %record, i64 {WORD * ARGUMENTS}
+{_word("out.place", OUT_PLACE)}\
+  %words = zext i32 %passed to i64
+  %pairs = add i64 %words, {ARGUMENTS // 2}
+  %template = getelementptr i8, ptr %record, i64 {WORD * PASSED}
+  br label %copy
+copy:
+  %pair = phi i64 [ 0, %run ], [ %pair.next, %copy ]
+  %from = getelementptr [2 x i64], ptr %template, i64 %pair
+  %to = getelementptr [2 x i64], ptr %call, i64 %pair
+  %both = load <2 x i64>, ptr %from, align 8
+  store <2 x i64> %both, ptr %to, align 16
+  %pair.next = add i64 %pair, 1
+  %copied = icmp eq i64 %pair.next, %pairs
+  br i1 %copied, label %fill, label %copy
+fill:
+{_load("X.data", "X", MEMORY)}\
+{_load("result.data", "result", MEMORY)}\
+{_put(X_TENSOR, "ptr %X.data", "call")}\
+{_put(X_TENSOR + 3, "ptr %X.sizes", "call")}\
+{_put(OUT_TENSOR, "ptr %result.data", "call")}\
+{_put(OUT_TENSOR + 3, "ptr %out.sizes", "call")}\
+  %values = getelementptr i8, ptr %call, i64 {WORD * ARGUMENTS}
+  %out.tensor = getelementptr i8, ptr %call, i64 {WORD * OUT_TENSOR}
+  %out.argument = getelementptr i8, ptr %values, i64 %out.place
+{_put(1, "ptr %call", "values")}\
+{_put(1, "ptr %out.tensor", "out.argument")}\
+{_put(5, "i64 %rows", "out.argument")}\
   store i64 0, ptr %answer, align 8
   %answer.value = getelementptr i8, ptr %answer, i64 {WORD}
   store i64 0, ptr %answer.value, align 8
+{_word("few", FEW)}\
+{_word("flights", FLIGHTS, "ptr")}\
+  %closed = load i64, ptr %flights, align 8
+  %calls.at = getelementptr i8, ptr %flights, i64 {WORD * CALLS}
+  %open = icmp eq i64 %closed, 0
+  %worth = icmp sge i64 %rows, %few
+  %free = and i1 %open, %worth
+  br i1 %free, label %release, label %compute
+release:
+{_word("let.go", RELEASE, "ptr")}\
+  call void %take(ptr %X)
+  %calls.before = load i64, ptr %calls.at, align 8
+  %calls.begun = add i64 %calls.before, 1
+  store i64 %calls.begun, ptr %calls.at, align 8
+  %released = call ptr %let.go()
+  br label %compute
+compute:
+  %thread = phi ptr [ null, %fill ], [ %released, %release ]
   %code = call i32 %function(ptr null, ptr %values, i32 %passed, ptr %answer)
+  %holds = icmp eq ptr %thread, null
+  br i1 %holds, label %computed, label %regain
+regain:
+{_word("get.back", REGAIN, "ptr")}\
+{_word("let.fall", DROP, "ptr")}\
+  call void %get.back(ptr %thread)
+  %calls.after = load i64, ptr %calls.at, align 8
+  %calls.ended = sub i64 %calls.after, 1
+  store i64 %calls.ended, ptr %calls.at, align 8
+  call void %let.fall(ptr %X)
+  br label %computed
+computed:
   %worked = icmp eq i32 %code, 0
 {_word("tests", TESTS)}\
   %untested = icmp eq i64 %tests, 0
@@ -215,7 +274,8 @@ NAME = ctypes.create_string_buffer(b"quick")
 class Quick:
     """`function`: quick(X) or quick(X, out), which returns the result, or None for arrays that it does not take and for values that do not
     pass the tests. It takes arrays [rows, width] of one dtype (the very dtype object that numpy has for it), C-contiguous, of `least` to
-    `few` - 1 rows; and as `out` only an array of just the shape and dtype of the result. It holds Python's lock (GIL)."""
+    `many` - 1 rows; and as `out` only an array of just the shape and dtype of the result. From `few` rows on it releases Python's lock
+    (GIL) while it computes."""
 
     def __init__(self, record: Record, function: Callable[..., Array | None]) -> None:
         self.record = record
@@ -234,41 +294,45 @@ def quick_way(
     addresses: tuple[int, int],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     widths: tuple[int, int | None],
-    rows: tuple[int, int],
+    rows: tuple[int, int, int],
     tables: Sequence[Any],
     last: Sequence[float],
     kept: Any,
 ) -> Quick | None:
-    """The quick way into a function with one input and one result. None where this interpreter or numpy is not as expected, and for dtypes
-    other than integers and floats.
+    """The quick way into a function with one input and one result. None where this interpreter or numpy is not as expected, for dtypes
+    other than integers and floats, and for more than MOST_ARGUMENTS.
 
     addresses: of the entry, and of TVM's packed function. dtypes, widths: of X and of the result, which has no columns if its width is
-    None. rows: `least` and `few`. tables: as TVM's tensors. last: the bound, if the function tests its input. kept: what must live as
-    long.
+    None. rows: `least`, `few` and `many`. tables: as TVM's tensors. last: the bound, if the function tests its input. kept: what must live
+    as long.
     """
     make_array = usable()
     if make_array is None or any(dtype.kind not in KINDS or not dtype.isnative for dtype in dtypes):
         return None
     python, count = ctypes.pythonapi, len(tables) + 4 + len(last)
-    record = np.zeros(ARGUMENTS + 2 * count, np.int64).view(Record)
+    if count > MOST_ARGUMENTS:
+        return None
+    record = np.zeros(PASSED + ARGUMENTS + 2 * count, np.int64).view(Record)
     here = record.ctypes.data
     singles = [np.dtype(dtype.str) for dtype in dtypes]  # the objects that arrays of these dtypes have
     rank = 1 if widths[1] is None else 2
     record[[NDARRAY, X_DTYPE, OUT_DTYPE]] = id(ndarray), *map(id, singles)
-    record[[WIDTH, LEAST, FEW]] = widths[0], *rows
+    record[[WIDTH, LEAST, FEW, MANY]] = widths[0], *rows
     record[[OUT_RANK, OUT_WIDTH, TESTS]] = rank, widths[1] or 0, len(last)
-    record[[RUN, COUNT]] = addresses[1], count
+    record[[RUN, COUNT, OUT_PLACE]] = addresses[1], count, WORD * 2 * (len(tables) + 1)
     record[[EMPTY, TAKE, DROP, NONE]] = make_array, address_of(python.Py_IncRef), address_of(python.Py_DecRef), id(None)
-    record[X_TENSOR : X_TENSOR + 3] = _tensor(singles[0], 2)
-    record[OUT_TENSOR : OUT_TENSOR + 3] = _tensor(singles[1], rank)
+    save, restore = python.PyEval_SaveThread, python.PyEval_RestoreThread
+    record[[RELEASE, REGAIN, FLIGHTS]] = address_of(save), address_of(restore), ctypes.addressof(flights)
+    passed = record[PASSED:]
+    passed[X_TENSOR : X_TENSOR + 3] = _tensor(singles[0], 2)
+    passed[OUT_TENSOR : OUT_TENSOR + 3] = _tensor(singles[1], rank)
     arguments = [
-        (TENSOR, here + WORD * X_TENSOR),
+        (TENSOR, 0),  # a call knows where X and the result are, and the rows
         *((TENSOR_OBJECT, table.__chandle__()) for table in tables),
-        *((TENSOR, here + WORD * OUT_TENSOR), (INTEGER, 0), (INTEGER, 0)),
+        *((TENSOR, 0), (INTEGER, 0), (INTEGER, 0)),
         *((FLOAT, int(np.float64(bound).view(np.int64))) for bound in last),
     ]
-    record[ARGUMENTS:] = np.array(arguments, np.int64).reshape(-1)
-    record[END_PLACE] = here + WORD * (ARGUMENTS + 2 * (len(tables) + 3) + 1)
+    passed[ARGUMENTS:] = np.array(arguments, np.int64).reshape(-1)
     # CPython reads this while it frees the function, before it lets go of the record.
     record[METHOD : METHOD + 3] = ctypes.addressof(NAME), addresses[0], FAST_CALL
     record.kept = (kept, tables, singles)

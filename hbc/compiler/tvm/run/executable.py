@@ -151,8 +151,8 @@ class TvmExecutable(Executable):
             if ready.code.addresses is None:
                 return None
             kinds, widths = (NUMPY_DTYPES[kind.dtype], dtype), (int(kind.shape[1]) if len(kind.shape) == 2 else 1, width)
-            end = int(min(math.ceil(few), many, 1 << 62))
-            return quick_way(ready.code.addresses, kinds, widths, (least, end), tables, last, ready.code)
+            rows = least, math.ceil(min(few, 1 << 62)), math.ceil(min(many, 1 << 62))
+            return quick_way(ready.code.addresses, kinds, widths, rows, tables, last, ready.code)
 
         found = make_quick(1)
         quick = found.function if found else no_quick_way
