@@ -104,6 +104,7 @@ HOMES = {
     "typer": ["cli"],
     "rich": ["cli"],
     "pandas": ["cli/data.py"],
+    "pyarrow": ["runtime/arrow.py", "runtime/input/arrow_batch.py"],
     "starlette": ["serve/http.py", "adapters/ray_serve.py"],
     "uvicorn": ["serve/protocol.py", "serve/process.py"],
     "httptools": ["serve/protocol.py"],

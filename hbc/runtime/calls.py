@@ -104,7 +104,11 @@ class ArrayCall:
             found = self._records.without_frame(X)
             if found is not None:
                 return found
-        X = self.shared.intake.frame_of(X)
+        return self.result_for(self.shared.intake.frame_of(X))
+
+    def result_for(self, X: Any) -> Any:
+        """The result for an X that `Intake.frame_of` need not look at, such as a FrameView: an array, a list of several or a sparse
+        matrix, also where the method returns a frame of these."""
         found = self._answer(X)
         return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
 

@@ -35,6 +35,7 @@ from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
 if TYPE_CHECKING:
+    from hbc.runtime.arrow import ArrowMethod
     from hbc.runtime.methods import Methods
     from hbc.runtime.records import RecordHandle
     from hbc.runtime.schema import Schema
@@ -208,6 +209,24 @@ class CompiledModel(Estimator, Methods):
         Raises ValueError for a method that the model does not have."""
         self._asked([method])
         return _record_handle(self._calls[method])
+
+    def arrow(self, methods: str | Sequence[str] | None = None, *, class_names: Sequence[str] | None = None) -> ArrowMethod:
+        """The method as an ArrowMethod: a function for batches, tables and streams of Arrow, and frames of polars and pandas, which
+        returns Arrow: `hbc.runtime.arrow.ArrowMethod`. It needs pyarrow.
+
+        methods: one method or several, whose columns then stand side by side; the input is read once. By default "predict", or else
+        "transform", or else the first one. class_names: names of the classes for the columns of probabilities, in the order of `classes_`,
+        instead of these themselves.
+
+        Columns are called after the method: `predict`; `predict_proba_<class>`; `transform_0`, `transform_1` … where the source gives no
+        names; `predict_proba_0_<class>` for the first of several targets. Raises ValueError for a method that the model does not have,
+        and for a result that columns cannot hold."""
+        from hbc.runtime.arrow import DEFAULT, ArrowMethod  # most models are given no Arrow
+
+        if methods is None:
+            methods = next((method for method in DEFAULT if method in self.methods), self.methods[0])
+        asked = self._asked([methods] if isinstance(methods, str) else list(methods))
+        return ArrowMethod(self, [self._calls[method] for method in asked], class_names)
 
     # --- saving, copying -----------------------------------------------------------------------------------------------
 

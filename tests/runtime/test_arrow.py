@@ -1,0 +1,138 @@
+"""`CompiledModel.arrow`: Arrow in, Arrow out, with the answers of the source for the frame of pandas that Arrow makes of the input."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import hbc
+
+RNG = np.random.default_rng(0)
+ROWS = 700
+FRAME = pd.DataFrame(
+    {"age": RNG.normal(size=ROWS), "k": RNG.integers(0, 9, ROWS), "town": RNG.choice(["Ulm", "Bonn", "Köln"], ROWS)}
+)
+FRAME.loc[::7, "town"] = None
+FRAME.loc[::11, "age"] = np.nan
+TABLE = pa.Table.from_pandas(FRAME.assign(id=range(ROWS))[["id", "town", "k", "age"]], preserve_index=False)
+"""The columns in another order, and one more."""
+
+
+@pytest.fixture(scope="module")
+def people() -> tuple[Any, Any]:
+    columns = ColumnTransformer(
+        [
+            ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), ["age", "k"]),
+            ("words", OneHotEncoder(handle_unknown="ignore"), ["town"]),
+        ]
+    )
+    model = make_pipeline(columns, LogisticRegression()).fit(FRAME, RNG.choice(["no", "yes"], ROWS))
+    return model, hbc.convert(model, backend="numpy")
+
+
+def same(found: Any, model: Any, frame: pd.DataFrame) -> None:
+    """Asserts that these are the labels and probabilities of the source."""
+    assert found["predict"].to_pylist() == model.predict(frame).tolist()
+    probabilities = np.column_stack([found["predict_proba_no"], found["predict_proba_yes"]])
+    np.testing.assert_allclose(probabilities, model.predict_proba(frame), rtol=1e-12)
+
+
+METHODS = ("predict", "predict_proba")
+
+SOURCES: dict[str, tuple[Callable[[], Any], type]] = {
+    "table": (lambda: TABLE, pa.Table),
+    "chunks": (
+        lambda: pa.concat_tables([TABLE.slice(0, 3), TABLE.slice(3, 600), TABLE.slice(603, 0), TABLE.slice(603)]),
+        pa.Table,
+    ),
+    "batch": (lambda: TABLE.combine_chunks().to_batches()[0], pa.RecordBatch),
+    "reader": (lambda: TABLE.to_reader(100), pa.RecordBatchReader),
+    "polars": (lambda: pl.from_arrow(TABLE), pa.RecordBatchReader),
+    "pandas": (lambda: FRAME, pa.RecordBatchReader),
+    "dictionary": (lambda: TABLE.set_column(1, "town", TABLE["town"].dictionary_encode()), pa.Table),
+    "large strings": (lambda: TABLE.set_column(1, "town", TABLE["town"].cast(pa.large_string())), pa.Table),
+    "views": (lambda: TABLE.set_column(1, "town", TABLE["town"].cast(pa.string_view())), pa.Table),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_container_gives_the_answers_of_the_source(people: tuple[Any, Any], name: str) -> None:
+    make, kind = SOURCES[name]
+    model, compiled = people
+    method = compiled.arrow(METHODS)
+    found = method(make())
+    assert isinstance(found, kind)
+    assert found.schema == method.schema
+    found = found.read_all() if isinstance(found, pa.RecordBatchReader) else found
+    found.validate(full=True)
+    same(found, model, FRAME)
+
+
+def test_only_the_named_columns_are_read(people: tuple[Any, Any]) -> None:
+    method = people[1].arrow(METHODS)
+    assert method.columns == ["age", "k", "town"]
+    assert method.schema == pa.schema(
+        [("predict", pa.string()), ("predict_proba_no", pa.float64()), ("predict_proba_yes", pa.float64())]
+    )
+    assert people[1].arrow().schema.names == ["predict"]
+    named = people[1].arrow("predict_proba", class_names=["left", "stayed"])
+    assert named.schema.names == ["predict_proba_left", "predict_proba_stayed"]
+
+
+def test_slices_and_no_rows(people: tuple[Any, Any]) -> None:
+    method = people[1].arrow(METHODS)
+    whole = method(TABLE)
+    assert method(TABLE.slice(13, 5)).equals(whole.slice(13, 5))
+    assert method(TABLE.slice(0, 0)).equals(whole.slice(0, 0))
+    assert method(TABLE.slice(0, 0).to_reader()).read_all().equals(whole.slice(0, 0))
+    assert (
+        method(
+            TABLE.schema.empty_table().to_batches()[0] if TABLE.schema.empty_table().to_batches() else TABLE.slice(0, 0)
+        ).num_rows
+        == 0
+    )
+
+
+def test_a_copy_answers_the_same(people: tuple[Any, Any]) -> None:
+    method = people[1].arrow(METHODS)
+    assert pickle.loads(pickle.dumps(method))(TABLE).equals(method(TABLE))
+
+
+def test_errors_come_before_the_first_batch_where_they_can(people: tuple[Any, Any]) -> None:
+    method = people[1].arrow()
+    with pytest.raises(hbc.InvalidInputError, match="without the columns age"):
+        method(TABLE.drop_columns(["age"]).to_reader())
+    with pytest.raises(hbc.InvalidInputError, match="two columns of one name"):
+        method(TABLE.append_column("age", TABLE["age"]))
+    with pytest.raises(hbc.InvalidInputError, match="__arrow_c_stream__"):
+        method([[1, 2, 3]])
+    with pytest.raises(hbc.InvalidInputError, match="no stream of batches"):
+        method(TABLE["age"])
+    with pytest.raises(ValueError, match="expected some of"):
+        people[1].arrow("transform")
+    with pytest.raises(ValueError, match="class_names: found 1 names, expected 2"):
+        people[1].arrow("predict_proba", class_names=["left"])
+
+
+def test_rows_in_errors_count_from_the_start_of_the_stream(people: tuple[Any, Any]) -> None:
+    ages = TABLE["age"].to_pylist()
+    ages[250] = float("inf")
+    table = TABLE.set_column(3, "age", pa.array(ages))
+    answers = people[1].arrow()(table.to_reader(100))
+    assert answers.read_next_batch().num_rows == 100
+    answers.read_next_batch()
+    with pytest.raises(hbc.InvalidInputError, match=r"row 50.*counting rows from row 200|counting rows from row 200.*row 50"):
+        answers.read_next_batch()
