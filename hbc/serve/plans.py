@@ -1,14 +1,19 @@
 """Small requests in the Open Inference Protocol v2: how tensors of one row become a record, and plans for requests that come again.
 
 A client sends the same JSON over and over, but for the values and the id. So what such a request says besides its values is read once, the
-usual way, and kept as a `Plan` under the bytes that stay the same. 30 columns take 4 µs by a plan as bytes, and 11 as JSON; without one
-they take 25 and 17. A matrix has plans too."""
+usual way, and kept as a `Plan`. 30 columns take 6 µs by a plan as bytes, and 11 as JSON; without one they take 25 and 17. A matrix has
+plans too.
+
+JSON is cut: what stands around the values is the key of the plan, and the values are read alone. Where bytes follow the JSON, it says
+their sizes, and those of strings differ from request to request. The bytes say them too. So a plan reads the bytes first, writes the JSON
+of a request with these sizes, and compares it with the JSON that has come."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -26,19 +31,24 @@ MATRICES: dict[str, np.dtype[Any]] = {"FP64": np.dtype("<f8"), "FP32": np.dtype(
 """Datatype → the dtype of a matrix that has a plan."""
 ONE_ROW = ([1], [1, 1])
 """The shapes of a column of one row."""
-LENGTH = Struct("<I")
-"""The length before an element of BYTES."""
+length_of = Struct("<I").unpack_from
+"""(bytes, place) → (the length that stands before an element of BYTES,)."""
+NOTHING = Struct("")
 MOST_EXACT = 1 << 53
 
 MARK, END = b'"data":', b"]"
 """What stands before the values of a tensor in JSON, and behind them."""
+SIZE, SIZE_END = b'"binary_data_size":', b"}"
+"""The same for the size of a tensor whose values are bytes behind the JSON."""
 ID = re.compile(rb'\{\s*"id"\s*:\s*"([ !#-\[\]-~]*)"\s*,')
 """The start of a request whose id comes first, as tritonclient writes it; without escapes in the id."""
 
 LONGEST = 32 << 10
 """The most bytes of a request for which there are plans."""
 MOST_PLANS, MOST_BYTES = 64, 512 << 10
-"""The most plans of a model, and the most bytes under which they are kept."""
+"""The most plans of a model, and the most bytes of what stays the same in their requests."""
+MOST_ALIKE = 4
+"""The most plans for requests with bytes whose JSON begins alike, up to the first size. Each of them is tried."""
 MOST_SEEN = 1024
 """Of how many requests without a plan it is known that they have come before. The second one makes the plan."""
 
@@ -122,7 +132,7 @@ def _of_bytes(datatype: str, raw: bytes | memoryview, size: int) -> Any:
             return None
         (value,) = form.unpack(raw)
         return np.float32(value) if datatype == "FP32" else value
-    if datatype != "BYTES" or size < 4 or LENGTH.unpack_from(raw)[0] != size - 4:
+    if datatype != "BYTES" or size < 4 or length_of(raw) != (size - 4,):
         return None
     try:
         return str(raw[4:], "utf-8")
@@ -147,15 +157,16 @@ class Plan:
     datatypes: tuple[str, ...]
     types: tuple[type, ...]
     """The types of JSON's values that are taken as they are."""
-    narrow: tuple[int, ...]
+    narrow: tuple[str, ...]
     """The columns of FP32."""
-    form: Struct | None = None
-    """All bytes behind the JSON: numbers, and the lengths and bytes of strings. None for a request without such bytes."""
+    text: bytes = b""
+    """The JSON before bytes, without the id that it begins with, and with %d for the size of each string."""
+    strings: tuple[tuple[Any, int], ...] = ()
+    """For each string, in order: what reads the numbers before it and its length, and of how many bytes."""
+    rest: Struct = NOTHING
+    """The numbers behind the last string."""
     pick: tuple[Any, Any] = (None, None)
-    """(what picks the values, what picks the lengths of strings) of what `form` finds."""
-    lengths: tuple[int, ...] = ()
-    texts: tuple[int, ...] = ()
-    """The columns of strings."""
+    """(what picks the values, what picks the lengths of strings) of all that stands there, with each string behind its length."""
     shape: tuple[int, int] | None = None
     """That of the matrix. None for a row of columns, which becomes a record."""
     dtype: np.dtype[Any] | None = None
@@ -167,27 +178,32 @@ class Plan:
             return usual
         return Wanted(request_id, usual.names, usual.binary, usual.usual_binary)
 
-    def of_bytes(self, body: bytes, start: int) -> Any:
-        """The record or matrix that stands in a body from `start` on. None where the usual way must say."""
+    def of_bytes(self, text: bytes, body: bytes, start: int) -> Any:
+        """The record or matrix that stands in a body from `start` on, behind this JSON without its id. None for a request that is not like
+        the one of the plan, and where the usual way must say what is wrong."""
         if self.shape is not None:
-            if len(body) - start != self.size:
+            if text != self.text or len(body) - start != self.size:
                 return None
             return np.frombuffer(body, self.dtype, offset=start).reshape(self.shape).copy()  # aligned, and writable
-        form = self.form
-        if form is None or len(body) - start != form.size:
-            return None
-        fields = form.unpack_from(body, start)
-        if self.pick[1](fields) != self.lengths:
-            return None
-        values = list(self.pick[0](fields))
+        fields: list[Any] = []
         try:
-            for column in self.texts:
-                values[column] = values[column].decode()
-        except UnicodeDecodeError:
+            for unpack, size in self.strings:
+                found = unpack(body, start)
+                fields += found
+                start += size
+                end = start + found[-1]
+                fields.append(body[start:end].decode())
+                start = end
+            fields += self.rest.unpack_from(body, start)
+        except (struct.error, UnicodeDecodeError):
             return None
-        for column in self.narrow:
-            values[column] = np.float32(values[column])
-        return dict(zip(self.names, values, strict=True))
+        values, lengths = self.pick
+        if start + self.rest.size != len(body) or text != self.text % tuple([length + 4 for length in lengths(fields)]):
+            return None
+        row = dict(zip(self.names, values(fields), strict=True))
+        for name in self.narrow:
+            row[name] = np.float32(row[name])
+        return row
 
     @cached_property
     def size(self) -> int:
@@ -225,25 +241,38 @@ class Plans:
     """The plans of one model, for requests as bytes and as JSON. The event loop alone uses them."""
 
     def __init__(self) -> None:
-        self._bytes: dict[bytes, Plan] = {}
+        self._bytes: dict[bytes, list[Plan]] = {}
+        """How the JSON begins → the plans, the newest first."""
         self._json: dict[bytes, Plan] = {}
-        self.held = 0
-        """The bytes of all keys."""
+        """The JSON without values → the plan."""
         self._seen: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._bytes) + len(self._json)
+        return sum(map(len, self._bytes.values())) + len(self._json)
 
-    def of_bytes(self, text: bytes) -> tuple[Plan | None, str | None]:
-        """(the plan for a request whose JSON this is, with bytes behind it; the id that it begins with)."""
-        key, request_id = _without_id(text)
-        return self._bytes.get(key), request_id
+    @property
+    def held(self) -> int:
+        """The bytes of what stays the same in their requests."""
+        return sum(map(len, self._json)) + sum(len(plan.text) for alike in self._bytes.values() for plan in alike)
 
-    def of_json(self, text: bytes) -> tuple[Plan | None, str | None, Sequence[bytes]]:
-        """(the plan for a request that this JSON is; the id that it begins with; its values, as `Plan.of_texts` takes them)."""
-        key, texts = _cut(text)
+    def of_bytes(self, text: bytes, body: bytes) -> tuple[Plan, str | None, Any] | None:
+        """(the plan for a request, the id that it begins with, its record or matrix). text: the JSON that the body begins with; bytes
+        follow. None if no plan is for it."""
+        start = len(text)
+        text, request_id = _without_id(text)
+        for plan in self._bytes.get(text[: text.find(SIZE)], ()):
+            value = plan.of_bytes(text, body, start)
+            if value is not None:
+                return plan, request_id, value
+        return None
+
+    def of_json(self, text: bytes) -> tuple[Plan, str | None, Any] | None:
+        """The same for a request that is nothing but JSON."""
+        key, texts = _cut(text, MARK, END)
         key, request_id = _without_id(key)
-        return self._json.get(key), request_id, texts
+        plan = self._json.get(key)
+        value = None if plan is None else plan.of_texts(texts)
+        return None if plan is None or value is None else (plan, request_id, value)
 
     def learn(
         self,
@@ -256,8 +285,9 @@ class Plans:
     ) -> None:
         """Make a plan of a request that was read the usual way, as a record or as one matrix, if such a one has come before. raw: whether
         there are bytes behind its JSON. shape: that of the matrix."""
-        key = _without_id(text if raw else _cut(text)[0])[0]
-        if key in (self._bytes if raw else self._json):
+        key, gaps = _cut(text, SIZE, SIZE_END) if raw else _cut(text, MARK, END)
+        key = _without_id(key)[0]
+        if not raw and key in self._json:
             return  # its values were such that the usual way had to read them
         seen = hash((raw, key))
         if seen not in self._seen:
@@ -265,16 +295,25 @@ class Plans:
                 self._seen.clear()
             self._seen.add(seen)
             return
-        skeleton = value_of(key) if raw else _skeleton(key, document)
-        plan = None if skeleton is None else _plan(document["inputs"], skeleton, methods, wanted, raw, shape)
+        inputs = document["inputs"]
+        if raw and any("data" in each for each in inputs):
+            return  # only some of its tensors have bytes
+        skeleton = _with_sizes(key, document) if raw else _with_values(key, document)
+        template = b"" if not raw or skeleton is None else _template(key, gaps, inputs)
+        if skeleton is None or template is None:
+            return
+        plan = _plan(inputs, skeleton, methods, wanted, template, shape)
         if plan is None:
             return
-        if len(self) >= MOST_PLANS or self.held + len(key) > MOST_BYTES:
+        if len(self) >= MOST_PLANS or self.held + len(template or key) > MOST_BYTES:
             self._bytes.clear()
             self._json.clear()
-            self.held = 0
-        (self._bytes if raw else self._json)[key] = plan
-        self.held += len(key)
+        if raw:
+            head = key[: key.find(SIZE)]
+            alike = [other for other in self._bytes.get(head, ()) if other.text != plan.text]
+            self._bytes[head] = [plan, *alike[: MOST_ALIKE - 1]]
+        else:
+            self._json[key] = plan
 
 
 def _without_id(text: bytes) -> tuple[bytes, str | None]:
@@ -283,30 +322,68 @@ def _without_id(text: bytes) -> tuple[bytes, str | None]:
     return (text, None) if found is None else (b"{" + text[found.end() :], found[1].decode())
 
 
-def _cut(text: bytes) -> tuple[bytes, Sequence[bytes]]:
-    """(a request without what stands between MARK and END, all that stands there)."""
-    first, *parts = text.split(MARK)
+def _cut(text: bytes, mark: bytes, end: bytes) -> tuple[bytes, Sequence[bytes]]:
+    """(a request without what stands between a mark and an end, all that stands there)."""
+    first, *parts = text.split(mark)
     if not parts:
         return text, ()
-    values, _, rest = zip(*[part.partition(END) for part in parts], strict=True)
-    return MARK.join((first, *rest)), values
+    gaps, _, rest = zip(*[part.partition(end) for part in parts], strict=True)
+    return mark.join((first, *rest)), gaps
 
 
-def _skeleton(key: bytes, document: dict[str, Any]) -> dict[str, Any] | None:
-    """What a request says whose values were cut out. None if those were not the values of its tensors, in order, and nothing else: strings
-    may hold MARK and END."""
-    first, *rest = key.split(MARK)
-    numbered = [b"%b[%d]%b" % (MARK, number, part) for number, part in enumerate(rest)]
-    try:
-        found: dict[str, Any] = value_of(b"".join((first, *numbered)))
-    except ValueError:
+def _with_values(key: bytes, document: dict[str, Any]) -> dict[str, Any] | None:
+    """What a request says whose values were cut out, and stand-ins for them. None if those were not the values of its tensors."""
+    return _skeleton(key, document, MARK, b"[%d]", lambda number: {"data": [number]})
+
+
+def _with_sizes(key: bytes, document: dict[str, Any]) -> dict[str, Any] | None:
+    """The same for the sizes of its tensors."""
+    return _skeleton(key, document, SIZE, b"%d}", lambda number: {"parameters": {"binary_data_size": number}})
+
+
+def _skeleton(
+    key: bytes, document: dict[str, Any], mark: bytes, written: bytes, part_of: Callable[[int], dict[str, Any]]
+) -> dict[str, Any] | None:
+    """What a request says if numbers are written where it was cut. None if what was cut out was not this part of its tensors, in order, and
+    nothing else: the mark ends other keys too (`"x\\"data":`), and a tensor may have its own in another spelling.
+
+    The numbers are tried twice, and none comes twice. So where one is found, it is not what the request says there anyway."""
+    first, *rest = key.split(mark)
+    inputs = document["inputs"]
+    if len(rest) != len(inputs):
         return None
-    expected = {**document, "inputs": [{**each, "data": [number]} for number, each in enumerate(document["inputs"])]}
-    return found if len(rest) == len(expected["inputs"]) and _but_id(found) == _but_id(expected) else None
+    found = None
+    for least in (0, len(rest)):
+        parts = [mark + written % (least + place) + part for place, part in enumerate(rest)]
+        try:
+            found = value_of(b"".join((first, *parts)))
+        except ValueError:
+            return None
+        expected = {**document, "inputs": [{**each, **part_of(least + place)} for place, each in enumerate(inputs)]}
+        if _but_id(found) != _but_id(expected):
+            return None
+    return found
 
 
 def _but_id(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "id"}
+
+
+def _template(key: bytes, sizes: Sequence[bytes], inputs: list[dict[str, Any]]) -> bytes | None:
+    """The JSON whose sizes were cut out, with %d for those of strings; whatever else has a % has two. None if one of them is not written
+    as %d would write it."""
+    first, *rest = (part.replace(b"%", b"%%") for part in key.split(SIZE))
+    parts = [first]
+    for size, part, each in zip(sizes, rest, inputs, strict=True):
+        if each["datatype"] == "BYTES":
+            number = size.lstrip(b" ")
+            if number != b"%d" % each["parameters"]["binary_data_size"]:
+                return None
+            size = size[: len(size) - len(number)] + b"%d"
+        else:
+            size = size.replace(b"%", b"%%")
+        parts += SIZE, size, SIZE_END, part
+    return b"".join(parts)
 
 
 def _plan(
@@ -314,34 +391,31 @@ def _plan(
     skeleton: dict[str, Any],
     methods: tuple[str, ...],
     wanted: Wanted,
-    raw: bool,
+    template: bytes,
     shape: tuple[int, int] | None,
 ) -> Plan | None:
-    """The plan for requests like this one. None if only some of its tensors have bytes, or if bytes of another number would be no value."""
+    """The plan for requests like this one. None for a matrix of other dtypes, or without rows."""
     names, datatypes = (tuple(each[name] for each in inputs) for name in ("name", "datatype"))
-    if raw and any("data" in each for each in inputs):
-        return None
-    narrow = tuple(i for i, datatype in enumerate(datatypes) if datatype == "FP32")
+    narrow = tuple(name for name, datatype in zip(names, datatypes, strict=True) if datatype == "FP32")
     # INT64 has a range, which `_of_json` tests: no value of it is taken as it is.
     types = tuple(PYTHONS.get(datatype, object) if datatype != "INT64" else object for datatype in datatypes)
     timeout = (skeleton.get("parameters") or {}).get("timeout", 0) / 1e6
     about = methods, wanted, "id" in skeleton, timeout, names, datatypes, types, narrow
     if shape is not None:
         dtype = MATRICES.get(datatypes[0])
-        return Plan(*about, shape=shape, dtype=dtype) if dtype is not None and 0 not in shape else None
-    if not raw:
+        return Plan(*about, template % (), shape=shape, dtype=dtype) if dtype is not None and 0 not in shape else None
+    if not template:
         return Plan(*about)
-    formats, values, lengths, sizes = ["<"], [], [], []
+    strings, values, lengths = [""], [], []
     place = 0
-    for each, datatype in zip(inputs, datatypes, strict=True):
+    for datatype in datatypes:
+        strings[-1] += "I" if datatype == "BYTES" else FORMATS[datatype].format[1:]
         if datatype == "BYTES":
-            sizes.append(each["parameters"]["binary_data_size"] - 4)
-            formats.append(f"I{sizes[-1]}s")
+            strings.append("")
             lengths.append(place)
             place += 1
-        else:
-            formats.append(FORMATS[datatype].format[1:])
         values.append(place)
         place += 1
-    texts = tuple(i for i, datatype in enumerate(datatypes) if datatype == "BYTES")
-    return Plan(*about, Struct("".join(formats)), (picker(values), picker(lengths)), tuple(sizes), texts)
+    *before, rest = (Struct("<" + form) for form in strings)
+    readers = tuple((form.unpack_from, form.size) for form in before)
+    return Plan(*about, template, readers, rest, (picker(values), picker(lengths)))

@@ -80,14 +80,10 @@ def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) 
 
 def _by_plan(served: Served, body: bytes, text: bytes, binary: bool, asked: float) -> tuple[Request, Wanted] | None:
     """The same for a request like one that has come before. None if there is none, and where the usual way must say what is wrong."""
-    if binary:
-        plan, request_id = served.plans.of_bytes(text)
-        value = None if plan is None else plan.of_bytes(body, len(text))
-    else:
-        plan, request_id, values = served.plans.of_json(text)
-        value = None if plan is None else plan.of_texts(values)
-    if plan is None or value is None:
+    found = served.plans.of_bytes(text, body) if binary else served.plans.of_json(text)
+    if found is None:
         return None
+    plan, request_id, value = found
     deadline = asked + plan.timeout if plan.timeout else None
     form, rows = ("record", 1) if plan.shape is None else ("matrix", plan.shape[0])
     return Request(served, plan.methods, form, value, rows, deadline, asked), plan.wants(request_id)  # type: ignore[arg-type]
