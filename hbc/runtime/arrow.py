@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -136,7 +137,7 @@ class ArrowMethod:
                 try:
                     yield self._answer(piece)
                 except InvalidInputError as error:
-                    if not start + first or "row" not in str(error):
+                    if not start + first or not re.search(r"\brow \d", str(error)):
                         raise
                     where = f"{error.facts.get('where') or 'X'}, counting rows from row {start + first}"
                     raise InvalidInputError(**{**error.facts, "where": where}) from error
@@ -242,7 +243,7 @@ def _fields(call: ArrayCall, model: Any, class_names: Sequence[str] | None) -> l
         kind = _type_of(call, [node.type.dtype for node in nodes], own)
         prefix = f"{method}_{index}" if len(results[0]) > 1 else method
         given = own if class_names is None else class_names
-        if method in NAMED_BY_CLASS and own is not None and shape == (len(own),):
+        if method in NAMED_BY_CLASS and own is not None and shape == (len(own),) and not isinstance(own[0], tuple):
             if given is None or len(given) != len(own):
                 raise ValueError(f"class_names: found {len(given or ())} names, expected {len(own)}, in the order of classes_.")
             fields += [(f"{prefix}_{name}", kind) for name in given]

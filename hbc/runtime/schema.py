@@ -172,7 +172,7 @@ def _output(info: ModelInfo, main: Variant, method: str) -> Output:
     ]
     classes = _classes(info.attributes.get("classes_")) if method in CLASSIFIES else None
     names = info.frames[method].names if method in info.frames else None
-    if classes is not None and first.shape == (len(classes),) and method != "predict":
+    if classes is not None and first.shape == (len(classes),) and method != "predict" and not isinstance(classes[0], tuple):
         names = tuple(map(str, classes))
     return Output(first.dtype, first.shape, classes, names, tuple(others))
 

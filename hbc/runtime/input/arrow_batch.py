@@ -14,7 +14,7 @@ from hbc.lazy import cached_property
 from hbc.runtime.input.arrow_frame import ARROW_NUMBERS, ARROW_TEXTS, ArrowFrame
 from hbc.runtime.input.coded import WORTH_CODES
 from hbc.runtime.input.frame_view import FrameRow
-from hbc.runtime.input.places import Places
+from hbc.runtime.input.places import MISSING, Places
 
 NEUTRAL = Column()
 TEXTS = ARROW_TEXTS | {"string_view"}
@@ -58,7 +58,7 @@ class ArrowBatch(ArrowFrame):
         return None
 
     def _missing(self, index: int) -> float | None:
-        return float("nan") if self._fact(index).none_is_nan else None
+        return MISSING if self._fact(index).none_is_nan else None
 
     def _fact(self, index: int) -> Column:
         return self._facts.get(index, NEUTRAL)
@@ -75,14 +75,12 @@ class ArrowBatch(ArrowFrame):
         if kind in TEXTS:
             return self._filled(column, self._missing(index))
         if kind == "bool":
-            return np.asarray(
-                self._filled(column, float("nan")) if column.null_count else column.to_numpy(zero_copy_only=False)
-            )
+            return np.asarray(self._filled(column, MISSING) if column.null_count else column.to_numpy(zero_copy_only=False))
         if kind == "null":
             fact = self._fact(index)
             return np.full(self.rows, self._missing(index), object if fact.strings else np.float64)
         if kind.startswith("decimal"):
-            return self._filled(column, float("nan"))
+            return self._filled(column, MISSING)
         if kind.startswith("duration") or (kind.startswith("timestamp") and column.type.tz is None):
             return np.asarray(column.to_numpy(zero_copy_only=False))
         if kind.startswith("dictionary"):
@@ -180,7 +178,7 @@ class ArrowBatch(ArrowFrame):
         if self._types[index].startswith("dictionary"):
             found: list[Any] = column.dictionary.to_pylist()
             return found
-        return column.drop_null().unique().to_pylist() or None if self._types[index] in TEXTS else None
+        return _encoded(column).dictionary.to_pylist() or None if self._types[index] in TEXTS else None
 
     def categorical(self, index: int) -> Any:
         kind, column = self._types[index], self._frame.column(index)
@@ -202,12 +200,13 @@ class ArrowCategories:
         self.codes: Array = np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False))
 
     def set_categories(self, values: Sequence[Any]) -> ArrowCategories:
-        """The column with these categories; others are missing. Raises ValueError where none of a kind can be equal."""
-        kinds = {_kind(value) for value in values}, {_kind(value) for value in self.categories.tolist()}
-        if kinds[1] and kinds[0] != kinds[1]:
-            raise ValueError("they are of other types")
+        """The column with these categories; others are missing. Raises ValueError for bool beside numbers, which are equal in places."""
+        old = self.categories.tolist()
+        kinds, given = {_kind(value) for value in values}, {_kind(value) for value in old}
+        if "bool" in kinds ^ given:
+            raise ValueError("bool is no number")
         places = Places(Column(category_values=tuple(values)))
-        found = np.array([*[places(value) for value in self.categories.tolist()], np.nan])
+        found = np.array([*[places(value) if _kind(value) in kinds else np.nan for value in old], np.nan])
         other = object.__new__(ArrowCategories)
         other.categories = np.array(list(values), object)
         other.codes = np.nan_to_num(found, nan=-1).astype(np.int64)[self.codes]
