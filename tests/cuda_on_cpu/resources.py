@@ -21,6 +21,7 @@ from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
 from hbc.compiler.tvm.run.targets import compile_module, machine
 from hbc.compiler.tvm.trees.categories import join_sets
+from hbc.compiler.tvm.trees.gpu.choice import schedule_for
 from hbc.optimizer.partition import partition
 
 from . import kernels_of
@@ -63,15 +64,20 @@ ENTRY = re.compile(
 )
 
 
-def resources(sources: Mapping[str, str], dynamic: int = 0) -> list[Resources]:
-    """What the kernels take, by name, for every architecture.
+class Source(NamedTuple):
+    """CUDA C of one kernel, and the bytes of dynamic shared memory of a block, which nvcc does not know."""
 
-    sources: name → CUDA C of one kernel. dynamic: the bytes of dynamic shared memory of a block, which nvcc does not know.
-    """
-    found, known = [], {}
+    text: str
+    dynamic: int = 0
+
+
+def resources(sources: Mapping[str, Source]) -> list[Resources]:
+    """What the kernels take, by name, for every architecture."""
+    found: list[Resources] = []
+    known: dict[Source, list[Resources]] = {}
     for name, source in sources.items():
         if source not in known:
-            known[source] = _resources(source, dynamic)
+            known[source] = _resources(*source)
         found += [row._replace(kernel=name) for row in known[source]]
     return sorted(found)
 
@@ -97,8 +103,8 @@ def _resources(source: str, dynamic: int) -> list[Resources]:
     return found
 
 
-def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterator[tuple[str, str]]:
-    """(dtypes and method, CUDA C) of the kernels of a fitted model: of every method for the first dtypes, of one for the others."""
+def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterator[tuple[str, Source]]:
+    """(dtypes and method, source) of the kernels of a fitted model: of every method for the first dtypes, of one for the others."""
     where, options = machine("cuda", None), CompileOptions(device="cuda")
     parsed = hbc.convert(model, "numpy", sample)
     for number, (kinds, variant) in enumerate(parsed.variants.items()):
@@ -106,11 +112,13 @@ def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterat
         methods = GraphMethods(join_sets(graph), options, where)
         for method in list(graph.outputs)[: None if number == 0 else 1]:
             function = methods.kernel(method).function
-            yield f"{'/'.join(sorted(set(kinds)))} {method}", cuda_source(compile_module({method: function}, where))
+            schedule = schedule_for(methods.graph.outputs[method], where.schedule)
+            text = cuda_source(compile_module({method: function}, where))
+            yield f"{'/'.join(sorted(set(kinds)))} {method}", Source(text, getattr(schedule, "shared", 0))
 
 
-def golden_sources(words: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """(name, CUDA C) of the kernels of the models with golden programs for sm_90. words: only models whose names have one of them."""
+def golden_sources(words: Sequence[str] = ()) -> Iterator[tuple[str, Source]]:
+    """(name, source) of the kernels of the models with golden programs for sm_90. words: only models whose names have one of them."""
     from golden.models import golden_models
 
     for golden in golden_models():

@@ -75,11 +75,19 @@ def _behind_scaler() -> tuple[Any, Any]:
 EVERY = tuple(TARGETS)
 CPUS = ("haswell", "avx512", "generic")
 
+
+def _shallow() -> tuple[Any, Any]:
+    X, y = _steps(8)
+    return LGBMRegressor(n_estimators=40, max_depth=6, min_child_samples=2, n_jobs=1, verbose=-1).fit(X, y), X[:100]
+
+
 TREES = (
     Golden("trees of 31 leaves", lambda: _lightgbm(31, 40), EVERY, ("walk", "scan")),
     Golden("trees of 255 leaves", lambda: _lightgbm(255, 6), CPUS, ("walk", "scan")),
     Golden("trees of 700 leaves", lambda: _lightgbm(700, 3), ("avx512",), ("scan",)),
     Golden("trees of 4 leaves", lambda: _lightgbm(4, 60), CPUS, ("walk", "scan")),
+    Golden("trees of depth 6", _shallow, ("sm_90",), ("levels",)),
+    Golden("forest of vectors in levels", lambda: _forest(6, 3), ("sm_90",), ("levels",)),
     Golden("one tree", lambda: _lightgbm(31, 1), EVERY, ("auto", "select")),
     Golden("trees for one row", lambda: _lightgbm(31, 40), ("haswell",), ("auto", "gemm"), batch_size=1),
     Golden(

@@ -436,20 +436,26 @@ def run(ready: Any, method: str, X: Any, batches: tuple[int, ...]) -> Any:
     return np.concatenate([*parts, ready.run(method, [X[start:]])[0]])
 
 
-def compare(what: Subject, backend: str, strategy: str, output: str, seed: int, count: int) -> Figures:
-    """Compares `count` rows of every dtype with the source, by the leaves of a backend or by its sums."""
+def compare(
+    what: Subject, backend: str, strategy: str, output: str, seed: int, count: int, deepest: int | None = None
+) -> Figures:
+    """Compares `count` rows of every dtype with the source, by the leaves of a backend or by its sums. deepest: deeper trees are left
+    out, for a strategy that does not take them."""
     rng = np.random.default_rng(seed)
     figures = Figures()
     for kinds, graph in parse(what.model).variants.items():
         node = trees_of(graph)
         assert isinstance(node.op, TreeEnsemble)
-        op, place = telling(node.op, rng)
+        chosen = np.flatnonzero(node.op.depths <= (node.op.depths.max() if deepest is None else deepest))
+        if not len(chosen):
+            continue
+        op, place = telling(replace(node.op, roots=node.op.roots[chosen], target=node.op.target[chosen]), rng)
         value = (replace(op, output="leaf") if output == "leaf" else op)(*node.inputs)
         ready = executable(Graph(graph.inputs, {output: (value,)}).verify(), backend, strategy)
         X = what.rows(rng, kinds[0], count)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the source's own, for values beyond float32
-            expected = what.leaves(X)
+            expected = what.leaves(X)[:, chosen]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             found = run(ready, output, X, BATCHES)
         if output == "leaf":

@@ -56,6 +56,49 @@ def test_sample_of_leaves_on_cuda(library: str, name: str, way: tuple[str, str, 
     assert not figures.differing
 
 
+SHARED = {"levels": 8}
+"""The strategies for CUDA whose trees lie in shared memory, with the greatest depth that each takes."""
+
+
+def shared(library: str, name: str, strategy: str, trees: int, rows: int) -> Figures:
+    """Compares the sums of a model's trees that a strategy takes. At least one launch must have used shared memory, if there are such
+    trees: otherwise the trees were walked by another kernel."""
+    with emulator().emulated(seed=len(name)) as card:
+        what = subject(library, name, 0, trees)
+        figures = compare(what, "tvm:cuda", strategy, "sum", 0, rows, SHARED[strategy])
+    assert not figures.differing, (name, figures)
+    assert any(launch.dynamic for launch in card.launches) or not figures.pairs or name in WALKED
+    return figures
+
+
+WALKED: tuple[str, ...] = ()
+"""Models whose trees test more columns than a block has room for."""
+
+
+@pytest.mark.parametrize("strategy", SHARED)
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("LightGBM", "any threshold, missing type and side"),
+        ("XGBoost", "3 classes of forests"),
+        ("scikit-learn", "ExtraTreesClassifier"),
+        ("HistGradientBoosting", "HistGradientBoostingRegressor, categories"),
+    ],
+)
+def test_sample_of_shared_trees_on_cuda(library: str, name: str, strategy: str) -> None:
+    assert shared(library, name, strategy, 12, 400).pairs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", SHARED)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_leaf_differs_in_shared_trees_on_cuda(library: str, strategy: str) -> None:
+    """Over a million (row, tree) pairs of every library, where its trees are not too deep."""
+    pairs = sum(shared(library, name, strategy, 60, 4_000).pairs for name in LIBRARIES[library][1])
+    print(f"{library} {strategy}: {pairs:,} pairs")
+    assert pairs >= 1_000_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("way", ON_CUDA, ids=" ".join)

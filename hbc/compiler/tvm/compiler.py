@@ -25,6 +25,7 @@ from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.methods import ELSEWHERE, GraphMethods
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
+from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu
 from hbc.compiler.tvm.trees.patches import patchable
 from hbc.compiler.tvm.trees.scan import scannable
 from hbc.errors import BackendUnavailableError
@@ -97,8 +98,10 @@ class TvmCompiler(Compiler):
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
-        usual = machine(options.device, options.target).schedule.usual_strategy
-        return usual or choose(self.name, op, self.candidates(op, options), options.batch_size)
+        where = machine(options.device, options.target)
+        if where.cuda:
+            return choose_for_gpu(op, where.shares)
+        return choose(self.name, op, self.candidates(op, options), options.batch_size)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         where = machine(options.device, options.target)

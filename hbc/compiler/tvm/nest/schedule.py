@@ -1,10 +1,10 @@
 """How a kind of processor divides the rows of a call: blocks, vectors of rows, memory, and the tree kernels that there are.
 
-CpuBlocks                                     GpuRows
-for block in rows / 256:                      thread of row in rows:
-    trees of the whole block                      all statements, for this row
-    for chunk in block / 16:
-        all statements, for 16 rows at once
+CpuBlocks                                     GpuRows                                 GpuTiles
+for block in rows / 256:                      thread of row in rows:                  block of 512 threads, 4 rows each:
+    trees of the whole block                      all statements, for this row            trees of the whole block, tile by tile
+    for chunk in block / 16:                                                              for row in the thread's rows:
+        all statements, for 16 rows at once                                                   all statements, for this row
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -20,6 +21,7 @@ from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Plan
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
+SHARED = "shared.dyn"  # TVM's scope for memory of a block whose size the launch says; more than 48 KB are given in no other way
 
 
 class Schedule(ABC):
@@ -31,7 +33,6 @@ class Schedule(ABC):
     flattens: whether each element may count as a row, if every element is computed by itself (`Plan.row`).
     own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
     tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
-    usual_strategy: the strategy under "auto" and the reason; None if the costs decide.
     """
 
     lanes: int
@@ -40,7 +41,6 @@ class Schedule(ABC):
     flattens: bool
     own_code_for_full_vectors: bool
     tree_kernels: tuple[str, ...]
-    usual_strategy: tuple[str, str] | None = None
 
     @abstractmethod
     def rows_of_block(self, plan: Plan) -> int:
@@ -118,7 +118,6 @@ class GpuRows(Schedule):
     flattens = False
     own_code_for_full_vectors = False
     tree_kernels: tuple[str, ...] = ("walk",)
-    usual_strategy = ("walk", "each thread of a GPU walks one row from node to node")
 
     def rows_of_block(self, plan: Plan) -> int:
         return 1
@@ -148,15 +147,83 @@ class GpuRows(Schedule):
         yield tirx.const(0, "int64")
 
 
+ROWS_OF_THREAD = 4
+"""Rows of a thread of `GpuTiles`. Their bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""
+MOST_SHARED = 96 << 10
+"""The bytes of shared memory that a block may have on every GPU from sm_80 on (sm_86 and sm_89 give 99 KB, sm_80 163, sm_90 227). An SM of
+sm_90 has room for two such blocks."""
+
+
+class GpuTiles(Schedule):
+    """Each thread of a CUDA launch computes four consecutive rows. The threads of a block share memory, through which trees pass in tiles.
+
+    It is good for ensembles, which all rows of a block walk at about the same time. Its limit is shared memory: see trees/gpu. Code of this
+    schedule may have barriers: threads beyond the last row run it too, with no rows.
+    """
+
+    lanes = 1
+    scope = "local"
+    numbers_before_loops = False
+    flattens = False
+    own_code_for_full_vectors = False
+    tree_kernels: tuple[str, ...] = ("walk", "levels")
+
+    def __init__(self, threads: int, shared: int) -> None:
+        """threads: of a block. shared: the bytes of its shared memory."""
+        self.threads, self.shared = threads, shared
+        self.thread = tirx.Var("threadIdx_x", "int32")
+        self._memory: Any = None
+
+    def rows_of_block(self, plan: Plan) -> int:
+        return ROWS_OF_THREAD
+
+    def register_bits(self, dialect: Dialect) -> int:
+        return 0
+
+    @contextmanager
+    def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
+        size = self.threads * block
+        count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
+        threads = _launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
+        with _launch("blockIdx.x", count) as number, threads as thread:
+            self._memory = T.alloc_buffer((self.shared,), "uint8", scope=SHARED, layout=None)
+            base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", thread) * block)
+            rows = T.Bind(tirx.Max(tirx.Min(end - base, tirx.const(block, "int64")), tirx.const(0, "int64")))
+            yield base, rows
+
+    @contextmanager
+    def chunks(self, rows: Expr, part: str) -> Iterator[tuple[Expr, Expr]]:
+        # nvcc unrolls a loop of constant bounds, and may then keep the rows' values in registers.
+        all_rows = T.serial(tirx.const(0, "int64"), tirx.const(ROWS_OF_THREAD, "int64"))
+        with all_rows as row, T.If(tirx.LT(row, rows)), T.Then():
+            yield row, tirx.const(1, "int64")
+
+    @contextmanager
+    def vector(self) -> Iterator[Expr]:
+        yield tirx.const(0, "int64")
+
+    @contextmanager
+    def each_row(self, count: Expr, partial: bool) -> Iterator[Expr]:
+        yield tirx.const(0, "int64")
+
+    def view(self, dtype: str) -> Any:
+        """The shared memory of the block as elements of a dtype, inside of `blocks`."""
+        return T.decl_buffer((1 << 30,), dtype, data=self._memory.data, scope=SHARED, layout=None)
+
+    def barrier(self) -> None:
+        """Emit a barrier: what threads of the block have written to shared memory before it, others may read after it."""
+        T.evaluate(T.tvm_storage_sync("shared"))
+
+
 def schedule_of(gpu: bool) -> Schedule:
     """The schedule of a GPU or of a CPU."""
     return GpuRows() if gpu else CpuBlocks()
 
 
 @contextmanager
-def _launch(tag: str, extent: Expr) -> Iterator[Expr]:
-    """The threads along one axis of a CUDA launch."""
-    index = tirx.Var(tag.replace(".", "_"), "int32")
+def _launch(tag: str, extent: Expr, index: Expr = None) -> Iterator[Expr]:
+    """The threads along one axis of a CUDA launch. index: the variable of their numbers; None: a new one."""
+    index = tirx.Var(tag.replace(".", "_"), "int32") if index is None else index
     axis = tirx.IterVar((tirx.const(0, "int32"), extent), index, tirx.IterVar.ThreadIndex, tag)
     with T.attr(axis, "thread_extent", extent):
         yield index

@@ -12,6 +12,7 @@ from hbc.compiler.tvm.plan.plan import make_plan
 from hbc.compiler.tvm.run.cache import compiled, compiled_for_elsewhere
 from hbc.compiler.tvm.run.executable import Compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
+from hbc.compiler.tvm.trees.gpu.choice import schedule_for
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Node, topological
 from hbc.ir.rewrite import rewrite, substitute
@@ -40,8 +41,8 @@ class GraphMethods:
     def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
         """The TIR function of a method."""
         if (method, bounded, len(accepted)) not in self._kernels:
-            schedule, dialect = self.machine.schedule, self.machine.dialect
-            outputs = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method])
+            outputs, dialect = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method]), self.machine.dialect
+            schedule = schedule_for(outputs, self.machine.schedule) if self.machine.shares else self.machine.schedule
             if accepted:  # what conditions and outputs are both computed from is computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
             flatten = schedule.flattens and not accepted

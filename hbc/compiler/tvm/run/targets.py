@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 import struct
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from hbc.process import temporary_folder
 
 PIPELINE = "hbc"
 CUDA_ARCH = "sm_90"
+LEAST_ARCH = 80  # of a GPU on which a block may have 96 KB of shared memory (sm_75 has 64 in all)
 TUNING = (
     *("64bit", "32bit", "16bit", "x87", "cx8", "nopl", "tuning", "fast", "slow", "prefer", "no-", "use-", "allow-light"),
     *("idiv", "sbb", "branch", "macrofusion", "false-deps", "vzeroupper", "lea-", "inc-dec", "pad-short", "ermsb", "fsrm"),
@@ -91,6 +93,12 @@ class Machine:
     def arch(self) -> str:
         """The architecture of a GPU, such as "sm_90"."""
         return str(dict(self.options).get("arch", CUDA_ARCH))
+
+    @property
+    def shares(self) -> bool:
+        """Whether a block of a GPU may have as much shared memory as `GpuTiles` takes."""
+        number = re.match(r"sm_(\d+)", self.arch)
+        return self.cuda and number is not None and int(number[1]) >= LEAST_ARCH
 
     @property
     def links(self) -> bool:

@@ -3,5 +3,5 @@
 import importlib
 import pkgutil
 
-for _module in pkgutil.iter_modules(__path__):
+for _module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.ispkg):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -92,13 +92,14 @@ def test_constants_have_all_their_digits(exponent: float) -> None:
 
 
 @emulates
-def test_rows_of_every_kind_of_array() -> None:
+@pytest.mark.parametrize(("strategy", "launches"), [("walk", {(3, 128), (1, 128)}), ("auto", {(1, 512)})])
+def test_rows_of_every_kind_of_array(strategy: Any, launches: set[tuple[int, int]]) -> None:
     model = forest()
     want = model.predict_proba(X)
     read_only = X.copy()
     read_only.flags.writeable = False
     with emulated(seed=5) as card:
-        compiled = hbc.convert(model, "tvm", device="cuda")
+        compiled = hbc.convert(model, "tvm", device="cuda", strategy=strategy)
         for data in (
             X,
             X.astype(np.float64),
@@ -113,14 +114,14 @@ def test_rows_of_every_kind_of_array() -> None:
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(lambda _: compiled.predict(X), range(8)):
                 np.testing.assert_array_equal(found, model.predict(X))
-        assert {(launch.grid, launch.block) for launch in card.launches} == {(3, 128), (1, 128)}
+        assert {(launch.grid, launch.block) for launch in card.launches} == launches
 
 
 @emulates
 @pytest.mark.parametrize("again", [sanitized, without_races])
 def test_a_forest_passes_the_checks_of_memory(again: Any) -> None:
     with emulated(seed=5) as card:
-        hbc.convert(forest(), "tvm", device="cuda").predict_proba(X[:150])
+        hbc.convert(forest(), "tvm", device="cuda", strategy="walk").predict_proba(X[:150])
     (launch,) = card.launches
     assert launch.grid == 2
     for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):

@@ -10,11 +10,15 @@ pytest.importorskip("xgboost")
 pytest.importorskip("sklearn")
 from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, table
 
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED
+
 pytestmark = pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
 
 LOCAL = {
     "trees of 31 leaves": 496,
     "one tree": 176,
+    "trees of depth 6": 176,  # its leaf numbers, which are walked
+    "forest of vectors in levels": 176,
     "trees by the paper's strategies": 560,
     "forest of vectors": 240,
     "XGBClassifier multi": 240,
@@ -33,7 +37,7 @@ def within_limits(found: list[Resources]) -> None:
         assert row.spills <= SPILLS.get(model, 0), f"{row.kernel} spills\n{table(found)}"
         assert row.local <= LOCAL.get(model, 0), f"{row.kernel}: local memory\n{table(found)}"
         assert row.warps >= 16, f"{row.kernel} leaves an SM {row.warps} of 64 warps\n{table(found)}"
-        assert row.shared <= 48 << 10
+        assert row.shared <= MOST_SHARED
 
 
 def test_trees_stay_within_their_limits() -> None:
@@ -43,6 +47,17 @@ def test_trees_stay_within_their_limits() -> None:
     found = resources({name: sources[name]})
     within_limits(found)
     assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 64) for arch in ARCHES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trees of depth 6", "forest of vectors in levels"])
+def test_trees_in_levels_use_registers_and_shared_memory_only(name: str) -> None:
+    """No local memory, and half of an SM's warps or more."""
+    sources = {method: source for method, source in golden_sources([name]) if not method.endswith("apply")}
+    found = resources(sources)
+    print(table(found))
+    within_limits(found)
+    assert all((row.threads, row.local) == (512, 0) and row.warps >= 32 for row in found)
 
 
 @pytest.mark.slow

@@ -1,0 +1,211 @@
+"""What tree kernels of a GPU have in common that let trees pass through shared memory, a tile of them at a time.
+
+    the planes of the block's rows are computed (planes.py), and stay in shared memory
+    for output in outputs:                                                   # one, if leaves are vectors
+        sums = base[output]                                                  # of each thread's four rows, in registers
+        for tile in the tiles of the output:
+            barrier; all threads copy the tile, 16 bytes at a time; barrier
+            for tree in tile:
+                sums += the value of the leaf that each row reaches
+        y[output] = sums
+
+A thread adds the leaves of its rows in the order of the trees, in the dtype of the values. So sums have the bits of the source's own loop,
+and are the same on every run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD, GpuTiles
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes
+from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.ir.graph import Node
+from hbc.ir.types import Array, dtype_name
+from hbc.lazy import record
+from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import RankedTrees
+
+THREADS = (512, 256, 128)
+"""Threads of a block, by the planes of its rows. Twice as many planes leave room for half as many rows."""
+PLANE_BYTES = 64 << 10
+"""The most bytes of a block's planes. So 16 bits say where the byte of a plane and row lies."""
+TILE_BYTES = 24 << 10
+"""The bytes of a tile, about. A block of 2,048 rows walks such a tile in 13,000 clocks, and copies it in 1,500 at most."""
+IN_REGISTERS = 4
+"""The most values of a leaf whose sums stay in registers: four rows of four values in float64 take 32 of the 128 that a thread has."""
+
+CYCLES_OF_LEVEL = 1.5
+"""The clocks of an SM for a level of a search among a column's thresholds, for a warp of rows: six instructions."""
+
+
+def threads_for(op: TreeEnsemble) -> int:
+    """The threads of a block that has room for the planes of an ensemble; 0 if none has."""
+    planes = op.once(ranked_trees).planes
+    return next((threads for threads in THREADS if planes * threads * ROWS_OF_THREAD <= PLANE_BYTES), 0)
+
+
+@record
+class PackedTiles:
+    """An ensemble as tiles.
+
+    planes: of its rows. tiles i32[N, W]: the words of each tile, multiples of four. counts i64[N]: the trees of each. first i64[G + 1]:
+    output g has the tiles first[g]:first[g + 1].
+    """
+
+    planes: PackedPlanes
+    tiles: Array
+    counts: Array
+    first: Array
+
+
+class TiledTrees(ABC):
+    """Emits an ensemble whose trees pass through shared memory. A subclass is one form of trees: what tiles hold, how rows walk them."""
+
+    name: str
+    """The strategy."""
+
+    def __init__(self, f: Block, node: Node) -> None:
+        assert isinstance(node.op, TreeEnsemble)
+        assert isinstance(f.schedule, GpuTiles)
+        self.f, self.node, self.op, self.schedule = f, node, node.op, f.schedule
+        self.width = self.op.values.shape[1]
+        self.dtype = dtype_name(self.op.values.dtype)
+        self.packed = f.once(_packing(type(self), f.schedule.threads), self.op)
+        self.rows = range(ROWS_OF_THREAD)
+        self.start = len(self.packed.planes.first) * f.schedule.threads * ROWS_OF_THREAD
+        """The byte of shared memory at which the tile begins."""
+        self.ranks = f.schedule.view("uint8")
+        self.own = T.Bind(f.schedule.thread * ROWS_OF_THREAD)
+        self.at = T.alloc_buffer((ROWS_OF_THREAD,), "uint32", scope="local")
+        """For each row of the thread, where it is."""
+        self.sums = T.alloc_buffer((ROWS_OF_THREAD * self.width,), DTYPES[self.dtype], scope="local")
+
+    # --- what a form of trees says
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, op: TreeEnsemble) -> bool:
+        """Whether an ensemble stays within the limits of this form."""
+
+    @classmethod
+    @abstractmethod
+    def tile_bytes(cls, op: TreeEnsemble) -> int:
+        """The bytes of a tile. A multiple of 16."""
+
+    @classmethod
+    @abstractmethod
+    def pack(
+        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, threads: int
+    ) -> tuple[list[Array], list[int]]:
+        """(the bytes of each tile, how many trees it has) for some trees, which add to the same output, in their order."""
+
+    @classmethod
+    @abstractmethod
+    def cycles(cls, op: TreeEnsemble) -> float:
+        """The clocks of an SM in which a warp of rows walks all trees: the most that one of its parts is busy."""
+
+    @abstractmethod
+    def walk(self, tree: Expr) -> None:
+        """Emit the walk of a tree of the tile, for four rows: `at` says in the end which leaves they have reached."""
+
+    @abstractmethod
+    def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
+        """A value of the leaf that a row has reached."""
+
+    # --- the code of all forms
+
+    def emit(self) -> None:
+        """Emit the sums of all rows of the block."""
+        f, node, packed = self.f, self.node, self.packed
+        tiles, counts, first = packed.tiles, f.own(packed.counts, "i64"), f.own(packed.first, "i64")
+        base = f.own(self.op.base, self.dtype)
+        self.schedule.barrier()  # the planes lie where other threads may still read the tile of an ensemble before
+        if len(packed.planes.first):
+            fill_planes(f, self.schedule, node.inputs[0], packed.planes)
+        with f.repeat(len(packed.first) - 1) as output:
+            with self._columns() as column:
+                for row in self.rows:
+                    T.buffer_store(self.sums, f.constant(base, self.dtype, output + column), [self._place(row, column)])
+            with T.serial(f.constant(first, "i64", output), f.constant(first, "i64", output + 1)) as tile:
+                self.schedule.barrier()
+                self._copy(tiles, tile)
+                self.schedule.barrier()
+                some = tirx.LT(tirx.const(0, "int64"), f.rows)
+                count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)) * tirx.Cast("int32", some))
+                with T.serial(tirx.const(0, "int32"), count) as tree:
+                    self.walk(tree)
+                    with self._columns() as column:
+                        for row in self.rows:
+                            place = self._place(row, column)
+                            T.buffer_store(self.sums, tirx.Add(self.sums[place], self.value(tree, row, column)), [place])
+            with self._columns() as column:
+                for row in self.rows:
+                    f.store(node, output + column, Row(tirx.const(row, "int64")), self.sums[self._place(row, column)])
+
+    def byte(self, plane: Expr, row: int) -> Expr:
+        """The byte of a row of this thread in the plane whose bytes begin at `plane`, as uint32."""
+        return tirx.Cast("uint32", self.ranks[tirx.bitwise_or(tirx.Cast("int32", plane), self.own) + row])
+
+    def _copy(self, tiles: Array, tile: Expr) -> None:
+        """Copy a tile to shared memory, 16 bytes a thread and round."""
+        size, threads, thread = tiles.shape[1] // 4, self.schedule.threads, self.schedule.thread
+        memory, start = self.schedule.view("int32"), self.start // 4
+        with T.serial(tirx.const(0, "int32"), tirx.const(-(-size // threads), "int32")) as turn:
+            at = T.Bind(turn * threads + thread)
+            with T.If(tirx.LT(at, tirx.const(size, "int32"))), T.Then():
+                words = self.f.constants(tiles, "i32", (tile * size + tirx.Cast("int64", at)) * 4, 4)
+                T.buffer_store(memory, words, [tirx.Ramp(at * 4 + start, tirx.const(1, "int32"), 4)])
+
+    def _columns(self) -> Any:
+        """Loop over the values of a leaf. nvcc unrolls it if they are few, and keeps the sums in registers."""
+        kind = T.unroll if self.width <= IN_REGISTERS else T.serial
+        return kind(tirx.const(0, "int64"), tirx.const(self.width, "int64"))
+
+    def _place(self, row: int, column: Expr) -> Expr:
+        return column * ROWS_OF_THREAD + row
+
+
+@cache
+def _packing(form: type[TiledTrees], threads: int) -> partial[PackedTiles]:
+    """The function that packs ensembles in a form, always the same one (`FunctionBuilder.once` asks for that)."""
+    return partial(_pack, form, threads)
+
+
+def _pack(form: type[TiledTrees], threads: int, op: TreeEnsemble) -> PackedTiles:
+    ranked = op.once(ranked_trees)
+    planes = pack_planes(ranked, dtype_name(op.threshold.dtype))
+    outputs = 1 if op.values.shape[1] > 1 else op.n_outputs
+    parts: list[Array] = []
+    counts: list[int] = []
+    first = [0]
+    for output in range(outputs):
+        trees = np.flatnonzero(op.target == output)
+        tiles, sizes = form.pack(op, trees, ranked, planes, threads)
+        parts += tiles
+        counts += sizes
+        first.append(len(parts))
+    size = form.tile_bytes(op)
+    words = aligned(max(len(parts), 1) * size // 4, "i32").reshape(-1, size // 4)
+    for row, part in zip(words, parts, strict=False):
+        row.view(np.uint8)[: len(part)] = part
+    return PackedTiles(planes, words, np.array(counts, np.int64), np.array(first, np.int64))
+
+
+def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
+    """The bytes of shared memory that an ensemble takes."""
+    return op.once(ranked_trees).planes * threads * ROWS_OF_THREAD + form.tile_bytes(op)
+
+
+def planes_cycles(op: TreeEnsemble) -> float:
+    """The clocks of an SM in which a warp of rows gets its planes."""
+    return CYCLES_OF_LEVEL * sum(len(values).bit_length() + 1 for values in op.once(ranked_trees).thresholds)
