@@ -15,7 +15,7 @@ from hbc.compiler.tvm.trees.leaves import WIDTHS
 from hbc.compiler.tvm.trees.packed_patches import WORDS
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.scan import FEW_ROWS, FEW_ROWS_IN_LANES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, VECTORS_OF_PIECES, rows_to_walk
 from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
@@ -74,14 +74,17 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     walked if bytes cannot number planes or leaves."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
-    few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees] if in_lanes else FEW_ROWS
-    chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
-    rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
-    together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
         trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
+    if in_lanes:
+        few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees]
+    else:
+        few = rows_to_walk(trees, int(splits), s.width, leaves, s.steps, s.columns, s.planes)
+    chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
+    rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
+    together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     work: dict[str, float] = {

@@ -22,7 +22,9 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, rank_encode
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
+from hbc.compiler.tvm.trees.scan import rows_to_walk
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
@@ -81,6 +83,26 @@ def test_single_rows_are_walked_through_any_number_of_trees(trees: int) -> None:
         X = rows_at_thresholds(rng, op, 5, 5)
         (found,) = scanned(op, X, (5,))
         np.testing.assert_allclose(found, op.evaluate(X), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("trees", "leaves", "features"), [(2, 300, 5), (12, 300, 5), (40, 20, 280), (20, 20, 400)])
+def test_few_rows_are_walked_or_scanned(trees: int, leaves: int, features: int) -> None:
+    """Ensembles that scan_few_rows.py does not take: their parts are not their trees, or they have too many planes."""
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, 1))
+    op = join([random_tree(rng, leaves, features, "f4", values, missing=True) for _ in range(trees)], np.zeros(1), None)
+    X = rows_at_thresholds(rng, op, features, 500)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    expected, batches = op.evaluate(X), (*range(1, 67), 127, 128, 129, 130)
+    for rows, found in zip(batches, scanned(op, X, batches), strict=True):
+        np.testing.assert_allclose(found, expected[:rows], rtol=1e-9, atol=1e-9, err_msg=str(rows))
+
+
+def test_the_rows_to_walk_grow_with_what_a_chunk_takes() -> None:
+    small, large = rows_to_walk(100, 3000, 1, 31, 1069, 300, 300), rows_to_walk(99, 19762, 2, 256, 593, 20, 80)
+    assert 1 < small < large < ROWS_IN_VECTOR
+    assert rows_to_walk(1, 100_000, 1, 256, 0, 0, 0) == ROWS_IN_VECTOR
+    assert rows_to_walk(1, 1, 1, 2, 100_000, 1, 1) == 1
 
 
 @pytest.mark.parametrize(
