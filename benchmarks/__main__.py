@@ -30,6 +30,7 @@ ORDER = (
     "tune",
     "cold_start",
     "files",
+    "scoring",
     "commands",
     "serving",
 )

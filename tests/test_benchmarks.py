@@ -417,3 +417,32 @@ def test_a_server_is_started_and_ended(tmp_path: Path) -> None:
     broken = Server("broken", "main", lambda *_: [sys.executable, "-c", "raise SystemExit('no model')"], lambda task: None)
     with Running(broken, task, None) as running, pytest.raises(ServerError, match="no model"):
         running.wait(Request("/", b"", float), 60)
+
+
+def test_the_goals_of_scoring() -> None:
+    from benchmarks import scoring
+
+    def engine(seconds: float, mib: float = 100) -> dict[str, Any]:
+        return {"status": "exact", "times": [{"seconds": seconds, "cpu": seconds, "mib": mib, "loop": seconds}]}
+
+    grouped = {"rows": 1000, "files": 5, "bytes": 1, "engines": {scoring.SCORE: engine(3, 512), scoring.ALONE: engine(2)}}
+    part = {"rows": 100, "files": 1, "bytes": 1, "engines": {"sklearn": engine(5), "duckdb": {"status": "failed", "times": []}}}
+    kills = {"kills": 20, "jobs": 7, "files": 4, "kills_that_left_whole_files": 9, "differing": [], "seconds": 1.0}
+    results = {"workloads": {"grouped": grouped, "part": part, "killed": kills}, "machine": machine.describe()}
+    results |= {"settings": {"size": {"name": "quick"}, "threads": 1}}
+    results["machine"]["load_after"] = [0.0]
+    text = scoring.markdown(results)
+    assert "grouped: 1.50× the time of pyarrow alone" in text
+    assert "grouped: 16.7× the rows a second of scikit-learn" in text
+    assert "grouped: 512 MiB" in text
+    assert "undisturbed run of 1.0 s: none." in text
+
+
+def test_files_of_scoring_have_their_row_groups(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from benchmarks import scoring
+
+    for group, groups in ((40, 3), (100, 1)):
+        file = pq.ParquetFile(scoring.write(tmp_path / "x.parquet", 100, group, 0))
+        assert (file.metadata.num_rows, file.num_row_groups, file.metadata.num_columns) == (100, groups, 30)
