@@ -111,6 +111,8 @@ class Connection(HttpToolsProtocol):
         return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused and not self.pipeline
 
     def on_message_begin(self) -> None:
+        if not self._reading:  # it begins behind another: what the next read begins with is not its head
+            self._reading, self._since, self._raw = "head", clock(), None
         self._short = None
         self._parts = []
         super().on_message_begin()
@@ -262,7 +264,7 @@ class Connection(HttpToolsProtocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client sends no more: it waits for its answer, or it has left, which looks the same. So it gets what is answered within
         HALF_CLOSED_SECONDS; then the connection is closed, and its request leaves the queue."""
-        waits = self.cycle is not None and not self.cycle.response_complete and not self._reading
+        waits = self.cycle is not None and not self.cycle.response_complete and self._reading != "body"
         self._half_closed = True
         if not waits or self.scheme != "http":
             return None
