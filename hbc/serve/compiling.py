@@ -3,7 +3,8 @@
 A process that has compiled keeps the compiler and what it needed: 680 MB with a forest of 4.5 million nodes, of which one that has
 found the code has 38. And if the compiler takes all memory, or crashes, no request is lost.
 
-The server sends the path of a file, and the other process a line when it has compiled it. It ends when nobody can send it more: also
+The server sends the path of a file, and the other process a line when it has compiled it. What a model needs to be ready comes first: the
+server sends the path again for the rest. It ends when nobody can send it more: also
 when the server is killed."""
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +53,17 @@ class Compiler:
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
 
-    @contextmanager
-    def at_work(self) -> Iterator[Callable[[Path], None]]:
-        """A function that compiles one file. It starts the process for the first, which all of them share, and the process ends with the
-        context. The function raises ArtifactError if the process ends before. A file that cannot be loaded is no error here: who loads
-        it next finds out."""
-        try:
-            yield self._compile
-        finally:
-            process, self._process = self._process, None
-            if process is not None:
-                process.communicate()
+    def end(self) -> None:
+        """End the process, if there is one: the next `compile` starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
 
-    def _compile(self, path: Path) -> None:
+    def compile(self, path: Path, first: bool) -> None:
+        """Compile the methods of a file. first: `Served.first` only. Raises ArtifactError if the process ends before it is done. A file
+        that cannot be loaded is no error here: who loads it next finds out.
+
+        It starts a process, if there is none. That goes on until `end`, and takes the next file."""
         if self._process is None:
             # A session of its own: Ctrl-C is for the server, which ends this process.
             self._process = subprocess.Popen(
@@ -81,7 +79,7 @@ class Compiler:
         if self._stopped:
             process.kill()
         with contextlib.suppress(OSError):
-            process.stdin.write(json.dumps(os.fspath(path)) + "\n")
+            process.stdin.write(json.dumps({"path": os.fspath(path), "first": first}) + "\n")
             process.stdin.flush()
         if not process.stdout.readline():
             process.communicate()
@@ -115,15 +113,17 @@ def _main(told: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     document = json.loads(told)
-    paths: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def compile_all() -> None:
         try:
             while True:
-                path = paths.get()
+                work = asked.get()
+                path = Path(work["path"])
                 with contextlib.suppress(HbcError, OSError, ValueError):
                     model = load(path, **document["options"])
-                    Served("", "", path, None, model, Statistics(), document["methods"]).warm_up()
+                    served = Served("", "", path, None, model, Statistics(), document["methods"])
+                    served.warm_up(served.first if work["first"] else ())
                 print("done", file=answers, flush=True)
         except BaseException:
             traceback.print_exc()
@@ -131,7 +131,7 @@ def _main(told: str) -> None:
 
     threading.Thread(target=compile_all, daemon=True).start()
     for line in sys.stdin:
-        paths.put(Path(json.loads(line)))
+        asked.put(json.loads(line))
     os._exit(0)
 
 

@@ -91,6 +91,7 @@ def _methods(served: Served, method: str, asked: Any) -> tuple[str, ...]:
         if method not in served.predictors:
             message = f"path: model {served.name!r} has no method {method!r:.60}, but {', '.join(served.methods)}."
             raise Failure("missing", message)
+        served.predictor(method)
         return (method,)
     if not isinstance(asked, list) or not asked or not all(isinstance(name, str) for name in asked):
         raise Failure("invalid", f"methods: found {described(asked)}, expected a list of names.")

@@ -189,6 +189,7 @@ class Worker:
             device=settings.device,
             drift=settings.drift,
             methods=settings.methods,
+            put_off=True,
             tell=self.log.tell,
             released=self.settle_soon,
         )
@@ -210,6 +211,7 @@ class Worker:
         """Whether a file that was named has to be good. It has not where another worker serves already."""
         self._background: set[asyncio.Task[Any]] = set()
         self._unsettled = False
+        self._finishing = False
 
     def run(self) -> None:
         """Load the models, and serve them until a signal. Raises ArtifactError for a file that was named and cannot be loaded."""
@@ -275,6 +277,17 @@ class Worker:
         if self._unsettled:
             self._unsettled = False
             self._start(asyncio.to_thread(settle))
+        if self.repository.unfinished and not self._finishing:
+            self._finishing = True
+            self._start(asyncio.to_thread(self._finish))
+
+    def _finish(self) -> None:
+        try:
+            self.family.finish()
+        except Exception as error:  # the models that there are stay
+            self.log.failed("models not finished", error)
+        finally:
+            self._finishing = False
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +64,9 @@ class Repository:
 
     files: the models by name, each one file. directory: a folder with NAME/VERSION/model.hbc, NAME/model.hbc and NAME.hbc. Nothing else is
     ever read. trust_code: run the compiled code in the files (`hbc.load`). drift: count what is unusual in requests (drift.py).
-    methods: serve no others; (): all. released: called, in any thread, after a model was put in place, and when the last request is
-    answered that held a model which was replaced or unloaded.
+    methods: serve no others; (): all. put_off: whether a model that has to be compiled is put in place without the methods that are not
+    `Served.first`. Somebody must call `finish` then, which puts it in place with all. released: called, in any thread, after a model was
+    put in place, and when the last request is answered that held a model which was replaced or unloaded.
     Raises ValueError for a name that no URL can hold, or twice."""
 
     def __init__(
@@ -76,6 +79,7 @@ class Repository:
         device: Any = None,
         drift: bool = False,
         methods: Sequence[str] = (),
+        put_off: bool = False,
         tell: Tell = lambda event, **facts: None,
         released: Callable[[], None] = lambda: None,
     ) -> None:
@@ -89,6 +93,9 @@ class Repository:
         self._options: dict[str, Any] = {"trust_code": trust_code, "backend": backend, "device": device}
         self._drift = drift
         self._methods = tuple(methods)
+        self._put_off = put_off
+        self.unfinished = False
+        """Whether there is something for `finish`."""
         self._tell = tell
         self._released = released
         self._compiler = Compiler(self._options, self._methods)
@@ -157,8 +164,8 @@ class Repository:
         with self._changing:
             places = [p for p in self._places() if names is None or p.name in names]
             known = {(p.name, p.version) for p in places}
-            with self._compiler.at_work() as compile_file:
-                changed = [p.name for p in places if p.name not in self._unloaded and self._load(p, compile_file)]
+            with self._compiling():
+                changed = [p.name for p in places if p.name not in self._unloaded and self._load(p)]
             for name, versions in list(self._ready.items()):
                 gone = [v for v in versions if (name, v) not in known and (names is None or name in names)]
                 if gone:
@@ -175,13 +182,32 @@ class Repository:
             places = [place for place in self._places() if place.name == name]
             if not places:
                 raise Failure("missing", f"there is no file for a model {name!r}.")
-            with self._compiler.at_work() as compile_file:
+            with self._compiling():
                 for place in places:
-                    self._load(place, compile_file, again=True)
+                    self._load(place, again=True)
             bad = [self._failed[p.name, p.version][1] for p in places if (p.name, p.version) in self._failed]
             if bad:
                 raise Failure("invalid", f"model {name!r}: {bad[0]}")
             self._unloaded.discard(name)
+
+    def finish(self) -> None:
+        """Compile the methods that were put off, and put the models in place with them. If that fails, the log says why, and the models
+        stay as they are until they are loaded again."""
+        with self._changing:
+            self.unfinished = False
+            with self._compiling():
+                for served in self.all():
+                    if served.later:
+                        self._load(Place(served.name, served.version, served.path), again=True, whole=True)
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """A context in which files are loaded. The process that compiles ends with it, unless there is more for it in `finish`."""
+        try:
+            yield
+        finally:
+            if not self.unfinished:
+                self._compiler.end()
 
     def unload(self, name: str) -> None:
         """Answer no more requests for a model. Those that have come are answered. Raises Failure for an unknown one."""
@@ -200,8 +226,8 @@ class Repository:
         """Compile nothing more: the server stops. What is being loaded fails."""
         self._compiler.stop()
 
-    def _load(self, place: Place, compile_file: Callable[[Path], None], again: bool = False) -> bool:
-        """Load a file if it has changed. Returns whether there is a new model."""
+    def _load(self, place: Place, again: bool = False, whole: bool = False) -> bool:
+        """Load a file if it has changed. Returns whether there is a new model. again: also if it has not. whole: put nothing off."""
         key = place.name, place.version
         before = self._ready.get(place.name, {}).get(place.version)
         stamp = None
@@ -211,7 +237,7 @@ class Repository:
             if not again and ((before is not None and before.stamp == stamp) or (failed is not None and failed[0] == stamp)):
                 return False
             statistics = self._statistics.setdefault(key, Statistics())
-            served = self._warmed(place, stamp, statistics, compile_file)
+            served = self._warmed(place, stamp, statistics, whole or not self._put_off)
             if self._drift:
                 served.watch()
             if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
@@ -224,27 +250,30 @@ class Repository:
         self._failed.pop(key, None)
         self._unloaded.discard(place.name)
         self._put(place.name, {**self._ready.get(place.name, {}), place.version: served})
-        self._tell("model loaded", model=place.name, version=place.version, path=str(place.path))
+        self.unfinished = self.unfinished or bool(served.later)
+        without = {"without": list(served.later)} if served.later else {}
+        self._tell("model loaded", model=place.name, version=place.version, path=str(place.path), **without)
         return True
 
-    def _warmed(self, place: Place, stamp: Stamp, statistics: Statistics, compile_file: Callable[[Path], None]) -> Served:
+    def _warmed(self, place: Place, stamp: Stamp, statistics: Statistics, whole: bool) -> Served:
         """The model of a file, ready to be called. Another process compiles it, if that is needed and there is a cache. What the cache has
-        not kept, because it is full for example, is compiled here."""
+        not kept, because it is full for example, is compiled here. whole: with all its methods."""
 
-        def warmed() -> Served:
+        def warmed(whole: bool) -> Served:
             model = load(place.path, **self._options)
             served = Served(place.name, place.version, place.path, stamp, model, statistics, self._methods)
-            served.warm_up()
+            served.warm_up(() if whole else served.first)
             return served
 
         if has_cache():
-            try:
-                with compiling_elsewhere():
-                    return warmed()
-            except CompilerNeeded:
-                compile_file(place.path)
-                self._tell("model compiled", model=place.name, version=place.version)
-        return warmed()
+            for found_whole in (True,) if whole else (True, False):
+                with contextlib.suppress(CompilerNeeded), compiling_elsewhere():
+                    return warmed(found_whole)
+            self._compiler.compile(place.path, first=not whole)
+            self._tell("model compiled", model=place.name, version=place.version)
+            with contextlib.suppress(CompilerNeeded), compiling_elsewhere():
+                return warmed(whole)
+        return warmed(True)
 
     def _put(self, name: str, versions: dict[str, Served]) -> None:
         """Put the versions of a model in place. The event loop sees the old ones or the new ones: each dict is replaced whole."""

@@ -26,6 +26,8 @@ Outputs = dict[str, Any]
 FLOATS = {float}
 DTYPES = ("float32", "float64", "int64")
 """The dtypes of numbers for which models are compiled."""
+FIRST = ("predict", "predict_proba", "transform")
+"""The methods without which a model is not ready, of those that it has. The others may be compiled later."""
 
 
 class Predictor:
@@ -148,6 +150,10 @@ class Served:
         self.model = model
         self.statistics = statistics
         self.methods = _asked(model, methods)
+        self.first = (not methods and tuple(method for method in self.methods if method in FIRST)) or self.methods
+        """The methods without which it is not ready: those that were asked for, some of FIRST, or all."""
+        self.later: tuple[str, ...] = ()
+        """The methods that are being compiled elsewhere. Another Served, which has them, will take the place of this one."""
         self.usual = next((m for m in ("predict", "transform") if m in self.methods), self.methods[0])
         """The method that is called if a request names none."""
         names = examples.column_names(model)
@@ -179,19 +185,24 @@ class Served:
         self.drift = Drift(self.model, self.statistics)
 
     def predictor(self, method: str) -> Predictor:
-        """The function of a method. Raises Failure for one that the model does not have."""
+        """The function of a method. Raises Failure for one that the model does not have, or not yet."""
         found = self.predictors.get(method)
         if found is None:
             raise Failure("invalid", f"methods: found {method!r}, expected some of {', '.join(self.methods)}.")
+        if method in self.later:
+            raise Failure("unavailable", f"model {self.name!r}: {method} is being compiled.", retry_after=2)
         return found
 
-    def warm_up(self) -> None:
-        """Compile all methods for all dtypes, so that no request has to wait for the compiler, and call each for an example."""
+    def warm_up(self, methods: Sequence[str] = ()) -> None:
+        """Compile methods for all dtypes, so that no request has to wait for the compiler, and call each for an example. methods: no
+        others, which are for `later`; (): all."""
+        methods = tuple(methods) or self.methods
+        self.later = tuple(method for method in self.methods if method not in methods)
         for dtype in DTYPES:
             with contextlib.suppress(ValueError):  # the model has no variant for this dtype alone
-                self.model.warm_up(self.methods, dtype)
+                self.model.warm_up(methods, dtype)
         form, value = examples.row(self.model)
-        for method in self.methods:
+        for method in methods:
             with contextlib.suppress(HbcError):  # a value that only this model rejects
                 for _ in range(2):
                     begin = time.perf_counter()

@@ -190,12 +190,14 @@ def _columns(tensors: Sequence[Tensor]) -> Mapping[str, Array]:
 
 
 def asked_outputs(served: Served, names: Sequence[str]) -> tuple[str, ...]:
-    """The methods that give the outputs with these names. Raises Failure for a name that no method gives."""
+    """The methods that give the outputs with these names. Raises Failure for a name that no method gives, or
+    none yet."""
     methods = []
     for name in names:
         method = name if name in served.predictors else next((m for m in served.methods if name.startswith(f"{m}_")), None)
         if method is None:
             raise Failure("invalid", f"outputs: found {name!r}, expected some of {', '.join(served.methods)}.")
+        served.predictor(method)
         methods.append(method)
     return tuple(dict.fromkeys(methods))
 

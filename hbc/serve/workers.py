@@ -115,6 +115,11 @@ class Family:
         with self._turn():
             self._repository.refresh()
 
+    def finish(self) -> None:
+        """Compile what was put off, so that models could be ready earlier."""
+        with self._turn():
+            self._repository.finish()
+
     def change(self, what: str, name: str) -> None:
         """Load or unload ("load", "unload") a model here, and then in the other processes. Raises Failure if it cannot be done here."""
         self.follow(what, name)

@@ -21,12 +21,19 @@ pytest.importorskip("tvm")
 
 from serving import until
 from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
 from test_workers import Process, served
 
 import hbc
 from hbc.cache.folder import is_local
+from hbc.serve import plain
 from hbc.serve.compiling import command_of
+from hbc.serve.engine import computed
+from hbc.serve.failures import Failure
+from hbc.serve.limits import Limits
 from hbc.serve.repository import Repository
+from hbc.serve.served import Served
+from hbc.serve.tensors import asked_outputs
 
 TVM = ("--backend", "tvm", "--methods", "predict_proba")
 X = np.random.default_rng(0).normal(size=(4000, 6)).astype(np.float32)
@@ -165,6 +172,79 @@ def test_a_compiler_that_is_killed_costs_no_request(tmp_path: Path) -> None:
 def children(process: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
+
+
+def linear(path: Path) -> Any:
+    source = LogisticRegression().fit(X, X[:, 0] > 0)
+    hbc.convert(source, "tvm").save(path)
+    return source
+
+
+def test_methods_that_few_ask_for_are_compiled_later(tmp_path: Path, monkeypatch: Any) -> None:
+    """A repository is ready without them; a request for one is told to come again; `finish` puts the model in place with all. Who finds
+    all code in the cache needs no `finish`, and methods that were asked for are never put off."""
+    source = linear(tmp_path / "model.hbc")
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
+    told: list[str] = []
+
+    def repository(**options: Any) -> Repository:
+        found = Repository({"m": tmp_path / "model.hbc"}, tell=lambda event, **_: told.append(event), **options)
+        found.refresh()
+        return found
+
+    found = repository(put_off=True)
+    before = found.get("m")
+    assert found.ready
+    assert found.unfinished
+    assert before.first == ("predict", "predict_proba")
+    assert set(before.later) == set(before.methods) - set(before.first) != set()
+    body = json.dumps({"rows": X[:3].tolist()}).encode()
+    assert computed(before, *asked_of(before, "predict_proba", body)).keys() == {"predict_proba"}
+    for ask in (
+        lambda: asked_of(before, "decision_function", body),
+        lambda: asked_of(before, "infer", body[:-1] + b', "methods": ["predict", "decision_function"]}'),
+        lambda: asked_outputs(before, ["predict", "decision_function"]),
+    ):
+        with pytest.raises(Failure, match="decision_function is being compiled") as failure:
+            ask()
+        assert (failure.value.status, failure.value.retry_after) == (503, 2)
+    found.refresh()
+    assert found.get("m") is before
+    found.finish()
+    after = found.get("m")
+    assert (after.later, after.methods, found.unfinished, told.count("model compiled")) == ((), before.methods, False, 2)
+    for method in after.methods:
+        outputs = computed(after, *asked_of(after, method, body))
+        np.testing.assert_allclose(outputs[method], getattr(source, method)(X[:3].astype(float)), rtol=1e-5, atol=1e-6)
+    for options in ({"put_off": True}, {}, {"put_off": True, "methods": ["decision_function"]}):
+        assert repository(**options).get("m").later == ()
+    assert told.count("model compiled") == 2
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "another"))
+    named = repository(put_off=True, methods=["decision_function"])
+    assert (named.get("m").methods, named.get("m").later, named.unfinished) == (("decision_function",), (), False)
+    assert told.count("model compiled") == 3
+
+
+def asked_of(model: Served, method: str, body: bytes) -> tuple[Any, Any, Any]:
+    request, _ = plain.read(model, method, body, Limits(), 0.0)
+    return request.methods, request.form, request.value
+
+
+def test_workers_finish_what_was_put_off(tmp_path: Path) -> None:
+    """One of them compiles the rest, all find it, and the process that compiles ends."""
+    source = linear(tmp_path / "forest.hbc")
+    with served("--poll", "0", workers=2, models=(str(tmp_path / "forest.hbc"),), cache=tmp_path / "cache") as process:
+        until(lambda: loaded_whole(process) == 2, 60)
+        for method in ("predict_proba", "decision_function") * 3:
+            expected = getattr(source, method)(X[:50].astype(float))
+            np.testing.assert_allclose(asked(process, method), expected, rtol=1e-5, atol=1e-6)
+        assert len(process.events("model compiled")) == 2
+        assert compilers(process) == [False, False]
+        until(lambda: not any(children(worker) for worker in process.workers))
+
+
+def loaded_whole(process: Process) -> int:
+    return sum("without" not in event for event in process.events("model loaded"))
 
 
 def test_a_cache_that_keeps_little(tmp_path: Path, monkeypatch: Any) -> None:
