@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
     "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
+    "engines": {"errors", "runtime"},
     "mlflow": {"errors", "version", "compiler.base", "runtime", "loading", "serve.examples", "serve.served"},
     "api": {
         "errors",
@@ -105,7 +106,9 @@ HOMES = {
     "typer": ["cli"],
     "rich": ["cli"],
     "pandas": ["cli/data.py", "mlflow.py"],
-    "pyarrow": ["runtime/arrow.py", "runtime/input/arrow_batch.py"],
+    "pyarrow": ["runtime/arrow.py", "runtime/input/arrow_batch.py", "engines"],
+    "polars": ["engines/polars.py"],
+    "duckdb": ["engines/duckdb.py"],
     "starlette": ["serve/http.py", "adapters/ray_serve.py"],
     "uvicorn": ["serve/protocol.py", "serve/process.py"],
     "httptools": ["serve/protocol.py"],

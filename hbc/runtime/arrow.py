@@ -13,7 +13,7 @@ from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
-from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries
+from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries, NoRows
 from hbc.runtime.input.columns import names_of
 from hbc.runtime.input.frame_view import duplicates
 
@@ -44,8 +44,16 @@ class ArrowMethod:
     gives one without rows.
 
     It may be called from several threads at once, and pickled with its model.
+
+    Example:
+        >>> import pyarrow
+        >>> score = hbc.convert(forest).arrow("predict_proba")
+        >>> score(pyarrow.table(list(X.T), names=["a", "b", "c", "d"])).column_names
+        ['predict_proba_False', 'predict_proba_True']
     """
 
+    methods: tuple[str, ...]
+    """The names of the methods, in the order of their results."""
     columns: list[str] | None
     """The names of the columns that it reads. None: the model knows no names, and takes all columns, in order."""
     schema: Any
@@ -54,7 +62,8 @@ class ArrowMethod:
 
     def __init__(self, model: Any, calls: Sequence[ArrayCall], class_names: Sequence[str] | None) -> None:
         pa = _pyarrow()
-        self._made_of = model, tuple(call.method for call in calls), class_names
+        self.methods = tuple(call.method for call in calls)
+        self._made_of = model, self.methods, class_names
         self._calls = tuple(calls)
         self._shared = shared = calls[0].shared
         self._spec = spec = shared.spec
@@ -90,7 +99,7 @@ class ArrowMethod:
         return _again, self._made_of
 
     def __repr__(self) -> str:
-        return f"<ArrowMethod {', '.join(call.method for call in self._calls)} of {self._made_of[0]!r}>"
+        return f"<ArrowMethod {', '.join(self.methods)} of {self._made_of[0]!r}>"
 
     def __call__(self, source: Any) -> Any:
         """The results for a batch, table or stream: see the class. Raises InvalidInputError for what the source rejects, at once if
@@ -169,18 +178,25 @@ class ArrowMethod:
             yield call.answer(shared.variants[read[0]], read[1])
 
     def _require_columns(self, schema: Any) -> None:
-        self._view(_pyarrow().RecordBatch.from_pylist([], schema))
+        """Raise InvalidInputError for a schema without columns of the model."""
+        self._layout(schema)
 
     def _view(self, batch: Any) -> ArrowBatch:
         """The columns of a batch that the model reads. Raises InvalidInputError if some are missing."""
+        chosen, facts = self._layout(batch.schema)
+        return ArrowBatch(batch if chosen is None else batch.select(chosen), facts, self._dictionaries)
+
+    def _layout(self, schema: Any) -> tuple[list[int] | None, Mapping[int, Column]]:
+        """What `_chosen` returns. The last one is kept, since the batches of a stream have one schema. Raises InvalidInputError."""
         seen = self._seen
-        new = seen is None or not batch.schema.equals(seen[0])
-        chosen, facts = self._chosen(batch.schema) if seen is None or new else seen[1]
-        view = ArrowBatch(batch if chosen is None else batch.select(chosen), facts, self._dictionaries)
-        if new and self._spec.ndim != 1 and not self._spec.items:
-            self._shared.intake.positions(view)
-        self._seen = batch.schema, (chosen, facts)
-        return view
+        if seen is not None and schema.equals(seen[0]):
+            return seen[1]
+        chosen, facts = self._chosen(schema)
+        if self._spec.ndim != 1 and not self._spec.items:
+            header = schema if chosen is None else _pyarrow().schema([schema.field(place) for place in chosen])
+            self._shared.intake.positions(ArrowBatch(NoRows(header), facts, {}))
+        self._seen = schema, (chosen, facts)
+        return chosen, facts
 
     def _chosen(self, schema: Any) -> tuple[list[int] | None, Mapping[int, Column]]:
         """(the positions of the model's columns in a schema, or None for all of them; the facts about these, in that order)."""

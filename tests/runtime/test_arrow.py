@@ -97,6 +97,10 @@ def test_slices_and_no_rows(people: tuple[Any, Any]) -> None:
     method = people[1].arrow(METHODS)
     whole = method(TABLE)
     assert method(TABLE.slice(13, 5)).equals(whole.slice(13, 5))
+    coded = TABLE.set_column(1, "town", TABLE["town"].dictionary_encode())
+    for row in range(3):
+        assert method(TABLE.slice(row, 1)).equals(whole.slice(row, 1))
+        assert method(coded.slice(row, 1)).equals(whole.slice(row, 1))
     assert method(TABLE.slice(0, 0)).equals(whole.slice(0, 0))
     assert method(TABLE.slice(0, 0).to_reader()).read_all().equals(whole.slice(0, 0))
     assert method(pa.RecordBatch.from_pylist([], TABLE.schema)).schema == method.schema

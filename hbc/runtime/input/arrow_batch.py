@@ -117,6 +117,8 @@ class ArrowBatch(ArrowFrame):
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
         kind = self._types[index]
+        if self.rows == 1:
+            return None  # a row has short ways of its own (one_row.py)
         if kind.startswith("dictionary"):
             column = self._frame.column(index)
             return self._codes(index, column) if str(column.type.value_type) in TEXTS else None
@@ -187,6 +189,19 @@ class ArrowBatch(ArrowFrame):
         elif not kind.startswith("dictionary"):
             return None
         return ArrowCategories(column)
+
+
+class NoRows:
+    """The schema of a batch in place of the batch. pyarrow cannot make a batch without rows of every type."""
+
+    num_rows = 0
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self.num_columns = len(schema)
+
+    def __len__(self) -> int:
+        return 0
 
 
 class ArrowCategories:
