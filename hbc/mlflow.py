@@ -236,25 +236,25 @@ def signature_of(model: CompiledModel, method: str | None = None) -> ModelSignat
     """The signature of a compiled model for one method (by default as in `save_model`), from `model.schema`.
 
     Columns with names are MLflow's columns. Floats are `double`, which float32 becomes without loss; integers are `long`, strings `string`.
-    Columns that may miss values, or that the model does not read, are optional. A matrix without names is a tensor. The parameter `method`
-    asks for another method."""
+    Columns that may miss values are optional, but for `long`, which cannot; those that a frame need not have are left out. A matrix without
+    names is a tensor. The parameter `method` asks for another method."""
     schema, chosen = model.schema, _method(model, method)
     names = examples.column_names(model)
-    inputs: list[Any]
+    inputs: list[Any] = []
     if model.spec.items == "documents":
         inputs = [ColSpec(DataType.string)]
     elif model.spec.ndim != 2:
-        inputs = [TensorSpec(np.dtype(object if model.spec.items else _dtype(model, 0)), (-1,))]
+        texts = model.spec.items or _dtype(model, 0) == "str"
+        inputs = [TensorSpec(np.dtype(object if texts else _dtype(model, 0)), (-1,))]
     elif names is None:
         dtypes = {_dtype(model, i) for i in range(len(schema.columns))}
         dtype = dtypes.pop() if len(dtypes) == 1 else "float64" if "str" not in dtypes else "object"
         inputs = [TensorSpec(np.dtype("object" if dtype == "str" else dtype), (-1, len(schema.columns)))]
     else:
-        optional = [column.allows_missing or not column.required for column in schema.columns]
-        inputs = [
-            ColSpec(_type(model, i), name, required=not missing)
-            for i, (name, missing) in enumerate(zip(names, optional, strict=True))
-        ]
+        for i, column in enumerate(schema.columns):
+            kind = _type(model, i)
+            if column.required:
+                inputs.append(ColSpec(kind, names[i], required=not column.allows_missing or kind is DataType.long))
     return ModelSignature(Schema(inputs), _outputs(schema.outputs[chosen]), _params())
 
 
@@ -266,7 +266,7 @@ def example(model: CompiledModel, method: str | None = None) -> Any:
 
 
 def _row(model: CompiledModel) -> Any:
-    values = [examples.value(column) for column in model.schema.columns]
+    values = [examples.value(column) for column in model.schema.columns if column.required]
     if model.spec.items == "documents":
         return values
     inputs = signature_of(model).inputs

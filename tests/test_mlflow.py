@@ -39,7 +39,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
 import hbc.mlflow
@@ -121,7 +121,7 @@ def test_pyfunc_answers_as_the_source(store: Path) -> None:
     assert columns(loaded) == {
         "age": ("double", False),
         "town": ("string", False),
-        "visits": ("long", False),
+        "visits": ("long", True),
         "fare": ("double", False),
     }
     assert loaded.predict(FRAME).tolist() == MIXED.predict(FRAME).tolist()
@@ -154,7 +154,7 @@ def test_categories_of_pandas(store: Path) -> None:
     """MLflow's types have no categories: strings and integers stand for them. LightGBM takes what it has not seen for missing."""
     loaded = pyfunc(store, TREES, CATEGORIES, method="predict_proba")
     assert columns(loaded)["town"] == ("string", False)
-    assert columns(loaded)["zone"] == ("long", False)
+    assert columns(loaded)["zone"] == ("long", True)
     plain = CATEGORIES.astype({"town": str, "zone": int, "visits": float})
     close(loaded.predict(plain), TREES.predict_proba(CATEGORIES))
     missing = plain.assign(town=[None, "Rome", *plain["town"][2:]])
@@ -199,6 +199,8 @@ def test_items(store: Path) -> None:
 def test_a_vector(store: Path) -> None:
     source = IsotonicRegression(out_of_bounds="clip").fit(MATRIX[:, 0], MATRIX[:, 1])
     close(pyfunc(store, source).predict(MATRIX[:, 0]), source.predict(MATRIX[:, 0]))
+    labels = LabelEncoder().fit(["b", "a"])
+    assert pyfunc(store / "labels", labels).predict(np.array(["b", "a"], object)).tolist() == [1, 0]
 
 
 def test_a_transformer(store: Path) -> None:
@@ -208,6 +210,26 @@ def test_a_transformer(store: Path) -> None:
     scaler = StandardScaler().set_output(transform="pandas").fit(FRAME[["age", "fare"]])
     loaded = pyfunc(store / "frame", scaler, FRAME[["age", "fare"]])
     pd.testing.assert_frame_equal(loaded.predict(FRAME), scaler.transform(FRAME[["age", "fare"]].astype("f8")))
+
+
+def test_columns_that_nothing_reads(store: Path) -> None:
+    """They are not in the signature: a frame may have strings there, or lack them."""
+    source = make_pipeline(make_column_transformer((StandardScaler(), ["fare"])), LinearRegression()).fit(FRAME, MATRIX[:, 0])
+    loaded = pyfunc(store, source, FRAME)
+    assert columns(loaded) == {"fare": ("double", True)}  # a linear model takes no missing value
+    close(loaded.predict(FRAME.astype({"fare": float})), source.predict(FRAME.astype({"fare": float})))
+    close(loaded.predict(FRAME[["fare"]].astype(float)), source.predict(FRAME.astype({"fare": float})))
+
+
+def test_several_targets(store: Path) -> None:
+    """A list of arrays becomes a dict of them."""
+    source = RandomForestClassifier(3, random_state=0).fit(MATRIX, np.stack([Y, Y[::-1]], axis=1))
+    loaded = pyfunc(store, source, method="predict_proba")
+    assert loaded.metadata.signature.outputs is None
+    found = loaded.predict(MATRIX)
+    for i, expected in enumerate(source.predict_proba(MATRIX)):
+        close(found[f"predict_proba_{i}"], expected)
+    assert loaded.predict(MATRIX, params={"method": "predict"}).tolist() == source.predict(MATRIX).tolist()
 
 
 def test_rows_without_a_signature(store: Path) -> None:
