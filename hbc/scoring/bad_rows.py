@@ -1,0 +1,99 @@
+"""Rows that the model rejects: `bisected` finds them in a batch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from hbc.errors import InvalidInputError
+from hbc.lazy import record
+
+
+@record
+class BadRow:
+    """A row of a file that cannot be scored."""
+
+    row: int
+    """Its number in the file, from 0."""
+    found: str
+    expected: str
+    column: str | None
+    value: Any
+    advice: str = ""
+
+    def error(self, file: str) -> InvalidInputError:
+        """The error that names the file, the row, the column and the value."""
+        where = f"{file}, row {self.row} (the first is 0)"
+        found = self.found
+        if self.column is not None:
+            where += f", column {self.column!r}"
+            found += "" if _shown(self.value) in found else f" (the value {_shown(self.value)})"
+        advice = f"{self.advice} To score the others: bad_rows, --bad-rows FILE.".lstrip()
+        return InvalidInputError(found=found, expected=self.expected, where=where, advice=advice)
+
+    def line(self, file: str) -> str:
+        """The row in a file of bad rows: one line of JSON."""
+        reason = f"found {self.found}, expected {self.expected}"
+        facts = {"file": file, "row": self.row, "column": self.column, "value": self.value, "reason": reason}
+        return json.dumps(facts, ensure_ascii=False, default=str) + "\n"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def bisected(batch: Any, answer: Callable[[Any], Any]) -> tuple[list[Any], list[tuple[int, InvalidInputError]]]:
+    """(the answers for the good rows of a batch, in order; the number in the batch and the error of each bad row). `answer` raises
+    InvalidInputError for a batch with a bad row. If it rejects the batch, and no single row of it, that error is raised.
+
+    Each bad row takes as many calls as the batch can be halved: 16 for 65,536 rows."""
+    answers: list[Any] = []
+    bad: list[tuple[int, InvalidInputError]] = []
+
+    def visit(part: Any, first: int) -> None:
+        before = len(bad)
+        try:
+            answers.append(answer(part))
+        except InvalidInputError as error:
+            if part.num_rows <= 1:
+                bad.append((first, error))
+                return
+            half = part.num_rows // 2
+            visit(part.slice(0, half), first)
+            visit(part.slice(half), first + half)
+            if len(bad) == before:
+                raise
+
+    visit(batch, 0)
+    return answers, bad
+
+
+def first_bad(batch: Any, answer: Callable[[Any], Any]) -> tuple[int, InvalidInputError] | None:
+    """The number and the error of the first row of a batch that `answer` rejects, None if it rejects no single row."""
+    first, part = 0, batch
+    while part.num_rows > 1:
+        half = part.num_rows // 2
+        try:
+            answer(part.slice(0, half))
+        except InvalidInputError:
+            part = part.slice(0, half)
+        else:
+            first, part = first + half, part.slice(half)
+    try:
+        answer(part)
+    except InvalidInputError as error:
+        return first, error
+    return None
+
+
+def bad_row(row: int, error: InvalidInputError, batch: Any) -> BadRow:
+    """The BadRow of a row of a file. batch: this row alone, in which its value is looked up."""
+    facts = error.facts
+    quoted = re.search(r"column '(.*?)'|column \"(.*?)\"", facts["where"])
+    column = next((group for group in quoted.groups() if group), None) if quoted else None
+    value = batch.column(column)[0].as_py() if column in batch.schema.names else None
+    found = re.sub(r"(,| (at|in))? row 0\b", "", facts["found"])
+    return BadRow(row, found, facts["expected"], column, value, facts["advice"])

@@ -1,0 +1,127 @@
+"""Files and folders, local or behind a URL that fsspec knows: how they are found, opened, written aside and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.lazy import record
+
+ADVICE = "Files that were finished before stay good: mend what is wrong and start again."
+
+
+@record
+class Place:
+    """A file or folder: `name` as a message calls it, and its path in a file system of fsspec."""
+
+    name: str
+    fs: Any
+    path: str
+    local: bool
+
+    def child(self, relative: str) -> Place:
+        """The place of this name below the folder."""
+        return Place(f"{self.name.rstrip('/')}/{relative}", self.fs, f"{self.path.rstrip('/')}/{relative}", self.local)
+
+    @property
+    def parent(self) -> Place:
+        """The folder that it lies in."""
+        folder = self.path.rstrip("/").rpartition("/")[0] or "/"
+        return Place(self.name.rstrip("/").rpartition("/")[0] or folder, self.fs, folder, self.local)
+
+    def exists(self) -> bool:
+        return bool(self.fs.exists(self.path))
+
+    def is_folder(self) -> bool:
+        return bool(self.fs.isdir(self.path))
+
+    def size(self) -> int | None:
+        """The bytes of the file, None if there is none."""
+        try:
+            return int(self.fs.info(self.path)["size"])
+        except FileNotFoundError:
+            return None
+
+    def make_folder(self) -> None:
+        """Make the folder and those above it. Raises ArtifactError if it cannot."""
+        with writing(self.name):
+            self.fs.makedirs(self.path, exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove the file, or the folder and all in it, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm(self.path, recursive=self.is_folder())
+
+    def read(self) -> bytes:
+        return bytes(self.fs.cat_file(self.path))
+
+    def write(self, data: bytes) -> None:
+        """Write a small file, aside and then renamed."""
+        with self.aside(self.parent) as temporary, writing(self.name), temporary.fs.open(temporary.path, "wb") as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def aside(self, folder: Place) -> Iterator[Place]:
+        """A place in `folder` to write to, which takes this file's name at the end of the context. If the context raises, it is removed, and
+        what was there before stays. Two processes that write the same file do not meet: each has a name of its own."""
+        temporary = folder.child(f".{self.path.rpartition('/')[2][:100]}.{secrets.token_hex(8)}.part")
+        try:
+            yield temporary
+            with writing(self.name):
+                if self.local:
+                    with open(temporary.path, "rb") as file:
+                        os.fsync(file.fileno())
+                    os.replace(temporary.path, self.path)
+                else:
+                    self.fs.mv(temporary.path, self.path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.fs.rm_file(temporary.path)
+            raise
+
+
+def place_of(name: str | os.PathLike[str]) -> Place:
+    """The Place of a path or URL. Raises ArtifactError for a URL of a kind that fsspec does not know, BackendUnavailableError without
+    fsspec."""
+    try:
+        from fsspec import filesystem
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError as error:
+        raise BackendUnavailableError(backend="score", reason=f"{error.name} is not installed", extra="score") from error
+    text = os.fspath(name)
+    if "://" not in text:
+        return Place(text, filesystem("file"), os.path.abspath(text), True)
+    try:
+        fs, path = url_to_fs(text)
+    except (ImportError, ValueError) as error:
+        raise ArtifactError(
+            path=text, found=f"a URL that cannot be opened ({error})", expected="a path, or a URL that fsspec knows"
+        ) from error
+    return Place(text, fs, path, text.startswith("file://"))
+
+
+@contextlib.contextmanager
+def writing(name: str) -> Iterator[None]:
+    """A context in which an OSError becomes an ArtifactError that names the file and says what is wrong with its place."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(
+            path=name,
+            found=f"a place that cannot be written to ({error.strerror or str(error).strip() or type(error).__name__})",
+            expected="one with space and permission for a new file",
+            advice=ADVICE,
+        ) from error
+
+
+def same_file(one: Place, other: Place) -> bool:
+    """Whether two places are one file, also by way of links."""
+    if one.local and other.local:
+        first, second = Path(one.path), Path(other.path)
+        return first.resolve() == second.resolve() or (first.exists() and second.exists() and first.samefile(second))
+    return type(one.fs) is type(other.fs) and one.path == other.path

@@ -1,0 +1,200 @@
+"""Reads files in batches of bounded size: `opened` gives a Reader of columns for a Parquet or Arrow file or stream."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from hbc.errors import ArtifactError, HbcError, InvalidInputError, meant
+from hbc.lazy import record
+from hbc.scoring.bad_rows import BadRow
+from hbc.scoring.formats import PIPE
+from hbc.scoring.inputs import Fragment
+from hbc.scoring.places import ADVICE, place_of
+
+BUFFER = 1 << 20
+"""Bytes that are read at a time of each column of a Parquet file: without it, pyarrow reads all bytes of a column of a row group."""
+
+
+@record
+class Piece:
+    """Some rows of a file, in order."""
+
+    batch: Any
+    """A pyarrow.RecordBatch of the columns that were asked for."""
+    first: int
+    """The number of its first row in the file, from 0."""
+    share: float
+    """How much of the file is read, from 0 to 1."""
+    bad: tuple[BadRow, ...] = ()
+    """Lines that hold no row. They stand before `first`, or between the rows, and count as rows."""
+    gaps: Sequence[int] = ()
+    """The numbers of the lines that hold no row, ascending, from those before `first` to those of this piece or later."""
+
+    def number(self, index: int) -> int:
+        """The number in the file of a row of the batch."""
+        found = self.first + index
+        for gap in self.gaps:
+            if gap > found:
+                break
+            found += 1
+        return found
+
+
+class Reader(Protocol):
+    """An open file."""
+
+    names: list[str]
+    """Its columns."""
+
+    def fields(self, columns: Sequence[str]) -> list[Any]:
+        """The pyarrow.Field of some columns, as `pieces` gives them."""
+        ...
+
+    def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
+        """Yields the rows in pieces of at most `rows`, with these columns in this order. at_once: the bytes of text that are read together."""
+        ...
+
+
+@contextlib.contextmanager
+def reading(name: str, form: str) -> Iterator[None]:
+    """A context in which errors of a library become an ArtifactError that names the file."""
+    try:
+        yield
+    except (HbcError, FileNotFoundError):
+        raise
+    except (OSError, ValueError, KeyError, NotImplementedError, TypeError, EOFError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ArtifactError(
+            path=name,
+            found=f"a file that cannot be read ({reason})",
+            expected=f"a whole file of the format {form}",
+            advice=ADVICE,
+        ) from error
+
+
+@contextlib.contextmanager
+def opened(fragment: Fragment, separator: str | None, texts: Callable[[str], str | None]) -> Iterator[Reader]:
+    """A context with the Reader of a fragment.
+
+    separator: the user's, for CSV. texts: name → how the model reads a column of text ("number", "text", "category"; None: it does not).
+    Raises ArtifactError for a file that cannot be read, FileNotFoundError."""
+    with contextlib.ExitStack() as stack:
+        with reading(fragment.input, fragment.format):
+            if fragment.format in ("csv", "jsonl"):
+                from hbc.scoring.text_readers import text_reader
+
+                reader: Reader = text_reader(fragment, separator, texts, stack)
+            elif fragment.format == "parquet":
+                reader = ParquetReader(stack.enter_context(raw(fragment.input)))
+            else:
+                source = sys.stdin.buffer if fragment.input == PIPE else stack.enter_context(raw(fragment.input, mapped=True))
+                reader = ArrowReader(source, fragment.input == PIPE)
+        yield reader
+
+
+@contextlib.contextmanager
+def raw(name: str, mapped: bool = False) -> Iterator[Any]:
+    """A context with the bytes of a file as a pyarrow file. mapped: as memory, which costs none."""
+    import pyarrow as pa
+
+    place = place_of(name)
+    if place.local:
+        with (pa.memory_map if mapped else pa.OSFile)(place.path, "r") as file:
+            yield file
+    else:
+        with place.fs.open(place.path, "rb") as inner, pa.PythonFile(inner, "r") as file:
+            yield file
+
+
+class ParquetReader:
+    """Reads Parquet page by page, so that a large row group takes no more memory than a small one."""
+
+    def __init__(self, source: Any) -> None:
+        from pyarrow import parquet
+
+        # pre_buffer would hold whole row groups (arrow#39808).
+        self._file = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False)
+        self._schema = self._file.schema_arrow
+        self._rows = self._file.metadata.num_rows
+        self.names: list[str] = _without_index(self._schema)
+
+    def fields(self, columns: Sequence[str]) -> list[Any]:
+        return [self._schema.field(name) for name in columns]
+
+    def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
+        first = 0
+        for batch in self._file.iter_batches(rows, columns=list(columns)):
+            done = first + batch.num_rows
+            yield Piece(batch.select(list(columns)), first, done / max(self._rows, 1))
+            first = done
+        if first != self._rows:
+            raise ValueError(f"{first} rows of the {self._rows} that its end tells")
+
+
+class ArrowReader:
+    """Reads an Arrow file (Feather), or a stream of batches. A batch of the file is the unit: one that is packed is unpacked whole."""
+
+    def __init__(self, source: Any, pipe: bool) -> None:
+        import pyarrow as pa
+
+        self._pa, self._source = pa, source
+        self._is_file = not pipe and source.read(6) == b"ARROW1"
+        if not pipe:
+            source.seek(0)
+        if self._is_file:
+            self._schema = pa.ipc.open_file(source).schema
+            source.seek(0)
+        else:
+            self._stream = pa.ipc.open_stream(source)
+            self._schema = self._stream.schema
+        self.names: list[str] = _without_index(self._schema)
+
+    def fields(self, columns: Sequence[str]) -> list[Any]:
+        return [self._schema.field(name) for name in columns]
+
+    def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
+        first = 0
+        for batch, share in self._batches(columns):
+            chosen = batch.select(list(columns))
+            for start in range(0, chosen.num_rows, rows):
+                part = chosen.slice(start, rows)
+                yield Piece(part, first + start, share)
+            first += chosen.num_rows
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        if self._is_file:
+            chosen = [self._schema.get_field_index(name) for name in columns]
+            options = self._pa.ipc.IpcReadOptions(included_fields=chosen)
+            self._source.seek(0)
+            file = self._pa.ipc.open_file(self._source, options=options)
+            for index in range(file.num_record_batches):
+                yield file.get_batch(index), (index + 1) / file.num_record_batches
+        else:
+            for batch in self._stream:
+                yield batch, 0.0
+
+
+def _without_index(schema: Any) -> list[str]:
+    """The names of the columns, without the index that pandas writes beside them."""
+    stored = (schema.pandas_metadata or {}).get("index_columns", ())
+    index = {name for name in stored if isinstance(name, str) and name.startswith("__index_level_")}
+    return [name for name in schema.names if name not in index]
+
+
+def require_columns(file: str, names: Sequence[str], wanted: Sequence[str], why: str) -> None:
+    """Raise InvalidInputError unless each wanted column is there once."""
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        close = meant(missing[0], list(names)) if len(missing) == 1 else ""
+        raise InvalidInputError(
+            found=f"no column {', '.join(map(repr, missing[:10]))}{close}{' …' if len(missing) > 10 else ''}",
+            expected=why,
+            where=file,
+            advice=f"The file has the columns {', '.join(map(repr, names[:20]))}{' …' if len(names) > 20 else ''}.",
+        )
+    twice = [name for name in wanted if list(names).count(name) > 1]
+    if twice:
+        raise InvalidInputError(found=f"two columns {twice[0]!r}", expected="one of each name", where=file)

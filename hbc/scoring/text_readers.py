@@ -1,0 +1,286 @@
+"""Reads CSV and JSON lines. The model says what a column of text is: a number, or a string."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hbc.errors import InvalidInputError
+from hbc.scoring.bad_rows import BadRow
+from hbc.scoring.formats import separator_of, suffixes_of
+from hbc.scoring.inputs import Fragment
+from hbc.scoring.readers import Piece, Reader, raw
+
+Texts = Callable[[str], str | None]
+FIRST_BLOCK = 1 << 20
+EXACT = 2**53
+"""From here on float64 does not hold all integers."""
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL"),
+    *("NaN", "None", "n/a", "nan", "null"),
+)
+"""The words of a CSV file that are missing values: those of pandas.read_csv."""
+
+
+def text_reader(fragment: Fragment, separator: str | None, texts: Texts, stack: contextlib.ExitStack) -> Reader:
+    """The Reader of a CSV file or of JSON lines. Files that it opens are closed with `stack`."""
+
+    def opened() -> tuple[Any, Callable[[], float]]:
+        import pyarrow as pa
+
+        file = stack.enter_context(raw(fragment.input))
+        packed = suffixes_of(fragment.input)[1]
+        stream = file if packed == "none" else stack.enter_context(pa.CompressedInputStream(file, packed))
+        size = max(fragment.size or 1, 1)
+        return stream, lambda: min(file.tell() / size, 1.0)
+
+    if fragment.format == "csv":
+        return CsvReader(opened, separator_of(fragment.input, separator))
+    return JsonReader(opened, texts)
+
+
+class CsvReader:
+    """Reads CSV with a header. All columns are text here: `numbers` makes numbers of those that the model reads so. pyarrow would fix the
+    types by the first rows, and fail at a later row of another type."""
+
+    def __init__(self, opened: Callable[[], tuple[Any, Callable[[], float]]], separator: str) -> None:
+        self._opened, self._separator = opened, separator
+        stream, _ = opened()
+        lines = csv.reader(io.TextIOWrapper(io.BufferedReader(_Plain(stream)), "utf-8-sig", newline=""), delimiter=separator)
+        header = next((line for line in lines if line), None)
+        if header is None:
+            raise ValueError("no line, where one with the names of the columns is expected")
+        self.names: list[str] = header
+
+    def fields(self, columns: Sequence[str]) -> list[Any]:
+        import pyarrow as pa
+
+        return [pa.field(name, pa.string()) for name in columns]
+
+    def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        bad: list[BadRow] = []
+        gaps: list[int] = []
+
+        def not_a_row(line: Any) -> str:
+            number = line.number - 2  # it counts from 1, with the header
+            found = f"a line of {line.actual_columns} values"
+            bad.append(BadRow(number, found, f"{line.expected_columns}, as in the header", None, line.text[:200]))
+            gaps.append(number)
+            return "skip"
+
+        stream, share = self._opened()
+        found = csv.open_csv(
+            stream,
+            csv.ReadOptions(block_size=at_once),
+            csv.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=not_a_row),
+            csv.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())),
+        )
+        first = 0
+        for batch in found:
+            told, bad[:] = tuple(bad), []
+            for start in range(0, max(batch.num_rows, 1), rows):
+                part = batch.slice(start, rows)
+                yield Piece(part, first + start, share(), told if not start else (), gaps)
+            first += batch.num_rows
+        if bad:
+            empty = pa.RecordBatch.from_pylist([], pa.schema(self.fields(columns)))
+            yield Piece(empty, first, 1.0, tuple(bad), gaps)
+
+
+class _Plain(io.RawIOBase):
+    """The bytes of a pyarrow stream, for Python's csv."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class JsonReader:
+    """Reads JSON lines: an object a line. A key that a line lacks is a missing value, but some line of the first block must have it."""
+
+    def __init__(self, opened: Callable[[], tuple[Any, Callable[[], float]]], texts: Texts) -> None:
+        self._stream, self._share = opened()
+        self._texts, self._rest = texts, b""
+        self._first = self._block(FIRST_BLOCK)
+        if self._first.lstrip()[:1] == b"[":
+            raise ValueError("a list, where each line should be an object of its own")
+        self._guessed = self._inferred()
+        self.names: list[str] = self._guessed.names
+
+    def _inferred(self) -> Any:
+        """The schema of the lines of the first block that can be read."""
+        import pyarrow as pa
+
+        tables, _ = self._tables(self._first, None)
+        return pa.unify_schemas([table.schema for table in tables], promote_options="permissive") if tables else pa.schema([])
+
+    def fields(self, columns: Sequence[str]) -> list[Any]:
+        import pyarrow as pa
+
+        found = []
+        for name in columns:
+            kind, guessed = self._texts(name), self._guessed.field(name).type
+            if kind == "number":
+                chosen = guessed if pa.types.is_boolean(guessed) else pa.float64()
+            elif kind is not None or pa.types.is_null(guessed) or pa.types.is_temporal(guessed):
+                chosen = pa.string()
+            else:
+                chosen = guessed
+            found.append(pa.field(name, chosen))
+        return found
+
+    def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
+        import pyarrow as pa
+
+        schema = pa.schema(self.fields(columns))
+        block, first = self._first, 0
+        while block:
+            tables, bad = self._tables(block, schema)
+            told = tuple(BadRow(first + row, *rest) for row, *rest in bad)
+            gaps, at = [each.row for each in told], 0
+            for table in tables or [schema.empty_table()]:
+                for batch in table.select(list(columns)).combine_chunks().to_batches(rows) or [None]:
+                    batch = batch or pa.RecordBatch.from_pylist([], schema)
+                    yield Piece(batch, first + at, self._share(), told, gaps)
+                    at, told = at + batch.num_rows, ()
+            first += at + len(gaps)
+            block = self._block(at_once)
+
+    def _block(self, size: int) -> bytes:
+        """The next whole lines, about `size` bytes. Empty at the end of the file."""
+        data = self._rest
+        while True:
+            more = self._stream.read(size)
+            data += more
+            end = data.rfind(b"\n") + 1
+            if not more:
+                self._rest = b""
+                return data if data.strip() else b""
+            if end and data[:end].strip():
+                self._rest = data[end:]
+                return data[:end]
+
+    def _tables(self, block: bytes, schema: Any) -> tuple[list[Any], list[tuple[int, str, str, str | None, Any]]]:
+        """(the tables of the lines that can be read, in order; number, found, expected, column and value of each other line)."""
+        try:
+            return [self._table(block, schema)], []
+        except ValueError:
+            lines = [line for line in block.split(b"\n") if line.strip()]
+        tables, bad = [], []
+
+        def visit(part: list[bytes], first: int) -> None:
+            try:
+                tables.append(self._table(b"\n".join(part), schema))
+            except ValueError as error:
+                if len(part) == 1:
+                    bad.append((first, *_told(part[0], error, schema)))
+                    return
+                visit(part[: len(part) // 2], first)
+                visit(part[len(part) // 2 :], first + len(part) // 2)
+
+        visit(lines, 0)
+        return tables, bad
+
+    def _table(self, block: bytes, schema: Any) -> Any:
+        """The table of a block of lines. schema: the columns to read; None: all, of the types that they seem to have. Raises ValueError."""
+        import pyarrow as pa
+        from pyarrow import json as arrow_json
+
+        if _NO_OBJECT.search(block):  # pyarrow 26 crashes at a first line `null`
+            raise ValueError("a line that is no object")
+        if schema is None:
+            parsing = arrow_json.ParseOptions(unexpected_field_behavior="infer")
+        else:
+            parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        table = arrow_json.read_json(pa.BufferReader(block), arrow_json.ReadOptions(block_size=len(block) + 1), parsing)
+        if table.num_rows != len(_LINE.findall(block)):
+            raise ValueError("several objects in a line")
+        for name in () if schema is None else table.schema.names:
+            if self._texts(name) == "number" and pa.types.is_floating(table.schema.field(name).type):
+                for chunk in table.column(name).chunks:
+                    if _large(chunk) and re.search(rb"[^.\d]-?\d{16,}(?![.\deE])", block):
+                        raise ValueError("an integer of 2**53 or more, which float64 may not hold")
+        return table
+
+
+_NO_OBJECT = re.compile(rb"^[ \t\r]*[^ \t\r\n{]", re.MULTILINE)
+_LINE = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
+
+
+def _told(line: bytes, error: ValueError, schema: Any) -> tuple[str, str, str | None, Any]:
+    """(found, expected, column, value) of a line that cannot be read."""
+    text = line.decode(errors="replace").strip()
+    column = re.search(r"Column\(/(.*?)\) (changed|was)", str(error))
+    try:
+        item = json.loads(text)
+    except ValueError as wrong:
+        return f"a line that is no JSON ({wrong})", "an object", None, text[:200]
+    name = column.group(1) if column else None
+    if isinstance(item, dict) and name in item and schema is not None:
+        return f"a {type(item[name]).__name__}", f"a value of the type {schema.field(name).type}", name, item[name]
+    return f"a line that cannot be read ({error})", "an object", None, text[:200]
+
+
+def numbers(values: Any) -> Any:
+    """The numbers of a column of text: float64, or int64 where float64 does not hold them. Raises InvalidInputError for other text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    missing = compute.is_in(values, value_set=pa.array(MISSING))
+    values = compute.if_else(missing, pa.scalar(None, pa.string()), values)
+    try:
+        found = compute.cast(values, pa.float64())
+    except pa.ArrowInvalid:
+        values = compute.utf8_trim_whitespace(values)
+        values = compute.if_else(compute.is_in(values, value_set=pa.array(MISSING)), pa.scalar(None, pa.string()), values)
+        try:
+            found = compute.cast(values, pa.float64())
+        except pa.ArrowInvalid as error:
+            if compute.all(compute.is_in(values, value_set=pa.array(["true", "True", "TRUE", "false", "False", "FALSE"]))).as_py():
+                return compute.cast(compute.cast(compute.utf8_lower(values), pa.bool_()), pa.float64())
+            raise InvalidInputError(found="text that is no number", expected="a number or a missing value") from error
+    if _large(found):
+        try:
+            return compute.cast(values, pa.int64())
+        except pa.ArrowInvalid:
+            large = compute.filter(values, compute.greater_equal(compute.abs(found), float(EXACT)))
+            if compute.any(compute.match_substring_regex(large, r"^[+-]?\d+$")).as_py():
+                raise InvalidInputError(
+                    found="an integer of 2**53 or more beside other numbers or missing values",
+                    expected="integers that float64 holds",
+                    advice="pandas would round it. Keep the column in Parquet, with a type of its own.",
+                ) from None
+    return found
+
+
+def _large(values: Any) -> bool:
+    """Whether a column of float64 has a finite number from 2**53 on."""
+    array = np.abs(values.fill_null(0).to_numpy(zero_copy_only=False))
+    with np.errstate(invalid="ignore"):
+        return bool(np.any((array >= EXACT) & (array < np.inf)))
+
+
+def strings(values: Any) -> Any:
+    """A column of text with null for the words that mean a missing value."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    missing = compute.is_in(values, value_set=pa.array(MISSING))
+    return compute.if_else(missing, pa.scalar(None, pa.string()), values)
