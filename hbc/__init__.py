@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hbc.loading import load
     from hbc.parser.registry import converts
     from hbc.runtime.model import CompiledModel
+    from hbc.scoring.run import score
 
 _LAZY = {
     "convert": "hbc.api",
@@ -33,6 +34,7 @@ _LAZY = {
     "tune": "hbc.api",
     "converts": "hbc.parser.registry",
     "CompiledModel": "hbc.runtime.model",
+    "score": "hbc.scoring.run",
 }
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "convert",
     "converts",
     "load",
+    "score",
     "strategies",
     "supported_operators",
     "tune",

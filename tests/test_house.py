@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "adapters": {"errors", "loading", "serve"},
     "engines": {"errors", "runtime"},
     "mlflow": {"errors", "version", "compiler.base", "runtime", "loading", "serve.examples", "serve.served"},
+    "scoring": {"errors", "lazy", "process", "version", "runtime.model", "loading"},
     "api": {
         "errors",
         "hummingbird",
@@ -85,7 +86,7 @@ MAY_IMPORT = {
         "adapters.triton_folder",
     },
     "__main__": {"cli"},
-    "__init__": {"errors", "version", "hummingbird", "api", "loading", "parser.registry", "runtime.model"},
+    "__init__": {"errors", "version", "hummingbird", "api", "loading", "parser.registry", "runtime.model", "scoring.run"},
 }
 """Room (folder or file of hbc/) → the rooms it may import, besides itself."""
 
@@ -106,7 +107,8 @@ HOMES = {
     "typer": ["cli"],
     "rich": ["cli"],
     "pandas": ["cli/data.py", "mlflow.py"],
-    "pyarrow": ["runtime/arrow.py", "runtime/input/arrow_batch.py", "engines"],
+    "fsspec": ["scoring/places.py"],
+    "pyarrow": ["scoring", "runtime/arrow.py", "runtime/input/arrow_batch.py", "engines"],
     "polars": ["engines/polars.py"],
     "duckdb": ["engines/duckdb.py"],
     "starlette": ["serve/http.py", "adapters/ray_serve.py"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +37,9 @@ class BadRow:
     def line(self, file: str) -> str:
         """The row in a file of bad rows: one line of JSON."""
         reason = f"found {self.found}, expected {self.expected}"
-        facts = {"file": file, "row": self.row, "column": self.column, "value": self.value, "reason": reason}
+        no_json = isinstance(self.value, float) and not math.isfinite(self.value)
+        value = str(self.value) if no_json else self.value
+        facts = {"file": file, "row": self.row, "column": self.column, "value": value, "reason": reason}
         return json.dumps(facts, ensure_ascii=False, default=str) + "\n"
 
 
@@ -89,11 +92,41 @@ def first_bad(batch: Any, answer: Callable[[Any], Any]) -> tuple[int, InvalidInp
     return None
 
 
-def bad_row(row: int, error: InvalidInputError, batch: Any) -> BadRow:
-    """The BadRow of a row of a file. batch: this row alone, in which its value is looked up."""
+def bad_row(
+    row: int, error: InvalidInputError, batch: Any, index: int, good: int | None, answer: Callable[[Any], Any]
+) -> BadRow:
+    """The BadRow of a row of a file, which is that of the number `index` in the batch. good: the number of a row that `answer` takes."""
     facts = error.facts
     quoted = re.search(r"column '(.*?)'|column \"(.*?)\"", facts["where"])
     column = next((group for group in quoted.groups() if group), None) if quoted else None
-    value = batch.column(column)[0].as_py() if column in batch.schema.names else None
+    if column not in batch.schema.names:
+        column = None if good is None else _culprit(batch, index, good, answer)
+    value = None if column is None else batch.column(column)[index].as_py()
     found = re.sub(r"(,| (at|in))? row 0\b", "", facts["found"])
     return BadRow(row, found, facts["expected"], column, value, facts["advice"])
+
+
+def _culprit(batch: Any, bad: int, good: int, answer: Callable[[Any], Any]) -> str | None:
+    """The first column whose value in the bad row is rejected in the good row too; None if no single one is. Some errors are about all
+    numbers of a row, and name no column."""
+    one, other = batch.slice(good, 1), batch.slice(bad, 1)
+    for place, name in enumerate(batch.schema.names):
+        columns = [*one.columns[:place], other.column(place), *one.columns[place + 1 :]]
+        try:
+            answer(type(batch).from_arrays(columns, schema=batch.schema))
+        except InvalidInputError:
+            return str(name)
+    return None
+
+
+def good_row(batch: Any, first: int, answer: Callable[[Any], Any]) -> int | None:
+    """The number of a row that `answer` takes, if all rows before `first` are such, or one of the next few is."""
+    if first:
+        return first - 1
+    for index in range(1, min(batch.num_rows, 20)):
+        try:
+            answer(batch.slice(index, 1))
+        except InvalidInputError:
+            continue
+        return index
+    return None

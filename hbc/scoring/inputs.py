@@ -57,18 +57,29 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
             if root is not None and (_hidden(relative) or not (input_format or suffixes_of(path)[0])):
                 continue
             name = place.name if root is None else _name_of(place, path)
-            when = next((facts[key] for key in WHEN if facts.get(key)), "")
-            if place.local:
-                when = os.stat(path).st_mtime_ns
             found = Place(name, place.fs, path, place.local)
             files.setdefault(
                 f"{type(place.fs).__name__} {path}",
-                (found, relative, format_of(name, input_format), int(facts["size"] or 0), str(when)),
+                (found, relative, format_of(name, input_format), *_stamp(found, facts)),
             )
     if not files:
         known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
         raise ArtifactError(path=", ".join(sources), found="no file to score", expected=f"files that end in {known}")
     return list(files.values()), single
+
+
+def _stamp(place: Place, facts: Mapping[str, Any]) -> tuple[int, str]:
+    """(the bytes, the time of the last change) of a file, from what its file system says of it."""
+    if place.local:
+        found = os.stat(place.path)
+        return found.st_size, str(found.st_mtime_ns)
+    return int(facts["size"] or 0), str(next((facts[key] for key in WHEN if facts.get(key)), ""))
+
+
+def changed_since(fragment: Fragment) -> bool:
+    """Whether the input has another size or time than the fragment says. Raises FileNotFoundError if it is gone."""
+    place = place_of(fragment.input)
+    return _stamp(place, place.fs.info(place.path)) != (fragment.size, fragment.modified)
 
 
 def _matches(place: Place, source: str) -> tuple[Mapping[str, Any], str | None]:
@@ -130,7 +141,9 @@ def fragments_of(
     if PIPE in sources:
         if len(sources) > 1:
             raise ValueError(f"sources: found {PIPE} among others, expected it alone")
-        files, single = [(Place(PIPE, None, PIPE, False), PIPE, format_of(PIPE, input_format or "stream"), None, "")], True
+        if input_format not in (None, "stream"):
+            raise ValueError(f"input_format: found {input_format!r} for standard input, expected a stream of Arrow")
+        files, single = [(Place(PIPE, None, PIPE, False), PIPE, "stream", None, "")], True
     else:
         files, single = found_in(sources, input_format)  # type: ignore[assignment]
     if sink is None or sink == PIPE:
@@ -139,6 +152,8 @@ def fragments_of(
             raise ValueError("output_format: found parquet, expected for standard output one of stream, csv, jsonl, feather")
         return [_fragment(file, sink or "", form, compression_of(form, compression)) for file in files], None
     target = place_of(sink)
+    if files[0][1] == PIPE and target.is_folder():
+        raise ArtifactError(path=sink, found="a folder, for the results of standard input", expected="the name of a file")
     if single and not target.is_folder() and not sink.endswith("/") and (suffixes_of(sink)[0] or files[0][1] == PIPE):
         form = format_of(sink, output_format)
         fragments = [_fragment(files[0], sink, form, compression_of(form, compression, sink))]
@@ -150,6 +165,7 @@ def fragments_of(
         if target.exists() and not target.is_folder():
             raise ArtifactError(path=sink, found="a file", expected="the name of a folder for the results")
         folder = target
+        _require_outside(sources, target)
         fragments = _in_folder(files, target, output_format, compression)
     _require_apart(files, fragments, folder)
     return fragments, folder
@@ -185,13 +201,32 @@ def _in_folder(files: Sequence[Any], folder: Place, output_format: str | None, c
 
 def _require_apart(files: Sequence[Any], fragments: Sequence[Fragment], folder: Place | None) -> None:
     """Raise ArtifactError if an output is an input, or lies in a folder where the next start would find it as an input."""
-    inputs = {file[0].path: file[0] for file in files if file[0].fs is not None}
+    inputs = {_real(file[0]): file[0] for file in files if file[0].fs is not None}
     for fragment in fragments:
         output = place_of(fragment.output)
-        given = inputs.get(output.path)
+        given = inputs.get(_real(output))
         if given is None and folder is None:
             given = next(iter(inputs.values()), None)
         if given is not None and same_file(output, given):
             raise ArtifactError(
                 path=fragment.output, found=f"the file that is read ({given.name})", expected="another file to write"
+            )
+
+
+def _real(place: Place) -> str:
+    return os.path.realpath(place.path) if place.local else place.path
+
+
+def _require_outside(sources: Sequence[str], target: Place) -> None:
+    """Raise ArtifactError if the results would lie in a folder that is read: the next start would take them as inputs."""
+    for source in sources:
+        place = place_of(source)
+        whole = place.is_folder() or "**" in place.path
+        above = _real(place).partition("**")[0].rstrip("/")
+        if whole and type(place.fs) is type(target.fs) and f"{_real(target).rstrip('/')}/".startswith(f"{above}/"):
+            raise ArtifactError(
+                path=target.name,
+                found=f"a folder in {place.name}, which is read",
+                expected="a folder outside of it",
+                advice="A second start would take the results as inputs.",
             )

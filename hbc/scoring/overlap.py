@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 _END = object()
 
 
-def ahead(items: Iterable[Item], depth: int = 1) -> Iterator[Item]:
+def ahead(items: Iterable[Item], depth: int = 1) -> Generator[Item]:
     """Yields the items of an iterable, in order. A thread takes them, at most `depth` before they are asked for, besides the one that it
     is busy with. An error of the iterable is raised here. If the caller stops, the thread ends after the item that it is busy with.
 

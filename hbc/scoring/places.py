@@ -67,8 +67,8 @@ class Place:
 
     @contextlib.contextmanager
     def aside(self, folder: Place) -> Iterator[Place]:
-        """A place in `folder` to write to, which takes this file's name at the end of the context. If the context raises, it is removed, and
-        what was there before stays. Two processes that write the same file do not meet: each has a name of its own."""
+        """A place in `folder` to write to, which takes this file's name at the end of the context. If the context raises, it is removed,
+        and what was there before stays. Two processes that write the same file do not meet: each has a name of its own."""
         temporary = folder.child(f".{self.path.rpartition('/')[2][:100]}.{secrets.token_hex(8)}.part")
         try:
             yield temporary
@@ -86,8 +86,8 @@ class Place:
 
 
 def place_of(name: str | os.PathLike[str]) -> Place:
-    """The Place of a path or URL. Raises ArtifactError for a URL of a kind that fsspec does not know, BackendUnavailableError without
-    fsspec."""
+    """The Place of a path, which becomes absolute, or of a URL. Raises ArtifactError for a URL of a kind that fsspec does not know,
+    BackendUnavailableError without fsspec."""
     try:
         from fsspec import filesystem
         from fsspec.core import url_to_fs
@@ -95,14 +95,16 @@ def place_of(name: str | os.PathLike[str]) -> Place:
         raise BackendUnavailableError(backend="score", reason=f"{error.name} is not installed", extra="score") from error
     text = os.fspath(name)
     if "://" not in text:
-        return Place(text, filesystem("file"), os.path.abspath(text), True)
+        path = os.path.abspath(text)
+        return Place(path, filesystem("file"), path, True)
     try:
         fs, path = url_to_fs(text)
     except (ImportError, ValueError) as error:
         raise ArtifactError(
             path=text, found=f"a URL that cannot be opened ({error})", expected="a path, or a URL that fsspec knows"
         ) from error
-    return Place(text, fs, path, text.startswith("file://"))
+    local = text.startswith("file://")
+    return Place(path if local else text, fs, path, local)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ class Reader(Protocol):
         ...
 
     def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
-        """Yields the rows in pieces of at most `rows`, with these columns in this order. at_once: the bytes of text that are read together."""
+        """Yields the rows in pieces of at most `rows`, with these columns in this order. at_once: the bytes of text to read together."""
         ...
 
 

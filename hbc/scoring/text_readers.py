@@ -253,7 +253,9 @@ def numbers(values: Any) -> Any:
         try:
             found = compute.cast(values, pa.float64())
         except pa.ArrowInvalid as error:
-            if compute.all(compute.is_in(values, value_set=pa.array(["true", "True", "TRUE", "false", "False", "FALSE"]))).as_py():
+            if compute.all(
+                compute.is_in(values, value_set=pa.array(["true", "True", "TRUE", "false", "False", "FALSE"]))
+            ).as_py():
                 return compute.cast(compute.cast(compute.utf8_lower(values), pa.bool_()), pa.float64())
             raise InvalidInputError(found="text that is no number", expected="a number or a missing value") from error
     if _large(found):

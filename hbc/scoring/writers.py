@@ -7,6 +7,7 @@ import datetime
 import decimal
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,7 @@ class Writer:
         self._rows = 0
         self._group: int | None = None
         self._inner: Any
+        self._sink = sink
         packed = None if compression == "none" else compression
         if form == "parquet":
             from pyarrow import parquet
@@ -42,7 +44,8 @@ class Writer:
             new = pa.ipc.new_file if form == "feather" else pa.ipc.new_stream
             self._inner = new(sink, schema, options=pa.ipc.IpcWriteOptions(compression=packed))
         else:
-            self._sink = sink if packed is None else pa.CompressedOutputStream(sink, packed)
+            if packed is not None:
+                self._sink = pa.CompressedOutputStream(sink, packed)
             if form == "csv":
                 from pyarrow import csv
 
@@ -85,7 +88,7 @@ class Writer:
             self._write_group(self._rows)
         if self._form != "jsonl":
             self._inner.close()
-        if self._form in ("csv", "jsonl"):
+        if isinstance(self._sink, self._pa.CompressedOutputStream):
             self._sink.close()
 
     def abandon(self) -> None:
@@ -102,7 +105,8 @@ def writer_to(place: Place | None, schema: Any, form: str, compression: str, nam
 
     with writing(name), contextlib.ExitStack() as stack:
         if place is None:
-            sink = pa.PythonFile(sys.stdout.buffer, "w")
+            own = stack.enter_context(open(os.dup(sys.stdout.fileno()), "wb"))  # closing it does not close standard output
+            sink = stack.enter_context(pa.PythonFile(own, "w"))
         elif place.local:
             sink = stack.enter_context(pa.OSFile(place.path, "wb"))
         else:
@@ -115,7 +119,8 @@ def writer_to(place: Place | None, schema: Any, form: str, compression: str, nam
             except BaseException:
                 writer.abandon()
                 raise
-            sink.flush()
+            if not sink.closed:
+                sink.flush()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise ArtifactError(
                 path=name,
@@ -152,5 +157,3 @@ def _json_value(value: Any) -> str:
     import pyarrow as pa
 
     raise pa.ArrowNotImplementedError(f"a {type(value).__name__} has no form in JSON")
-
-

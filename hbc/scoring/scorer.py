@@ -1,0 +1,233 @@
+"""Scorer: a model and what is asked of it, for batches of raw columns of a file."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hbc.errors import ArtifactError, InvalidInputError
+from hbc.lazy import record
+from hbc.loading import load
+from hbc.scoring.inputs import Fragment
+from hbc.scoring.readers import Reader, require_columns
+
+DTYPES = ("float32", "float64")
+
+
+@record
+class Options:
+    """What is asked of the model, as plain data, which a worker elsewhere can be sent."""
+
+    digest: str
+    """The SHA-256 of the model's file: a worker refuses another one."""
+    methods: tuple[str, ...] = ()
+    """Empty: predict, or transform, or the model's first method."""
+    keep: tuple[str, ...] = ()
+    """The columns of the input that are passed on, before the results."""
+    dtype: str | None = None
+    """The dtype of results that are no whole numbers and no labels. None: the source's own."""
+    memory: int = 1 << 29
+    """The bytes that the data of one file may take at a time, in all its stages."""
+    separator: str | None = None
+    partition_types: tuple[tuple[str, str], ...] = ()
+    """The type of each column of the partitions, "int64" or "string", of all files together."""
+    backend: str | None = None
+    device: str | None = None
+
+
+@record
+class Plan:
+    """Which columns of a file are read, and what becomes of them."""
+
+    read: tuple[str, ...]
+    """The columns that are read from the file, in the order of its batches."""
+    given: tuple[str, ...]
+    """The columns that the model takes, in order, of the file or its partitions."""
+    fields: tuple[Any, ...]
+    """The pyarrow fields of the columns that are kept."""
+    schema: Any
+    """The pyarrow.Schema of the output: what is kept, then the results."""
+    partitions: dict[str, Any]
+    """Column → its only value, as a pyarrow scalar, for the columns of partitions that are kept or given to the model."""
+    text: bool
+    """All columns are text, of which the model's numbers are made (CSV)."""
+
+
+class Scorer:
+    """A model with the methods that are asked for. It may be used from several threads at once."""
+
+    def __init__(self, model: Any, options: Options) -> None:
+        import pyarrow as pa
+
+        self.model, self.options = model, options
+        self.method = model.arrow(list(options.methods) or None)
+        columns = model.schema.columns
+        self._kinds = [
+            "text"
+            if column.dtype == "str" or (column.name is None and column.dtype is None)
+            else None
+            if column.kind == "unread"
+            else "number"
+            for column in columns
+        ]
+        self._by_name = (
+            {}
+            if self.method.columns is None
+            else {column.name: kind for column, kind in zip(columns, self._kinds, strict=True)}
+        )
+        cast = None if options.dtype is None else pa.from_numpy_dtype(options.dtype)
+        self.fields = [
+            pa.field(field.name, cast)
+            if cast is not None and pa.types.is_floating(field.type)
+            else pa.field(field.name, field.type)
+            for field in self.method.schema
+        ]
+        self._pa = pa
+        names = [field.name for field in self.fields]
+        if twice := [name for name in options.keep if name in names or options.keep.count(name) > 1]:
+            raise ValueError(
+                f"keep: found {twice[0]!r}, which is the name of another column of the output; expected names that occur once"
+            )
+
+    def kind(self, name: str) -> str | None:
+        """How the model reads a column of text: "number", "text", or None if it does not."""
+        if self.method.columns is not None:
+            return self._by_name.get(name)
+        return None if name in self.options.keep else self._kinds[0] if len(set(self._kinds)) == 1 else "text"
+
+    def plan(self, reader: Reader, fragment: Fragment) -> Plan:
+        """What is read from a file. Raises InvalidInputError if columns are missing, of the model's or of those to keep."""
+        pa, keep, name = self._pa, self.options.keep, fragment.input
+        types = dict(self.options.partition_types)
+        folders = dict(fragment.partitions)
+        if self.method.columns is None:
+            given = [column for column in reader.names if column not in keep]
+            if len(given) != len(self._kinds):
+                raise InvalidInputError(
+                    found=f"{len(given)} columns besides those that are kept",
+                    expected=f"{len(self._kinds)}",
+                    where=name,
+                    advice="The model knows no names of columns, so the file must have its columns only, in their order.",
+                )
+        else:
+            given = list(self.method.columns)
+        wanted = list(dict.fromkeys([*given, *keep]))
+        chosen = [column for column in wanted if column in folders]
+        if both := [column for column in chosen if column in reader.names]:
+            raise InvalidInputError(
+                found=f"a column {both[0]!r}, and a folder that gives its value ({both[0]}={folders[both[0]]})",
+                expected="one of the two",
+                where=name,
+            )
+        in_file = [column for column in wanted if column not in folders]
+        require_columns(name, reader.names, [column for column in in_file if column in given], "the columns of the model")
+        require_columns(name, reader.names, [column for column in in_file if column in keep], "the columns to keep")
+        partitions = {}
+        for column in chosen:
+            whole = types.get(column) == "int64" and self._by_name.get(column) != "text"
+            value = folders[column]
+            partitions[column] = pa.scalar(
+                int(value) if whole and value is not None else value, pa.int64() if whole else pa.string()
+            )
+        found = dict(zip(in_file, reader.fields(in_file), strict=True))
+        fields = [
+            pa.field(column, partitions[column].type if column in partitions else _plain(found[column].type)) for column in keep
+        ]
+        schema = pa.schema([*fields, *self.fields])
+        return Plan(tuple(in_file), tuple(given), tuple(fields), schema, partitions, fragment.format == "csv")
+
+    def kept(self, plan: Plan, batch: Any) -> list[Any]:
+        """The columns of a raw batch that are passed on."""
+        return [
+            self._constant(plan, field.name, batch.num_rows)
+            if field.name in plan.partitions
+            else _decoded(batch.column(field.name), field.type)
+            for field in plan.fields
+        ]
+
+    def answer(self, plan: Plan, batch: Any) -> Any:
+        """The results for a raw batch. Raises InvalidInputError if a row is bad."""
+        from hbc.scoring.text_readers import numbers, strings
+
+        columns = []
+        for place, name in enumerate(plan.given):
+            if name in plan.partitions:
+                columns.append(self._constant(plan, name, batch.num_rows))
+                continue
+            column = batch.column(name)
+            kind = self._kinds[place] if self.method.columns is None else self._by_name.get(name)
+            if plan.text and kind is not None:
+                try:
+                    column = numbers(column) if kind == "number" else strings(column)
+                except InvalidInputError as error:
+                    raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
+            columns.append(column)
+        results = self.method(self._pa.RecordBatch.from_arrays(columns, list(plan.given)))
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(results.columns, self.fields, strict=True)
+        ]
+        return self._pa.RecordBatch.from_arrays(arrays, schema=self._pa.schema(self.fields))
+
+    def _constant(self, plan: Plan, name: str, rows: int) -> Any:
+        return self._pa.repeat(plan.partitions[name], rows)
+
+
+def _plain(kind: Any) -> Any:
+    """The type of a kept column in the output: that of its values, for a dictionary."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _decoded(column: Any, kind: Any) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+# --- one of each in a process ----------------------------------------------------------------------------------------------
+
+_scorers: dict[tuple[str, Options], Scorer] = {}
+_lock = threading.Lock()
+MOST = 4
+"""The most models that a process keeps for its next fragments."""
+
+
+def scorer_of(model: str, options: Options) -> Scorer:
+    """The Scorer of a saved model, loaded once in a process. Raises what `hbc.load` raises, and ArtifactError if the file is not that of
+    `options.digest`."""
+    with _lock:
+        found = _scorers.get((model, options))
+        if found is None:
+            if digest_of(model) != options.digest:
+                raise ArtifactError(
+                    path=model, found="another model than at the start", expected="the file that the run was started with"
+                )
+            found = _kept((model, options), Scorer(load(model, options.device, options.backend), options))  # type: ignore[arg-type]
+        return found
+
+
+def give_scorer(model: str, options: Options, scorer: Scorer) -> None:
+    """Let `scorer_of` return this one in this process: of a model that is loaded already."""
+    with _lock:
+        _kept((model, options), scorer)
+
+
+def _kept(key: tuple[str, Options], scorer: Scorer) -> Scorer:
+    while len(_scorers) >= MOST:
+        del _scorers[next(iter(_scorers))]
+    _scorers[key] = scorer
+    return scorer
+
+
+def digest_of(model: str) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(Path(model).read_bytes()).hexdigest()
+
+
+def required_methods(model: Any, methods: Sequence[str]) -> None:
+    """Raise ValueError for a method that the model lacks."""
+    if unknown := [name for name in methods if name not in model.methods]:
+        raise ValueError(f"methods: found {', '.join(map(repr, unknown))}, expected some of {', '.join(model.methods)}")

@@ -1,0 +1,185 @@
+"""The folder for what is not finished: the lock that keeps two runs apart, and the manifest that tells what is done."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hbc.errors import ArtifactError
+from hbc.scoring.inputs import Fragment
+from hbc.scoring.places import Place, place_of, writing
+from hbc.scoring.scorer import Options
+from hbc.version import VERSION
+
+FOLDER = "_hbc_score"
+"""The folder in that of the results. Spark, pyarrow and Hive pass over names that begin with _."""
+RESTART = "To begin anew: restart=True, --restart. It removes what the earlier run has written."
+FREE = ("memory",)
+"""The options that change no byte of the results: a run may go on with others."""
+
+
+@contextlib.contextmanager
+def locked(folder: Place) -> Iterator[None]:
+    """A context in which no other process of this computer is in one for the same folder. Raises ArtifactError if one is. A process that is
+    killed leaves no lock. Behind a URL there is none: two runs there write the same files, each whole."""
+    if not folder.local:
+        yield
+        return
+    import fcntl
+
+    path = os.path.join(folder.path, "lock")
+    while True:
+        folder.make_folder()
+        with writing(path):
+            file = open(path, "a+")  # noqa: SIM115  open as long as the lock is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            who = file.read(200).strip() or "another process"
+            file.close()
+            raise ArtifactError(
+                path=folder.parent.name,
+                found=f"results that {who} is writing",
+                expected="one run at a time",
+                advice="Wait for it, or stop it: then start again, and it goes on.",
+            ) from error
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(file.fileno()).st_ino == os.stat(path).st_ino:
+                break
+        file.close()  # the one that held the lock has removed the file meanwhile
+    with file:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+class Manifest:
+    """What a run writes into a folder, and which of its files are done. It is kept as JSON, so that the next start goes on."""
+
+    def __init__(self, folder: Place, fragments: Sequence[Fragment], options: Options, model: str) -> None:
+        self._folder, self.place = folder, folder.child(f"{FOLDER}/manifest.json")
+        asked = {name: value for name, value in asdict(options).items() if name not in (*FREE, "digest")}
+        self.model, self.options = {"path": model, "sha256": options.digest}, json.loads(json.dumps(asked))
+        self.fragments = fragments
+        self.done: dict[str, dict[str, Any]] = {}
+        """The path of an output below the folder → what was done for it."""
+        self._written, self._took = 0.0, 0.0
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all that decides the bytes of the results."""
+        inputs = [self._facts(fragment) for fragment in self.fragments]
+        said = [VERSION, self.model["sha256"], self.options, inputs]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def go_on(self) -> None:
+        """Take over what the manifest of an earlier start says is done, if there is one. Raises ArtifactError if the model, the options or
+        the inputs are others now, or if it cannot be read."""
+        document = self.document()
+        if document is None:
+            return
+        if document["fingerprint"] != self.fingerprint:
+            found, expected = self._difference(document)
+            raise ArtifactError(path=self._folder.name, found=found, expected=expected, advice=RESTART)
+        for fragment in self.fragments:
+            name = self.below(fragment.output)
+            done = document["done"].get(name)
+            if done is not None and place_of(fragment.output).size() == done["output_bytes"]:
+                self.done[name] = done
+
+    def below(self, output: str) -> str:
+        """The path of an output below the folder, so that the folder may be moved."""
+        return output.removeprefix(self._folder.name.rstrip("/")).lstrip("/")
+
+    def _facts(self, fragment: Fragment) -> dict[str, Any]:
+        names = ("input", "format", "size", "modified", "output_format", "compression")
+        return {name: getattr(fragment, name) for name in names} | {"output": self.below(fragment.output)}
+
+    def document(self) -> Any:
+        """The manifest that is there, None if there is none. Raises ArtifactError if it cannot be read."""
+        try:
+            document = json.loads(self.place.read())
+            if document["format"] != 1 or not {"hbc", "fingerprint", "model", "options", "inputs", "done"} <= document.keys():
+                raise ValueError("another format")
+            return document
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise ArtifactError(
+                path=self.place.name,
+                found=f"a manifest that cannot be read ({error})",
+                expected="what hbc wrote",
+                advice=RESTART,
+            ) from error
+
+    def _difference(self, document: Any) -> tuple[str, str]:
+        """(found, expected): what is different from the earlier start."""
+        if document["hbc"] != VERSION:
+            return f"hbc {VERSION}", f"hbc {document['hbc']}, with which the run was started"
+        if document["model"]["sha256"] != self.model["sha256"]:
+            return (
+                f"another model ({self.model['path']})",
+                f"the one with which the run was started ({document['model']['path']})",
+            )
+        for name, value in self.options.items():
+            if (before := document["options"].get(name)) != value:
+                return f"the option {name} = {value!r}", f"{before!r}, with which the run was started"
+        before = {each["input"]: each for each in document["inputs"]}
+        now = {fragment.input: self._facts(fragment) for fragment in self.fragments}
+        for what, names in (
+            ("a new input", now.keys() - before.keys()),
+            ("an input missing", before.keys() - now.keys()),
+            ("an input that has changed", {name for name in now.keys() & before.keys() if now[name] != before[name]}),
+        ):
+            if names:
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                return f"{what}: {min(names)}{more}", "the inputs with which the run was started"
+        return "inputs in another order", "the order with which the run was started"
+
+    def finished(self, summary: dict[str, Any], write: bool) -> None:
+        """Note that a fragment is done. The file is written at most once a second, and for at most a twentieth of the time: what it does
+        not say yet would be scored again."""
+        name = self.below(summary["output"])
+        self.done[name] = {**summary, "output": name}
+        if write and time.monotonic() - self._written > max(1.0, 20 * self._took):
+            self.write()
+
+    def write(self) -> None:
+        """Write the manifest."""
+        started = time.monotonic()
+        document = {
+            "about": "hbc score: a second start with the same model, options and inputs goes on from here",
+            "format": 1,
+            "hbc": VERSION,
+            "fingerprint": self.fingerprint,
+            "model": self.model,
+            "options": self.options,
+            "inputs": [self._facts(fragment) for fragment in self.fragments],
+            "complete": len(self.done) == len(self.fragments),
+            "done": self.done,
+        }
+        self.place.write(json.dumps(document, indent=1, ensure_ascii=False).encode())
+        self._written = time.monotonic()
+        self._took = self._written - started
+
+
+def clear(folder: Place, of: Callable[[str], bool]) -> None:
+    """Remove the files in a folder whose names are meant."""
+    if folder.is_folder():
+        for path in folder.fs.ls(folder.path, detail=False):
+            name = path.rstrip("/").rpartition("/")[2]
+            if of(name):
+                folder.child(name).remove()

@@ -1,0 +1,58 @@
+"""A model with numbers, missing values and strings, and the frame that it is tested with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import hbc
+
+FEATURES = ["age", "rooms", "town"]
+
+
+def frame_of(rows: int, seed: int = 0) -> pd.DataFrame:
+    """Rows with missing numbers, an integer column, strings that are not ASCII, and a column that no model reads."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(rows),
+            "town": rng.choice(["Oslo", "Zürich", "東京", "a,b", 'say "hi"'], rows),
+            "age": rng.normal(40, 10, rows),
+            "rooms": rng.integers(1, 9, rows),
+            "note": [f"note {i}" for i in range(rows)],
+        }
+    )
+    frame.loc[frame.index % 7 == 3, "age"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="session")
+def source() -> Any:
+    """The fitted pipeline: the oracle."""
+    frame = frame_of(400, seed=1)
+    y = np.where(frame.rooms + np.nan_to_num(frame.age) / 10 > 8, "yes", "no")
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    steps = make_column_transformer((numbers, ["age", "rooms"]), (OneHotEncoder(handle_unknown="ignore"), ["town"]))
+    return make_pipeline(steps, LogisticRegression()).fit(frame[FEATURES], y)
+
+
+@pytest.fixture(scope="session")
+def model(source: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the compiled pipeline. Its backend is numpy, which starts at once."""
+    path = tmp_path_factory.mktemp("model") / "model.hbc"
+    hbc.convert(source, backend="numpy").save(path)
+    return path
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return frame_of(500)

@@ -1,0 +1,63 @@
+"""Each format gives what the source gives on the frame of pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import hbc
+
+WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "rows.parquet": lambda frame, path: frame.to_parquet(path, row_group_size=100),
+    "rows.feather": lambda frame, path: frame.to_feather(path),
+    "rows.csv": lambda frame, path: frame.to_csv(path, index=False),
+    "rows.csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+    "rows.tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "rows.jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15),
+    "rows.jsonl.gz": lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15),
+    "rows.arrows": lambda frame, path: write_stream(frame, path),
+}
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "out.parquet": pd.read_parquet,
+    "out.feather": pd.read_feather,
+    "out.csv": pd.read_csv,
+    "out.csv.gz": pd.read_csv,
+    "out.jsonl": lambda path: pd.read_json(path, lines=True, precise_float=True),
+    "out.arrows": lambda path: pa.ipc.open_stream(str(path)).read_pandas(),
+}
+
+
+def write_stream(frame: pd.DataFrame, path: Path) -> None:
+    table = pa.Table.from_pandas(frame)
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, 77)
+
+
+def same(found: pd.DataFrame, frame: pd.DataFrame, source: Any, like_ids: bool = True) -> None:
+    expected = source.predict_proba(frame[["age", "rooms", "town"]])
+    assert list(found.columns) == ["id", "predict_proba_no", "predict_proba_yes", "predict"]
+    np.testing.assert_allclose(found[["predict_proba_no", "predict_proba_yes"]].to_numpy(), expected, rtol=1e-9)
+    assert found.predict.tolist() == source.predict(frame[["age", "rooms", "town"]]).tolist()
+    assert found.id.astype(int).tolist() == frame.id.tolist()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_inputs(name: str, model: Path, source: Any, frame: pd.DataFrame, tmp_path: Path) -> None:
+    WRITERS[name](frame, tmp_path / name)
+    summary = hbc.score(model, tmp_path / name, tmp_path / "out.parquet", methods="predict_proba,predict", keep="id")
+    assert (summary.rows, summary.bad_rows, summary.files) == (500, 0, 1)
+    same(pd.read_parquet(tmp_path / "out.parquet"), frame, source)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_outputs(name: str, model: Path, source: Any, frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    hbc.score(model, tmp_path / "rows.parquet", tmp_path / name, methods=["predict_proba", "predict"], keep=["id"])
+    same(READERS[name](tmp_path / name), frame, source)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "rows.parquet"])
