@@ -11,9 +11,10 @@ from hbc.errors import ArtifactError, InvalidInputError
 from hbc.scoring.bad_rows import BadRow, bad_row, bisected, first_bad, good_row
 from hbc.scoring.formats import PIPE
 from hbc.scoring.inputs import Fragment, changed_since
+from hbc.scoring.opening import opened
 from hbc.scoring.overlap import ahead
 from hbc.scoring.places import ADVICE, Place, place_of
-from hbc.scoring.readers import Piece, Reader, opened, reading
+from hbc.scoring.readers import Piece, Reader, reading
 from hbc.scoring.scorer import Options, Plan, Scorer, scorer_of
 from hbc.scoring.writers import writer_to
 

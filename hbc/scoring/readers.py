@@ -1,17 +1,14 @@
-"""Reads files in batches of bounded size: `opened` gives a Reader of columns for a Parquet or Arrow file or stream."""
+"""Reads Parquet and Arrow in batches of bounded size. A Reader gives the columns that are asked for."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from hbc.errors import ArtifactError, HbcError, InvalidInputError, meant
 from hbc.lazy import record
 from hbc.scoring.bad_rows import BadRow
-from hbc.scoring.formats import PIPE
-from hbc.scoring.inputs import Fragment
 from hbc.scoring.places import ADVICE, place_of
 
 BUFFER = 1 << 20
@@ -73,26 +70,6 @@ def reading(name: str, form: str) -> Iterator[None]:
             expected=f"a whole file of the format {form}",
             advice=ADVICE,
         ) from error
-
-
-@contextlib.contextmanager
-def opened(fragment: Fragment, separator: str | None, texts: Callable[[str], str | None]) -> Iterator[Reader]:
-    """A context with the Reader of a fragment.
-
-    separator: the user's, for CSV. texts: name → how the model reads a column of text ("number", "text", "category"; None: it does not).
-    Raises ArtifactError for a file that cannot be read, FileNotFoundError."""
-    with contextlib.ExitStack() as stack:
-        with reading(fragment.input, fragment.format):
-            if fragment.format in ("csv", "jsonl"):
-                from hbc.scoring.text_readers import text_reader
-
-                reader: Reader = text_reader(fragment, separator, texts, stack)
-            elif fragment.format == "parquet":
-                reader = ParquetReader(stack.enter_context(raw(fragment.input)))
-            else:
-                source = sys.stdin.buffer if fragment.input == PIPE else stack.enter_context(raw(fragment.input, mapped=True))
-                reader = ArrowReader(source, fragment.input == PIPE)
-        yield reader
 
 
 @contextlib.contextmanager
