@@ -110,6 +110,8 @@ class TvmCompiler(Compiler):
             advice = (
                 f"{ELSEWHERE} To compile here, and not run, name the GPU: target={{'kind': 'cuda', 'arch': '{where.arch}'}}."
             )
+            if where.number and machine("cuda", None).missing is None:
+                advice = "The first GPU is device='cuda:0'."
             raise BackendUnavailableError(backend=self.name, reason=where.missing, advice=advice)
         if where.cuda:
             methods.compile_all()

@@ -9,6 +9,7 @@ import tvm
 
 from hbc.compiler.base import Direct
 from hbc.compiler.tvm.run.executable import Method, TvmExecutable
+from hbc.compiler.tvm.run.targets import machine
 from hbc.ir.graph import Graph
 from hbc.ir.types import Array
 from hbc.process import run_free
@@ -51,4 +52,4 @@ class CudaExecutable(TvmExecutable):
 
     @property
     def _device(self) -> Any:
-        return tvm.runtime.cuda(int(self.options.device.partition(":")[2] or 0))
+        return tvm.runtime.cuda(machine(self.options.device, self.options.target).number)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import count as count_from
 from typing import Any
 
 import tvm
@@ -70,10 +71,11 @@ compilation_pipeline.register_tir_pipeline(PIPELINE, _pipeline)
 
 @record
 class Machine:
-    """A processor to compile for. options: the items of TVM's target dict. cuda: whether it is a GPU."""
+    """A processor to compile for. options: the items of TVM's target dict. cuda: whether it is a GPU. number: which GPU of the computer."""
 
     options: tuple[tuple[str, Any], ...]
     cuda: bool = False
+    number: int = 0
 
     @cached_property
     def target(self) -> Any:
@@ -138,7 +140,7 @@ class Machine:
     def missing(self) -> str | None:
         """Why this computer cannot run the code; None if it can."""
         if self.cuda:
-            return None if tvm.runtime.cuda(0).exist else "this computer has no CUDA device that TVM can use"
+            return _missing_gpu(self.number)
         host = host_machine()
         if self == host:
             return None
@@ -149,6 +151,22 @@ class Machine:
             return f"the target's instruction set is that of {triple}"
         lacking = sorted(str(feature) for feature in features - own if not _tuning(str(feature)))
         return f"this computer's processor lacks {', '.join(lacking[:8])}" if lacking else None
+
+
+def _missing_gpu(number: int) -> str | None:
+    """Why there is no GPU of a number; None if there is one."""
+    if tvm.runtime.cuda(number).exist:
+        return None
+    count = next(i for i in count_from(0) if not tvm.runtime.cuda(i).exist)
+    if not count:
+        return "this computer has no CUDA device that TVM can use"
+    return f"this computer has {count} CUDA device{'s' * (count > 1)} that TVM can use, and none is 'cuda:{number}'"
+
+
+def _arch(number: int) -> str:
+    """The architecture of a GPU of this computer, such as "sm_90"; the usual one if there is no such GPU."""
+    card = tvm.runtime.cuda(number)
+    return f"sm_{card.compute_version.replace('.', '')}" if card.exist else CUDA_ARCH
 
 
 def _tuning(feature: str) -> bool:
@@ -174,11 +192,12 @@ def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
 
     Raises BackendUnavailableError for a device other than cpu and cuda, InvalidInputError for a kind of target other than llvm and cuda.
     """
-    name = device.lower()
-    if name.split(":")[0] in ("cuda", "gpu"):
-        options = {"kind": "cuda", "arch": CUDA_ARCH, **(target or {})}
-        return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
-    if name != "cpu":
+    name, _, number_of_gpu = device.lower().partition(":")
+    if name in ("cuda", "gpu"):
+        number = min(int(number_of_gpu or 0), 2**31 - 1)  # TVM takes 32 bits
+        options = {"kind": "cuda", "arch": _arch(number), **(target or {})}
+        return Machine(tuple(sorted(_frozen(options).items())), cuda=True, number=number)
+    if device.lower() != "cpu":
         raise BackendUnavailableError(backend="tvm", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
     if target is None:
         return host_machine()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 import hbc  # noqa: E402
 from hbc.compiler.base import CompileOptions  # noqa: E402
 from hbc.compiler.tvm.compiler import COMPILER  # noqa: E402
-from hbc.compiler.tvm.run.targets import Machine  # noqa: E402
+from hbc.compiler.tvm.run.targets import Machine, machine  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
 from hbc.ops.functions import CPower  # noqa: E402
@@ -147,6 +149,20 @@ def test_without_a_gpu_convert_says_so() -> None:
     assert isinstance(caught.value, hbc.HbcError)
     for part in ('hbc.load(path, device="cuda")', "target={'kind': 'cuda', 'arch': 'sm_90'}"):
         assert part in str(caught.value)
+
+
+@no_card
+def test_a_gpu_of_a_number_that_is_not_there() -> None:
+    """A number that no GPU has is said at `convert`, and with the number of GPUs if there are some."""
+    with pytest.raises(hbc.BackendUnavailableError, match="no CUDA device"):
+        hbc.convert(forest(), "tvm", device="cuda:3")
+    with mock.patch.object(tvm.runtime, "cuda", lambda number: SimpleNamespace(exist=number < 2, compute_version="8.0")):
+        with pytest.raises(hbc.BackendUnavailableError, match=r"2 CUDA devices.*none is 'cuda:3'.*cuda:0"):
+            hbc.convert(forest(), "tvm", device="cuda:3")
+        assert machine("cuda:1", None).arch == "sm_80"
+        assert machine("cuda:1", None).missing is None
+        assert machine("cuda:3", None).arch == "sm_90"
+        assert machine("cuda:1", SM_90).arch == "sm_90"
 
 
 @no_card
