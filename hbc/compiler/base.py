@@ -266,7 +266,7 @@ BACKENDS: dict[str, Backend] = {
         "tvm",
         dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
         (".so", ".o", ".a"),
-        ("walk", "patches", "scan", "levels", "select"),
+        ("walk", "patches", "scan", "links", "far_links", "levels", "select"),
         "hbc.compiler.tvm.run.executable",
     ),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",), ("scan", "walk")),
@@ -311,7 +311,19 @@ BackendName = Literal["tvm", "torch", "torchscript", "onnx", "numpy", "pytorch",
 """For type checkers: the backends of hbc, and their aliases. One of another package is named by `cast(Any, "name")`."""
 DeviceName = Literal["cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"]
 StrategyName = Literal[
-    "auto", "gemm", "tree_trav", "perf_tree_trav", "walk", "patches", "scan", "levels", "select", "onnxml", "reference"
+    "auto",
+    "gemm",
+    "tree_trav",
+    "perf_tree_trav",
+    "walk",
+    "patches",
+    "scan",
+    "levels",
+    "links",
+    "far_links",
+    "select",
+    "onnxml",
+    "reference",
 ]
 
 

@@ -56,8 +56,8 @@ def test_sample_of_leaves_on_cuda(library: str, name: str, way: tuple[str, str, 
     assert not figures.differing
 
 
-SHARED = {"levels": 8}
-"""The strategies for CUDA whose trees lie in shared memory, with the greatest depth that each takes."""
+SHARED = {"levels": 8, "links": None, "far_links": None}
+"""The strategies for CUDA whose trees lie in shared memory, with the greatest depth that each takes (None: any)."""
 
 
 def shared(library: str, name: str, strategy: str, trees: int, rows: int) -> Figures:

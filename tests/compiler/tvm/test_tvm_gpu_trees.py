@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("tvm")
 from cuda_on_cpu import cannot_run, emulated, sanitized, without_races
-from random_trees import RANDOM, random_ensemble, stump
+from random_trees import RANDOM, random_ensemble, random_tree, rows_at_thresholds, stump
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
@@ -18,17 +18,21 @@ from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuTiles
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
-from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree import TreeEnsemble, join
 
 emulates = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
 CUDA = CompileOptions(device="cuda")
 
 
-def shallow(kind: str, rows: int) -> tuple[TreeEnsemble, Any]:
-    """The trees of a random ensemble that are not deeper than 8, and rows at their thresholds."""
+MOST_PLANES = "planes in four registers, NaN both ways"
+"""The kind with more planes than a block has room for: 200."""
+
+
+def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any]:
+    """A random ensemble and rows at its thresholds. For "levels", only the trees that are not deeper than 8."""
     op, data = random_ensemble(kind, rows)
-    kept = op.depths <= 8
-    return replace(op, roots=op.roots[kept], target=op.target[kept]), data
+    kept = op.depths <= (8 if strategy == "levels" else op.depths.max())
+    return replace(op, roots=op.roots[kept], target=op.target[kept]).run_as(strategy), data
 
 
 def run(*outputs: Node, data: Any, seed: int = 0) -> tuple[list[Any], list[Any], Any]:
@@ -45,14 +49,15 @@ def input_of(data: Any) -> Node:
 
 
 @emulates
+@pytest.mark.parametrize("strategy", FORMS)
 @pytest.mark.parametrize("kind", RANDOM)
-def test_sums_have_the_bits_of_the_reference(kind: str) -> None:
+def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     """NaN to both sides, ±inf, numbers one ulp beside thresholds; trees that end early, outputs without trees, a thread without rows."""
-    op, data = shallow(kind, 301)
-    (found,), (expected,), launch = run(op.run_as("levels")(input_of(data)), data=data, seed=len(kind))
+    op, data = for_strategy(strategy, kind, 301)
+    (found,), (expected,), launch = run(op(input_of(data)), data=data, seed=len(kind))
     np.testing.assert_array_equal(found, expected)
-    fits = FORMS["levels"].fits(op)
-    assert fits == (kind != "planes in four registers, NaN both ways")  # it has 200 planes
+    fits = FORMS[strategy].fits(op)
+    assert fits == (kind != MOST_PLANES)
     assert bool(launch.dynamic) == fits
     assert launch.dynamic <= MOST_SHARED
 
@@ -60,32 +65,33 @@ def test_sums_have_the_bits_of_the_reference(kind: str) -> None:
 @emulates
 @pytest.mark.parametrize("rows", [1, 4, 5, 511, 2048, 2049, 4099])
 def test_any_number_of_rows(rows: int) -> None:
-    op, data = shallow("float32 sums", 5000)
+    op, data = for_strategy("levels", "float32 sums", 5000)
     data = data[:rows]
-    (found,), (expected,), launch = run(op.run_as("levels")(input_of(data)), data=data, seed=rows)
+    (found,), (expected,), launch = run(op(input_of(data)), data=data, seed=rows)
     np.testing.assert_array_equal(found, expected)
     assert (launch.block, launch.grid) == (512, -(-rows // 2048))
 
 
 @emulates
+@pytest.mark.parametrize("strategy", FORMS)
 @pytest.mark.parametrize("again", [sanitized, without_races])
-def test_blocks_share_memory_without_races(again: Any) -> None:
-    op, data = shallow("vector leaves", 2050)
-    _, _, launch = run(op.run_as("levels")(input_of(data)), data=data)
+def test_blocks_share_memory_without_races(again: Any, strategy: str) -> None:
+    op, data = for_strategy(strategy, "vector leaves", 2050)
+    _, _, launch = run(op(input_of(data)), data=data)
     for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
         np.testing.assert_array_equal(found, array)
 
 
 @emulates
 def test_values_before_and_after_trees() -> None:
-    """Trees read computed columns. Two ensembles share the memory of a block, one of few planes and one of many; a third is walked."""
-    few, data = shallow("vector leaves", 300)
-    many, _ = shallow("planes in two registers", 300)
-    deep, _ = random_ensemble("float32 sums", 300)
+    """Trees read computed columns. Ensembles share the memory of a block, one of few planes and one of many; another is walked."""
+    few, data = for_strategy("levels", "vector leaves", 300)
+    many, _ = for_strategy("levels", "planes in two registers", 300)
+    others = [for_strategy(strategy, "float32 sums", 300)[0] for strategy in ("walk", "links", "far_links")]
     x = input_of(np.zeros((0, 100), np.float32))
     data = np.concatenate([data] * 34, axis=1)[:, :100]
-    sums = few.run_as("levels")(t.mul(x, np.float32(0.5)))
-    outputs = (sums, t.argmax(sums, axis=1), many.run_as("levels")(x), deep.run_as("walk")(x), t.add(x, np.float32(1)))
+    sums = few(t.mul(x, np.float32(0.5)))
+    outputs = (sums, t.argmax(sums, axis=1), many(x), *(op(x) for op in others), t.add(x, np.float32(1)))
     found, expected, launch = run(*outputs, data=data, seed=3)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -93,28 +99,49 @@ def test_values_before_and_after_trees() -> None:
 
 
 @emulates
-def test_trees_of_one_leaf_and_stumps() -> None:
+@pytest.mark.parametrize("strategy", FORMS)
+def test_a_stump(strategy: str) -> None:
     data = np.array([[0, 0.5], [0, np.nextafter(0.5, 1)], [0, np.nan], [0, -np.inf], [0, np.inf]])
-    (found,), (expected,), _ = run(stump().run_as("levels")(input_of(data)), data=data)
+    (found,), (expected,), _ = run(stump().run_as(strategy)(input_of(data)), data=data)
     np.testing.assert_array_equal(found, expected)
     assert found[:, 0].tolist() == [10, 20, 10, 10, 20]
 
 
 def test_what_is_chosen() -> None:
-    """Shallow trees share memory. Deeper ones, leaf numbers and too many planes are walked, also if the strategy is asked for."""
-    op, _ = shallow("several groups of lanes", 1)
-    strategy, reason = choose_for_gpu(op, shares=True)
+    """Shallow trees are padded, others keep their shape, large ones stay in the card's memory. What no form takes is walked."""
+    all_depths, _ = for_strategy("levels", "several groups of lanes", 1)
+    deepest = all_depths.depths == 8
+    shallow = replace(all_depths, roots=all_depths.roots[deepest], target=all_depths.target[deepest])
+    middle, _ = random_ensemble("several groups of lanes", 1)
+    strategy, reason = choose_for_gpu(shallow, shares=True)
     assert strategy == "levels"
     assert reason.startswith("rows a second of an H200, counted and not measured: levels ")
-    assert choose_for_gpu(op, shares=False)[0] == "walk"
-    usual = object()
-    deep, _ = random_ensemble("float32 sums", 1)
-    many_planes, _ = shallow("planes in four registers, NaN both ways", 1)
-    for other in (deep, replace(op, output="leaf"), many_planes):
-        assert not FORMS["levels"].fits(other)
-        x = Input("x", "f32" if other.threshold.dtype == np.float32 else "f64", ("N", 100))()
-        assert schedule_for((other.run_as("levels")(x),), usual) is usual  # type: ignore[arg-type]
-    schedule = schedule_for((op.run_as("levels")(Input("x", "f32", ("N", 9))()),), usual)  # type: ignore[arg-type]
+    assert choose_for_gpu(middle, shares=True)[0] == "links"
+    assert choose_for_gpu(middle, shares=False)[0] == "walk"
+    large = join([random_tree(np.random.default_rng(0), 3000, 5, "f4", np.ones((1, 1)), False)], np.zeros(1))
+    assert [name for name, form in FORMS.items() if form.fits(large)] == ["far_links"]
+    assert choose_for_gpu(large, shares=True)[0] == "far_links"
+    for other in (replace(shallow, output="leaf"), random_ensemble(MOST_PLANES, 1)[0]):
+        assert not any(form.fits(other) for form in FORMS.values())
+        assert choose_for_gpu(other, shares=True) == ("walk", "the only one on a GPU for trees like these")
+
+
+def test_the_schedule_of_a_method() -> None:
+    usual: Any = object()
+    op, _ = for_strategy("levels", "several groups of lanes", 1)
+    x = Input("x", "f32", ("N", 9))()
+    assert schedule_for((op.run_as("walk")(x),), usual) is usual
+    assert schedule_for((replace(op, output="leaf")(x),), usual) is usual
+    schedule = schedule_for((op(x), op.run_as("links")(x)), usual)
     assert isinstance(schedule, GpuTiles)
     assert schedule.threads == 512
     assert schedule.shared <= MOST_SHARED
+
+
+@emulates
+def test_a_tree_of_thousands_of_leaves() -> None:
+    rng = np.random.default_rng(0)
+    op = join([random_tree(rng, leaves, 5, "f4", rng.normal(size=(500, 1)), True) for leaves in (3000, 1, 40)], np.zeros(1))
+    data = rows_at_thresholds(rng, op, 300, 5)
+    (found,), (expected,), _ = run(op.run_as("far_links")(input_of(data)), data=data)
+    np.testing.assert_array_equal(found, expected)

@@ -166,7 +166,7 @@ class GpuTiles(Schedule):
     numbers_before_loops = False
     flattens = False
     own_code_for_full_vectors = False
-    tree_kernels: tuple[str, ...] = ("walk", "levels")
+    tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links")
 
     def __init__(self, threads: int, shared: int) -> None:
         """threads: of a block. shared: the bytes of its shared memory."""

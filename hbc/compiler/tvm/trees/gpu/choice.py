@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hbc.compiler.tvm.nest.schedule import GpuTiles, Schedule
+from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, node_cycles
 from hbc.compiler.tvm.trees.gpu.levels import Levels
+from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees, planes_cycles, shared_bytes, threads_for
 from hbc.ir.graph import Node, topological
 from hbc.ops.tree import TreeEnsemble
 
-FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels,)}
+FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
-WALK_STEP = 10.8
-"""Clocks of a step of "walk" for a warp: 86 lines of L1 for the 8 levels of a tree, keys and nodes together."""
+WALK_KEYS = 6.8
+"""Clocks of a step of "walk" for a warp, without those for nodes: 54 lines of keys in local memory for the 8 levels of a tree."""
+NODE_OF_WALK = 8
+"""The bytes of a node of "walk"."""
 LEAF_OF_WALK = 20.0
 """Clocks of a value of a leaf for a warp of "walk": its values lie in as many lines as rows reach leaves."""
 H200 = 132 * 1.75e9 * 32
@@ -39,7 +43,10 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
 
 def cycles(op: TreeEnsemble) -> dict[str, float]:
     """The clocks of an SM for a warp of rows, for "walk" and all forms that an ensemble fits."""
-    found = {"walk": WALK_STEP * float(op.depths.sum()) + LEAF_OF_WALK * op.n_trees * op.values.shape[1]}
+    found = {
+        "walk": (WALK_KEYS + node_cycles(op, NODE_OF_WALK)) * float(op.depths.sum())
+        + LEAF_OF_WALK * op.n_trees * op.values.shape[1]
+    }
     return found | {name: planes_cycles(op) + form.cycles(op) for name, form in FORMS.items() if form.fits(op)}
 
 

@@ -7,11 +7,11 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, ROWS_OF_THREAD
+from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import PLANE_BYTES, TILE_BYTES, TiledTrees, threads_for
+from hbc.compiler.tvm.trees.gpu.tiles import MOST_TILE_BYTES, PLANE_BYTES, READS_OF_LEAF, TILE_BYTES, TiledTrees, threads_for
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -20,8 +20,6 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 MOST_LEVELS = 8
 BEYOND_BANKS = 0.8
 """Wavefronts of a warp that reads nodes of level 7, beside the first."""
-READS_OF_LEAF = {4: 3.0, 8: 5.0}
-"""Wavefronts of a warp that reads values, by their bytes. A warp reads 8 bytes in two halves."""
 
 
 class Levels(TiledTrees):
@@ -56,12 +54,7 @@ class Levels(TiledTrees):
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return (
-            op.output == "sum"
-            and _depth(op) <= MOST_LEVELS
-            and _tree_bytes(op) + PLANE_BYTES <= MOST_SHARED
-            and threads_for(op) > 0
-        )
+        return op.output == "sum" and _depth(op) <= MOST_LEVELS and _tree_bytes(op) <= MOST_TILE_BYTES and threads_for(op) > 0
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:

@@ -25,7 +25,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD, GpuTiles
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, ROWS_OF_THREAD, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -41,6 +41,9 @@ PLANE_BYTES = 64 << 10
 """The most bytes of a block's planes. So 16 bits say where the byte of a plane and row lies."""
 TILE_BYTES = 24 << 10
 """The bytes of a tile, about. A block of 2,048 rows walks such a tile in 13,000 clocks, and copies it in 1,500 at most."""
+MOST_TILE_BYTES = MOST_SHARED - PLANE_BYTES
+READS_OF_LEAF = {4: 3.0, 8: 5.0}
+"""Wavefronts of a warp that reads values, by their bytes. A warp reads 8 bytes in two halves."""
 IN_REGISTERS = 4
 """The most values of a leaf whose sums stay in registers: four rows of four values in float64 take 32 of the 128 that a thread has."""
 
@@ -69,7 +72,10 @@ class PackedTiles:
 
 
 class TiledTrees(ABC):
-    """Emits an ensemble whose trees pass through shared memory. A subclass is one form of trees: what tiles hold, how rows walk them."""
+    """Emits an ensemble for rows whose planes lie in shared memory.
+
+    A subclass is one form of trees: what a tile of them holds, and how rows walk it.
+    """
 
     name: str
     """The strategy."""
@@ -103,11 +109,26 @@ class TiledTrees(ABC):
         """The bytes of a tile. A multiple of 16."""
 
     @classmethod
-    @abstractmethod
     def pack(
         cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, threads: int
     ) -> tuple[list[Array], list[int]]:
         """(the bytes of each tile, how many trees it has) for some trees, which add to the same output, in their order."""
+        raise NotImplementedError
+
+    @classmethod
+    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, threads: int) -> PackedTiles:
+        """The ensemble as tiles, which `pack` makes."""
+        tiles, counts, first = [], [], [0]
+        for trees in by_output(op):
+            parts, sizes = cls.pack(op, trees, ranked, planes, threads)
+            tiles += parts
+            counts += sizes
+            first.append(len(tiles))
+        size = cls.tile_bytes(op)
+        words = aligned(max(len(tiles), 1) * size // 4, "i32").reshape(-1, size // 4)
+        for row, tile in zip(words, tiles, strict=False):
+            row.view(np.uint8)[: len(tile)] = tile
+        return PackedTiles(planes, words, np.array(counts, np.int64), np.array(first, np.int64))
 
     @classmethod
     @abstractmethod
@@ -127,7 +148,7 @@ class TiledTrees(ABC):
     def emit(self) -> None:
         """Emit the sums of all rows of the block."""
         f, node, packed = self.f, self.node, self.packed
-        tiles, counts, first = packed.tiles, f.own(packed.counts, "i64"), f.own(packed.first, "i64")
+        counts, first = f.own(packed.counts, "i64"), f.own(packed.first, "i64")
         base = f.own(self.op.base, self.dtype)
         self.schedule.barrier()  # the planes lie where other threads may still read the tile of an ensemble before
         if len(packed.planes.first):
@@ -137,9 +158,7 @@ class TiledTrees(ABC):
                 for row in self.rows:
                     T.buffer_store(self.sums, f.constant(base, self.dtype, output + column), [self._place(row, column)])
             with T.serial(f.constant(first, "i64", output), f.constant(first, "i64", output + 1)) as tile:
-                self.schedule.barrier()
-                self._copy(tiles, tile)
-                self.schedule.barrier()
+                self.enter(tile)
                 some = tirx.LT(tirx.const(0, "int64"), f.rows)
                 count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)) * tirx.Cast("int32", some))
                 with T.serial(tirx.const(0, "int32"), count) as tree:
@@ -156,8 +175,10 @@ class TiledTrees(ABC):
         """The byte of a row of this thread in the plane whose bytes begin at `plane`, as uint32."""
         return tirx.Cast("uint32", self.ranks[tirx.bitwise_or(tirx.Cast("int32", plane), self.own) + row])
 
-    def _copy(self, tiles: Array, tile: Expr) -> None:
+    def enter(self, tile: Expr) -> None:
         """Copy a tile to shared memory, 16 bytes a thread and round."""
+        self.schedule.barrier()
+        tiles = self.packed.tiles
         size, threads, thread = tiles.shape[1] // 4, self.schedule.threads, self.schedule.thread
         memory, start = self.schedule.view("int32"), self.start // 4
         with T.serial(tirx.const(0, "int32"), tirx.const(-(-size // threads), "int32")) as turn:
@@ -165,6 +186,7 @@ class TiledTrees(ABC):
             with T.If(tirx.LT(at, tirx.const(size, "int32"))), T.Then():
                 words = self.f.constants(tiles, "i32", (tile * size + tirx.Cast("int64", at)) * 4, 4)
                 T.buffer_store(memory, words, [tirx.Ramp(at * 4 + start, tirx.const(1, "int32"), 4)])
+        self.schedule.barrier()
 
     def _columns(self) -> Any:
         """Loop over the values of a leaf. nvcc unrolls it if they are few, and keeps the sums in registers."""
@@ -183,22 +205,12 @@ def _packing(form: type[TiledTrees], threads: int) -> partial[PackedTiles]:
 
 def _pack(form: type[TiledTrees], threads: int, op: TreeEnsemble) -> PackedTiles:
     ranked = op.once(ranked_trees)
-    planes = pack_planes(ranked, dtype_name(op.threshold.dtype))
-    outputs = 1 if op.values.shape[1] > 1 else op.n_outputs
-    parts: list[Array] = []
-    counts: list[int] = []
-    first = [0]
-    for output in range(outputs):
-        trees = np.flatnonzero(op.target == output)
-        tiles, sizes = form.pack(op, trees, ranked, planes, threads)
-        parts += tiles
-        counts += sizes
-        first.append(len(parts))
-    size = form.tile_bytes(op)
-    words = aligned(max(len(parts), 1) * size // 4, "i32").reshape(-1, size // 4)
-    for row, part in zip(words, parts, strict=False):
-        row.view(np.uint8)[: len(part)] = part
-    return PackedTiles(planes, words, np.array(counts, np.int64), np.array(first, np.int64))
+    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype)), threads)
+
+
+def by_output(op: TreeEnsemble) -> list[Array]:
+    """The trees of each output, in their order."""
+    return [np.flatnonzero(op.target == output) for output in range(op.n_outputs if op.values.shape[1] == 1 else 1)]
 
 
 def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
