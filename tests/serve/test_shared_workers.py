@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,40 @@ def test_a_compiler_that_is_killed_costs_no_request(tmp_path: Path) -> None:
 def children(process: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
+
+
+LOADING = """
+import sys, threading
+import numpy as np
+from hbc.serve.process import settle, use_one_heap
+
+def private():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
+
+def load():
+    np.ones(1 << 20)  # once such an array was freed, glibc takes the next ones from the heap
+    arrays = [np.ones(1 << 19) for _ in range(10)]
+    del arrays
+
+if sys.argv[1] == "one":
+    use_one_heap()
+settle()
+before = private()
+for _ in range(2):
+    thread = threading.Thread(target=load)
+    thread.start()
+    thread.join()
+settle()
+print(private() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has a heap for each thread")
+def test_threads_give_the_memory_of_what_they_loaded_back() -> None:
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    one, many = (subprocess.check_output([sys.executable, "-c", LOADING, heaps], env=usual) for heaps in ("one", "many"))
+    assert int(one) < 1 << 10 < 4 << 10 < int(many)
 
 
 def linear(path: Path) -> Any:
