@@ -65,14 +65,32 @@ def load(
     name = os.fspath(path)
     if not isinstance(name, str):
         name = os.fsdecode(name)
-    contents = read(Path(name) if checksum is None else _checked(name, checksum), name)
+    file = Path(name) if checksum is None else _checked(name, checksum)
+    return _loaded(file, name, device, backend, trust_code or checksum is not None, warm_up)
+
+
+def load_bytes(data: bytes, name: str) -> CompiledModel:
+    """The model of a file's bytes, as `load` reads it without options; compiled code in them is not run. `name` stands for the file in
+    messages. Raises the same errors."""
+    return _loaded(io.BytesIO(data), name, None, None, False, False)
+
+
+def _loaded(
+    file: Path | io.BytesIO,
+    name: str,
+    device: str | None,
+    backend: str | None,
+    trusted: bool,
+    warm_up: bool | str | Sequence[str],
+) -> CompiledModel:
+    contents = read(file, name)
     try:
         saved = Builder.from_settings(contents.settings)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(path=name, found=f"settings that cannot be read ({error})", expected="what hbc saved") from error
     builder = saved.moved(backend, device)
     try:
-        builder = builder.with_code(contents.code, trust_code or checksum is not None)
+        builder = builder.with_code(contents.code, trusted)
         if builder.code_note:
             show(PASSES, lambda: f"hbc: compiled code in {name}: {builder.code_note}")
         builder = builder.as_tuned(contents.graphs[contents.main])

@@ -19,7 +19,7 @@ from typing import Any
 
 OPTIONAL = (
     *("tvm", "tvm_ffi", "torch", "onnx", "onnxruntime", "sklearn", "scipy", "joblib", "lightgbm", "xgboost", "catboost"),
-    *("pandas", "polars", "pyarrow", "duckdb", "skl2onnx", "onnxmltools", "category_encoders"),
+    *("pandas", "polars", "pyarrow", "duckdb", "skl2onnx", "onnxmltools", "category_encoders", "dask"),
     *("starlette", "uvicorn", "httptools", "uvloop", "orjson", "tritonclient", "grpc", "google"),
 )
 """The libraries that hbc or its tests import, besides numpy, typer, narwhals and pytest."""

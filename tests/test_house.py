@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
     "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
-    "engines": {"errors", "runtime"},
+    "engines": {"errors", "lazy", "loading", "runtime"},
     "mlflow": {"errors", "version", "compiler.base", "runtime", "loading", "serve.examples", "serve.served"},
     "scoring": {"errors", "lazy", "process", "version", "runtime.model", "loading"},
     "api": {
@@ -106,7 +106,7 @@ HOMES = {
     "narwhals": ["runtime/input", "runtime/frame_output.py"],
     "typer": ["cli"],
     "rich": ["cli"],
-    "pandas": ["cli/data.py", "mlflow.py"],
+    "pandas": ["cli/data.py", "mlflow.py", "engines/dask.py"],
     "fsspec": ["scoring/places.py"],
     "pyarrow": ["scoring", "runtime/arrow.py", "runtime/input/arrow_batch.py", "engines"],
     "polars": ["engines/polars.py"],
@@ -122,7 +122,10 @@ HOMES = {
     "kserve": ["adapters/kserve.py"],
     "mlflow": ["mlflow.py"],
     "bentoml": ["adapters/bentoml.py"],
-    "ray": ["adapters/ray_serve.py"],
+    "ray": ["adapters/ray_serve.py", "engines/ray.py"],
+    "pyspark": ["engines/spark.py"],
+    "dask": ["engines/dask.py"],
+    "daft": ["engines/daft.py"],
     "triton_python_backend_utils": ["adapters/triton.py"],
 }
 """Third-party library → the only files (by prefix, under hbc/) that may import it. numpy may be imported anywhere."""

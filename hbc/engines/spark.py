@@ -1,0 +1,82 @@
+"""Spark: `score(frame, "model.hbc")` is a frame of a model's results; `udf("model.hbc")` is a function for columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, Signature
+from typing import Any
+
+import pyarrow as pa
+from pyspark.ml.functions import predict_batch_udf
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from hbc.engines.worker import Scorer
+from hbc.runtime.model import CompiledModel
+
+
+def score(
+    frame: Any,
+    model: CompiledModel | str | os.PathLike[str],
+    methods: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] = (),
+    *,
+    class_names: Sequence[str] | None = None,
+) -> Any:
+    """A `pyspark.sql.DataFrame` with a row for each row of `frame`: the kept columns, then the results of the model. It is lazy, as all
+    frames are.
+
+    model: a CompiledModel, or the path of a file that `CompiledModel.save` wrote. Each worker is sent the file, and loads it once.
+    methods: one or several, by default "predict". keep: names of columns of `frame` to return too. class_names: names for the columns of
+    probabilities, instead of the classes.
+
+    Only the columns that are needed are read. Batches have `spark.sql.execution.arrow.maxRecordsPerBatch` rows. Spark replaces a worker
+    that dies, and computes its partition again. Rows keep the order of `frame` in each partition. Raises ValueError for an unknown method,
+    InvalidInputError if a column is missing."""
+    scorer = Scorer(model, methods, keep, class_names)
+    names = scorer.reads(frame.columns)
+    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    # On the way the columns have names of their own: Spark's mapInArrow fails for a name with a dot.
+    data = frame.select(*[col(name).alias(f"c{i}") for i, name in enumerate(quoted)])
+
+    def scored(batches: Iterator[Any]) -> Iterator[Any]:
+        return scorer.stream(batch.rename_columns(names) for batch in batches)
+
+    kept = [frame.schema[name] for name in scorer.keep]
+    return data.mapInArrow(scored, StructType([*kept, *from_arrow_schema(scorer.results).fields]))
+
+
+def udf(
+    model: CompiledModel | str | os.PathLike[str], method: str | None = None, batch_size: int = 10_000
+) -> Callable[..., Any]:
+    """A function for columns of Spark, made by `pyspark.ml.functions.predict_batch_udf`:
+    `frame.withColumn("risk", udf("model.hbc")("age", "town"))`.
+
+    Its arguments are the columns of the model, in the order of `CompiledModel.arrow(method).columns`; those of a model that knows no names
+    in the order in which it was fitted. The result is a column, or for several columns a struct of them: `.select("risk.*")`.
+
+    model: a CompiledModel, or the path of a file that `CompiledModel.save` wrote. Each worker is sent the file, and loads it once.
+    method: by default "predict". batch_size: the rows that are computed together.
+
+    The columns go through pandas, which makes float64 of integers with nulls, and takes longer: `score` passes Arrow on. Raises
+    ValueError for an unknown method."""
+    scorer = Scorer(model, method)
+    names = scorer.names
+    kind = from_arrow_schema(scorer.results)
+    single = len(kind.fields) == 1
+
+    def make() -> Callable[..., Any]:
+        def predict(*columns: Any) -> Any:
+            batch = pa.RecordBatch.from_arrays([pa.array(column, from_pandas=True) for column in columns], names)
+            answer = scorer.answer(batch)
+            found = {name: answer.column(name).to_numpy(zero_copy_only=False) for name in answer.schema.names}
+            return found.popitem()[1] if single else found
+
+        # Spark counts the parameters, and passes as many columns.
+        parameters = [Parameter(f"column_{i}", Parameter.POSITIONAL_ONLY) for i in range(len(names))]
+        predict.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return predict
+
+    return predict_batch_udf(make, return_type=kind.fields[0].dataType if single else kind, batch_size=batch_size)

@@ -1,0 +1,123 @@
+"""Scorer: what an engine sends to its workers. It carries the model as the bytes of its file, and each process loads them once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hbc.errors import InvalidInputError
+from hbc.lazy import cached_property
+from hbc.loading import load_bytes
+from hbc.runtime.model import CompiledModel
+
+MOST_MODELS = 4
+"""The models that a process keeps. Workers outlive the jobs that they work for."""
+
+_models: dict[str, CompiledModel] = {}
+"""The SHA-256 of a file → its model. The last one that was asked for is the last one here."""
+_lock = threading.Lock()
+
+
+class Scorer:
+    """A function from a record batch or table of Arrow to the same kind: columns of the input, then the results of a model.
+
+    Pickled, it is the bytes of the model's file and these names: compiled code does not travel. A process that gets it loads the model at
+    the first call, once for all scorers of it, and finds compiled code in the cache on its disk.
+
+    model: a CompiledModel, or the path of a file that `CompiledModel.save` wrote. methods, class_names: as in `CompiledModel.arrow`.
+    keep: the names of the columns of the input that are returned too, before the results. Raises what `hbc.load` and `arrow` raise, and
+    ValueError for a name that occurs twice.
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel | str | os.PathLike[str],
+        methods: str | Sequence[str] | None = None,
+        keep: str | Sequence[str] = (),
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        if isinstance(model, CompiledModel):
+            self._name, self._data, loaded = repr(model), model._bytes(), model
+        else:
+            self._name, loaded = os.fspath(model), None
+            self._data = Path(model).read_bytes()
+        self._digest = hashlib.sha256(self._data).hexdigest()
+        _model(self._digest, self._data, self._name, loaded)
+        self._methods = methods if methods is None or isinstance(methods, str) else tuple(methods)
+        self._class_names = None if class_names is None else tuple(class_names)
+        self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        names = [*self.keep, *self.results.names]
+        if twice := sorted({name for name in names if names.count(name) > 1}) if self.keep else []:
+            raise ValueError(f"keep: found {twice[0]!r} twice among the columns of the answer, expected names that differ")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_method"}
+
+    @cached_property
+    def _method(self) -> Any:
+        return _model(self._digest, self._data, self._name).arrow(self._methods, class_names=self._class_names)
+
+    @property
+    def results(self) -> Any:
+        """The pyarrow.Schema of the results, without the columns that are kept."""
+        return self._method.schema
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the model's inputs, in order. One that knows no names has "0", "1" …"""
+        columns = self._method.columns
+        if columns is None:
+            model = _model(self._digest, self._data, self._name)
+            return [str(place) for place in range(len(model.schema.columns))]
+        return list(columns)
+
+    def inputs(self, names: Iterable[str]) -> list[str]:
+        """The columns that the model reads of data with these names. A model that knows no names takes all that are not kept, in order.
+        Raises InvalidInputError if one is missing, also one to keep."""
+        given = list(names)
+        columns = self._method.columns
+        chosen = [name for name in given if name not in self.keep] if columns is None else columns
+        if missing := [name for name in dict.fromkeys([*self.keep, *chosen]) if name not in given]:
+            raise InvalidInputError(
+                found=f"the columns {', '.join(map(repr, given[:20]))}",
+                expected=f"also {', '.join(map(repr, missing[:20]))}",
+                advice="The model finds its columns by their names.",
+            )
+        return list(chosen)
+
+    def reads(self, names: Iterable[str]) -> list[str]:
+        """The columns to read of data with these names: those to keep, and `inputs`. Raises the same error."""
+        return list(dict.fromkeys([*self.keep, *self.inputs(names)]))
+
+    def answer(self, data: Any) -> Any:
+        """The results for a batch or table of the model's inputs. Raises InvalidInputError for what the source rejects."""
+        return self._method(data)
+
+    def __call__(self, data: Any) -> Any:
+        """The kept columns and the results for a batch or table. Raises InvalidInputError."""
+        found = self.answer(data.select(self.inputs(data.schema.names)))
+        if not self.keep:
+            return found
+        kept = data.select(list(self.keep))
+        schema = kept.schema.remove_metadata()
+        for field in found.schema:
+            schema = schema.append(field)
+        return type(data).from_arrays([*kept.columns, *found.columns], schema=schema)
+
+    def stream(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields the answer to each batch."""
+        return map(self, batches)
+
+
+def _model(digest: str, data: bytes, name: str, loaded: CompiledModel | None = None) -> CompiledModel:
+    """The model of a file in this process: the one that was asked for before, or `loaded`, or a new one."""
+    with _lock:  # two threads would load it twice
+        found = _models.pop(digest, None) or loaded or load_bytes(data, name)
+        _models[digest] = found
+        while len(_models) > MOST_MODELS:
+            del _models[next(iter(_models))]
+        return found

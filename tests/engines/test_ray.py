@@ -1,0 +1,53 @@
+"""Ray Data scores with actors, of which one is killed."""
+
+# ruff: noqa: E402 (what needs the engine is imported where it is known to be installed)
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.data")
+
+from engine_cases import METHODS, MODEL, TABLE, require_same
+from killing import KilledOnce
+
+import hbc
+from hbc.engines.ray import score
+from hbc.errors import InvalidInputError
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]  # 15 s on a quiet computer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(mortal: Path) -> Iterator[None]:
+    ray.init(num_cpus=3, include_dashboard=False, logging_level="ERROR")
+    context = ray.data.DataContext.get_current()
+    context.execution_options.preserve_order = True
+    context.enable_progress_bars = False
+    yield
+    ray.shutdown()
+
+
+def table(dataset: object) -> pa.Table:
+    return pa.concat_tables(ray.get(dataset.to_arrow_refs()))  # type: ignore[attr-defined]
+
+
+def test_answers(model: Path, files: Path) -> None:
+    dataset = ray.data.read_parquet(str(files))
+    require_same(table(score(dataset, model, METHODS, ("id", "noted"), workers=2)))
+    found = score(ray.data.from_pandas(TABLE.slice(0, 50).to_pandas()), hbc.load(model), batch_size=16).to_pandas()
+    assert found["predict"].tolist() == MODEL.predict(TABLE.slice(0, 50).to_pandas()).tolist()
+    with pytest.raises(InvalidInputError, match="expected also 'fare'"):
+        score(dataset.drop_columns(["fare"]), model)
+
+
+def test_an_actor_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mortal.unlink(missing_ok=True)
+    monkeypatch.setattr("hbc.engines.ray.Scorer", KilledOnce)
+    require_same(table(score(ray.data.read_parquet(str(files)), model, METHODS, ("id", "noted"), workers=2)))
+    assert mortal.exists()

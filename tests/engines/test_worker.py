@@ -1,0 +1,126 @@
+"""The scorer that engines send to their workers."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from engine_cases import METHODS, NAMES, TABLE, require_same
+from sklearn.linear_model import LinearRegression
+
+import hbc
+from hbc.engines import worker
+from hbc.engines.worker import Scorer
+from hbc.errors import ArtifactError, InvalidInputError
+
+
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t.combine_chunks().to_batches()[0]])
+def test_answers_stand_beside_what_is_kept(model: Path, form: Callable[[pa.Table], Any]) -> None:
+    scorer = pickle.loads(pickle.dumps(Scorer(model, METHODS, ("id", "noted"))))
+    given = form(TABLE)
+    found = scorer(given)
+    assert type(found) is type(given)
+    require_same(found if isinstance(found, pa.Table) else pa.Table.from_batches([found]))
+    assert scorer.results.names == NAMES
+    assert scorer.reads(TABLE.column_names) == ["id", "noted", "town", "age", "fare", "visits"]
+    assert scorer(given.slice(0, 0)).schema == found.schema
+    (streamed,) = scorer.stream([given])
+    assert streamed.equals(found)
+
+
+def test_a_column_of_the_model_can_be_kept(model: Path) -> None:
+    found = Scorer(hbc.load(model), keep="town")(TABLE)
+    assert found.column_names == ["town", "predict"]
+    assert found["town"].to_pylist() == TABLE["town"].to_pylist()
+
+
+def test_a_model_without_names_takes_what_is_not_kept() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    source = LinearRegression().fit(X, X @ [1.0, 2.0])
+    scorer = Scorer(hbc.convert(source, "numpy", X), keep="id")
+    found = scorer(pa.table({"a": X[:, 0], "id": range(50), "b": X[:, 1]}))
+    np.testing.assert_allclose(found["predict"], source.predict(X))
+    assert scorer.reads(["a", "id", "b"]) == ["id", "a", "b"]
+    assert scorer.names == ["0", "1"]
+    with pytest.raises(InvalidInputError, match="3"):
+        scorer(pa.table({"a": X[:, 0], "id": range(50), "b": X[:, 1], "c": X[:, 1]}))
+
+
+def test_what_is_refused(model: Path, tmp_path: Path) -> None:
+    scorer = Scorer(model, keep="id")
+    for missing in ("id", "town"):
+        with pytest.raises(InvalidInputError, match=f"expected also '{missing}'") as raised:
+            scorer(TABLE.drop_columns([missing]))
+        assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as workers send it to the caller
+    with pytest.raises(ValueError, match="'id' twice"):
+        Scorer(model, keep=["id", "id"])
+    with pytest.raises(ValueError, match="'predict' twice"):
+        Scorer(model, keep="predict")
+    with pytest.raises(ValueError, match="'transform'"):
+        Scorer(model, "transform")
+    with pytest.raises(FileNotFoundError):
+        Scorer(tmp_path / "none.hbc")
+    (tmp_path / "text.hbc").write_text("no model")
+    with pytest.raises(ArtifactError, match=r"text\.hbc"):
+        Scorer(tmp_path / "text.hbc")
+
+
+def test_a_file_that_changes_changes_no_job(model: Path, tmp_path: Path) -> None:
+    """Workers that start late get the same model as the others."""
+    path = tmp_path / "model.hbc"
+    path.write_bytes(model.read_bytes())
+    scorer = Scorer(path, METHODS, "id")
+    sent = pickle.dumps(scorer)
+    path.write_bytes(b"another")
+    worker._models.clear()
+    require_same(pickle.loads(sent)(TABLE), ("id",))
+
+
+def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+
+    def counted(data: bytes, name: str) -> hbc.CompiledModel:
+        loads.append(name)
+        return load_bytes(data, name)
+
+    load_bytes = worker.load_bytes
+    monkeypatch.setattr(worker, "load_bytes", counted)
+    monkeypatch.setattr(worker, "_models", {})
+    scorers = [Scorer(model), Scorer(model, METHODS)]
+    sent = [pickle.dumps(scorer) for scorer in scorers * 4]
+    worker._models.clear()
+    loads.clear()
+    threads = [threading.Thread(target=lambda data=data: pickle.loads(data)(TABLE.slice(0, 9))) for data in sent]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [str(model)]
+
+
+def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_models", {})
+    X = np.random.default_rng(0).normal(size=(20, 1))
+    scorers = [Scorer(hbc.convert(LinearRegression().fit(X, X[:, 0] * i), "numpy", X)) for i in range(6)]
+    assert len(worker._models) == worker.MOST_MODELS
+    for i, scorer in enumerate(pickle.loads(pickle.dumps(scorers))):  # the first two are loaded again
+        np.testing.assert_allclose(scorer(pa.table({"x": X[:, 0]}))["predict"], X[:, 0] * i, atol=1e-12)
+    assert len(worker._models) == worker.MOST_MODELS
+
+
+def test_a_worker_needs_no_source_library(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "scorer").write_bytes(pickle.dumps(Scorer(model, METHODS)))
+    code = (
+        "import pickle, sys, pyarrow as pa; scorer = pickle.load(open(sys.argv[1], 'rb'));"
+        "scorer(pa.table({'town': ['Ulm'], 'age': [3.0], 'fare': pa.array([1.0], 'float32'), 'visits': [3]}));"
+        "assert 'sklearn' not in sys.modules, 'scikit-learn'; assert 'hbc.parser.parse' not in sys.modules, 'parser'"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "scorer"], check=True)
