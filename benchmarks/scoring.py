@@ -42,6 +42,7 @@ GROUP = 100_000
 """Rows of a row group."""
 FILES = 5
 """The number of files with such groups. One more file is a single group."""
+KILLED_FILES = 10
 DISTRIBUTIONS = ("hbc", "apache-tvm", "scikit-learn", "lightgbm", "pandas", "pyarrow", "onnxruntime", "duckdb")
 PEERS = {"sklearn": "scikit-learn", "onnxruntime": "ONNX Runtime", "duckdb": "DuckDB + LightGBM"}
 SCORE, ALONE, LOOP = "hbc:score", "pyarrow", "hbc:arrow"
@@ -65,7 +66,7 @@ class Size:
     part: int = 500_000
     train: int = 50_000
     trees: int = 100
-    killed: int = 200_000
+    killed: int = 2_000_000
     kills: int = 20
 
 
@@ -362,10 +363,9 @@ def run(run: Run) -> None:
                 found = timed(run, job, (SCORE, LOOP, ALONE, *peers), [file], part, expected)
                 found["engines"] |= {peer: {"status": "failed", "reason": why, "times": []} for peer, why in reasons.items()}
             else:
-                count = size.killed // 4
-                found = killed(
-                    run, job, [write(folder / f"k{i}.parquet", count, count // 5, 9_000 + i) for i in range(4)], kills
-                )
+                count = size.killed // KILLED_FILES
+                files = [write(folder / f"k{i}.parquet", count, GROUP, 9_000 + 100 * i) for i in range(KILLED_FILES)]
+                found = killed(run, job, files, kills)
             run.results["workloads"][workload] = found
 
 
