@@ -15,7 +15,7 @@ from hbc.compiler.tvm.trees.leaves import WIDTHS
 from hbc.compiler.tvm.trees.packed_patches import WORDS
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, VECTORS_OF_PIECES, rows_to_walk
+from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, ROWS_FOR_ALL, VECTORS_OF_PIECES, rows_to_walk
 from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
@@ -83,8 +83,10 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     else:
         few = rows_to_walk(trees, int(splits), s.width, leaves, s.steps, s.columns, s.planes)
     chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
+    every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
+    together = 0 if s.numbers else (rows + every - ROWS_FOR_ALL) // every * VECTORS_OF_PIECES
+    chunks = max(chunks, together)
     rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
-    together = min(rows // (ROWS_IN_VECTOR * VECTORS_OF_PIECES) * VECTORS_OF_PIECES, chunks)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     work: dict[str, float] = {

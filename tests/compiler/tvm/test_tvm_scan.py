@@ -50,12 +50,25 @@ def test_sums_are_those_of_the_operator(kind: str) -> None:
 
 @pytest.mark.parametrize("target", [None, {"mcpu": "x86-64-v4"}, {"mcpu": "znver4"}], ids=["own", "v4", "znver4"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize(("trees", "leaves", "columns"), [(128, 31, 1), (250, 32, 1), (120, 20, 3), (64, 60, 1), (126, 64, 2)])
+@pytest.mark.parametrize(
+    ("trees", "leaves", "columns"),
+    [
+        (128, 31, 1),
+        (250, 32, 1),
+        (120, 20, 3),
+        (64, 60, 1),
+        (126, 64, 2),
+        (100, 31, 2),
+        (60, 200, 1),
+        (100, 120, 1),
+        (40, 90, 1),
+    ],
+)
 def test_any_number_of_rows_gives_the_same_sums(
     trees: int, leaves: int, columns: int, dtype: str, target: dict[str, object] | None
 ) -> None:
-    """What is left of a block goes another way than whole blocks (scan_rest.py), and by its size one of two ways to the leaves. Sums of
-    integers are the same to the last bit."""
+    """What is left of a block goes other ways than whole blocks: by the number of rows and the lanes for a split, to the leaves one of two
+    ways (scan_rest.py), or in chunks of 64 rows, or as a whole block. Sums of integers are the same to the last bit."""
     if target is not None and machine("cpu", target).missing is not None:
         pytest.skip("not this processor")
     rng = np.random.default_rng(trees)
@@ -66,7 +79,7 @@ def test_any_number_of_rows_gives_the_same_sums(
     X[rng.random(X.shape) < 0.05] = np.nan
     X[rng.random(X.shape) < 0.03] = np.inf
     X[rng.random(X.shape) < 0.03] = -np.inf
-    batches = (330, *range(1, 35), 47, 48, 49, 63, 64, 65, 66, 100, 127, 129, 191, 193, 255, 256, 257, 258, 320)
+    batches = (330, *range(1, 51), 63, 64, 65, 66, 100, 104, 105, 127, 129, 175, 176, 177, 191, 193, 255, 256, 257, 258, 320)
     whole, *parts = scanned(op, X, batches, target)
     np.testing.assert_allclose(whole, op.evaluate(X), rtol=1e-9, atol=1e-9)
     for rows, part in zip(batches[1:], parts, strict=True):
