@@ -80,6 +80,7 @@ MAY_IMPORT = {
         "compiler.tvm.run.folder",
         "parser.files",
         "parser.source",
+        "scoring.job",
         "tuning.race",
         "serve.process",
         "serve.grpc.server",

@@ -14,6 +14,7 @@ from hbc.cli.doctor import doctor
 from hbc.cli.look import explain, info
 from hbc.cli.machine import cache, runtime
 from hbc.cli.predict import predict
+from hbc.cli.score import score
 from hbc.cli.serve import serve
 from hbc.cli.tune import tune
 from hbc.cli.verify import verify
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Compile fitted scikit-learn, LightGBM, XGBoost, CatBoost and ONNX models: the same answers, many times as fast.",
 )
-for command in (convert, verify, predict, serve, export, explain, info, bench, tune, runtime, doctor):
+for command in (convert, verify, predict, score, serve, export, explain, info, bench, tune, runtime, doctor):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

@@ -1,0 +1,193 @@
+"""The command `hbc score`: scores files of any size with a saved model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import hbc
+from hbc.cli.models import is_saved, require_file
+from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, print_json
+from hbc.errors import ArtifactError, BackendUnavailableError
+
+if TYPE_CHECKING:
+    from hbc.scoring.job import Progress
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+
+def score(
+    model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT…", help="Files, folders, globs or URLs. -: a stream of Arrow on standard input.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder of the results; or a file, for one input. -: a stream of Arrow on standard output.",
+            show_default=False,
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="What to compute, such as predict_proba,predict. By default predict, or transform.", show_default=False
+        ),
+    ] = None,
+    keep: Annotated[str, typer.Option(help="Columns of the input to pass on, such as id,day.", show_default=False)] = "",
+    dtype: Annotated[
+        str | None, typer.Option(help="float32 or float64, for results that are no whole numbers.", show_default=False)
+    ] = None,
+    input_format: Annotated[
+        str | None,
+        typer.Option(help="parquet, feather, stream, csv or jsonl. By default by the suffix.", show_default=False),
+    ] = None,
+    output_format: Annotated[
+        str | None, typer.Option(help="The same for the output. By default that of the input.", show_default=False)
+    ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option(help="Of the output, such as zstd, gzip or none. By default that of the format.", show_default=False),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What separates the values of CSV. By default a comma, a tab in .tsv.", show_default=False),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="About the most that the process takes, such as 1GiB.")] = "1GiB",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Files that are scored at a time. By default one for every four processors.", show_default=False, min=1
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for rows that cannot be scored, a line of JSON each; their results are null. By default one is an error.",
+            show_default=False,
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Remove what an earlier start has written, and begin anew.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the columns, compute the first 1,000 rows of each file, write nothing.")
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option(help="ray, spark or dask: its workers score the files.", show_default=False)
+    ] = None,
+    backend: Backend = None,
+    device: Device = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score files of any size with a saved model, in bounded memory. A second start goes on where the first was stopped.
+
+    Parquet, Feather (Arrow), CSV and JSON lines. Each input gives one output of the same name, whose rows have the same order. Needs the
+    extra `score`. Exit status: 0 if all is scored, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.
+
+    Examples: `hbc score model.hbc sales/ -o scored/ --methods predict_proba --keep id`, and
+    `hbc score model.hbc 's3://bucket/day=*/*.parquet' -o s3://bucket/scored`
+    """
+    require_file(model, "a model saved by hbc")
+    if not is_saved(model):
+        advice = f"First: hbc convert {model} -o {model.stem}.hbc"
+        raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    if output is None and not dry_run:
+        raise typer.BadParameter("found none, expected a file or folder for the results, or --dry-run", param_hint="--output")
+    if output == "-" and as_json:
+        raise typer.BadParameter(
+            "found it with the results on standard output too, expected one of the two", param_hint="--json"
+        )
+    clock = Clock()
+    try:
+        with _bar(quiet) as tell:
+            done = hbc.score(
+                model,
+                inputs,
+                output,
+                methods=methods,
+                keep=keep,
+                dtype=dtype,
+                input_format=input_format,
+                output_format=output_format,
+                compression=compression,
+                separator=separator,
+                memory=memory,
+                workers=workers,
+                bad_rows=bad_rows,
+                restart=restart,
+                dry_run=dry_run,
+                engine=engine,
+                backend=backend,
+                device=device,
+                progress=tell,
+            )
+    except ModuleNotFoundError as error:
+        raise BackendUnavailableError(backend="score", reason=f"{error.name} is not installed", extra="score") from error
+    except KeyboardInterrupt:
+        print("hbc: interrupted. Files that were finished stay: the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(done.json())
+    elif not quiet:
+        typer.echo(_told(done, clock.seconds, bad_rows, dry_run), err=output == "-")
+
+
+def _told(done: Any, seconds: float, bad_rows: Path | None, dry_run: bool) -> str:
+    """What was done, in one line."""
+    if dry_run:
+        files = "1 file" if done.files == 1 else f"{done.files:,} files"
+        rows = f"{done.rows:,} rows of {files} can be scored; columns {', '.join(done.columns)}"
+        return f"dry run: {rows}" + (f"; {done.bad_rows:,} bad rows" if done.bad_rows else "")
+    parts = [f"{done.output}: {done.rows:,} rows", f"{done.files:,} files" if done.files != 1 else "1 file"]
+    if done.files_before:
+        parts.append(f"{done.files_before:,} finished by an earlier start")
+    if done.bad_rows:
+        parts.append(f"{done.bad_rows:,} bad rows in {bad_rows}")
+    return ", ".join([*parts, f"{seconds:.1f} s"])
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A context with a function that shows how far it is: on stderr, if that is a terminal. None: nothing is shown."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.fields[files]}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[done]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    clock = Clock()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=1.0, files="opening", done="")
+
+        def tell(now: Any) -> None:
+            speed = now.rows / max(clock.seconds, 0.001)
+            shown.update(
+                task,
+                total=None if now.share is None else 1.0,
+                completed=now.share or 0.0,
+                files=f"{now.files:,} of {now.of:,} files",
+                done=f"{now.rows:,} rows, {speed:,.0f} rows/s",
+            )
+
+        yield tell
