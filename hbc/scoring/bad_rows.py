@@ -30,7 +30,7 @@ class BadRow:
         found = self.found
         if self.column is not None:
             where += f", column {self.column!r}"
-            found += "" if _shown(self.value) in found else f" (the value {_shown(self.value)})"
+            found += "" if str(self.value) in found else f" (the value {_shown(self.value)})"
         advice = f"{self.advice} To score the others: bad_rows, --bad-rows FILE.".lstrip()
         return InvalidInputError(found=found, expected=self.expected, where=where, advice=advice)
 
@@ -100,7 +100,7 @@ def bad_row(
     quoted = re.search(r"column '(.*?)'|column \"(.*?)\"", facts["where"])
     column = next((group for group in quoted.groups() if group), None) if quoted else None
     if column not in batch.schema.names:
-        column = None if good is None else _culprit(batch, index, good, answer)
+        column = _culprit(batch, index, good, answer) if good is not None else _named(batch.slice(index, 1), facts["found"])
     value = None if column is None else batch.column(column)[index].as_py()
     found = re.sub(r"(,| (at|in))? row 0\b", "", facts["found"])
     return BadRow(row, found, facts["expected"], column, value, facts["advice"])
@@ -117,6 +117,12 @@ def _culprit(batch: Any, bad: int, good: int, answer: Callable[[Any], Any]) -> s
         except InvalidInputError:
             return str(name)
     return None
+
+
+def _named(row: Any, found: str) -> str | None:
+    """The only column whose value stands in the words of an error, None if there is none or several."""
+    names = [name for name in row.schema.names if repr(row.column(name)[0].as_py()) in found]
+    return str(names[0]) if len(names) == 1 else None
 
 
 def good_row(batch: Any, first: int, answer: Callable[[Any], Any]) -> int | None:

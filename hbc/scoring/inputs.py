@@ -73,7 +73,8 @@ def _stamp(place: Place, facts: Mapping[str, Any]) -> tuple[int, str]:
     if place.local:
         found = os.stat(place.path)
         return found.st_size, str(found.st_mtime_ns)
-    return int(facts["size"] or 0), str(next((facts[key] for key in WHEN if facts.get(key)), ""))
+    when = next((facts[key] for key in WHEN if facts.get(key)), "")
+    return int(facts["size"] or 0), str(when.timestamp() if hasattr(when, "timestamp") else when)
 
 
 def changed_since(fragment: Fragment) -> bool:

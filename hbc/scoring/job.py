@@ -113,8 +113,8 @@ class Job:
                 for summary in self._mapped(waiting, workers, engine):
                     if "error" in summary:
                         raise summary["error"]
-                    self._watch.finished(summary["input"])
                     manifest.finished(summary, write=self.folder is not None)
+                    self._watch.finished(summary["input"])
             except BaseException:
                 with contextlib.suppress(HbcError, OSError):  # the disk may be full: the first error says it
                     self._close(tasks)

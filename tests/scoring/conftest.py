@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scoring_rows import FEATURES, frame_of
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -15,24 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
-
-FEATURES = ["age", "rooms", "town"]
-
-
-def frame_of(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Rows with missing numbers, an integer column, strings that are not ASCII, and a column that no model reads."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "id": np.arange(rows),
-            "town": rng.choice(["Oslo", "Zürich", "東京", "a,b", 'say "hi"'], rows),
-            "age": rng.normal(40, 10, rows),
-            "rooms": rng.integers(1, 9, rows),
-            "note": [f"note {i}" for i in range(rows)],
-        }
-    )
-    frame.loc[frame.index % 7 == 3, "age"] = np.nan
-    return frame
 
 
 @pytest.fixture(scope="session")
