@@ -91,7 +91,7 @@ class ArrowBatch(ArrowFrame):
             if inner in ARROW_NUMBERS or inner == "bool":
                 if column.null_count or values.null_count:
                     self.doubtful = [*self.doubtful, index] if inner != "bool" and "int" in inner else self.doubtful
-                return self._values(index, column.cast(column.type.value_type), inner)
+                return self._values(index, _decoded(column), inner)
         if kind.startswith("run_end_encoded"):
             import pyarrow.compute as pc
 
@@ -130,7 +130,7 @@ class ArrowBatch(ArrowFrame):
         """(codes, values) of a column of a dictionary of strings. Only those values are there that rows have, if they are fewer than
         the rows."""
         if column.dictionary.null_count or len(column.dictionary) > len(column):
-            column = _encoded(column.cast(column.type.value_type))
+            column = _encoded(_decoded(column))
         codes, missing = column.indices, self._missing(index)
         known = self._known(index, column.dictionary, missing)
         if not codes.null_count:
@@ -209,7 +209,7 @@ class ArrowCategories:
 
     def __init__(self, column: Any) -> None:
         if column.dictionary.null_count:
-            column = _encoded(column.cast(column.type.value_type))
+            column = _encoded(_decoded(column))
         self.categories: Array = np.asarray(column.dictionary.to_numpy(zero_copy_only=False))
         codes = column.indices.cast("int64")
         self.codes: Array = np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False))
@@ -235,3 +235,9 @@ def _kind(value: Any) -> str:
 def _encoded(column: Any) -> Any:
     """A column of strings as a dictionary of those that it has."""
     return column.dictionary_encode()
+
+
+def _decoded(column: Any) -> Any:
+    """The values of a column of a dictionary. pyarrow's cast does not know dictionaries of views."""
+    values = column.dictionary
+    return (values.cast("large_string") if str(values.type) == "string_view" else values).take(column.indices)

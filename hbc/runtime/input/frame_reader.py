@@ -117,7 +117,7 @@ class FrameReader:
         if codes and all(columns[i].dtype == np.float32 for i in numbers if i not in codes):
             # So that the others are not widened, unless the source widens them too.
             columns |= {i: p.astype(np.float32) for i, p in codes.items() if not self.spec.columns[i].category_as_object}
-        if frame.doubtful and (frames.by_column or self._only_categories(frame)):
+        if frame.doubtful and (frames.by_column or self._only_integers(frame)):
             _reject_missing_category(f"X, column {frame.names[frame.doubtful[0]]!r}")
         for i in known.objects_only:
             known.require_objects(i, columns[i].dtype)
@@ -345,11 +345,12 @@ class FrameReader:
         for value in held.categories.tolist():
             if not self.known.places[column].knows(value):
                 self._reject_category(value, column)
-        if (np.asarray(held.codes) < 0).any() and self._only_categories(frame):
+        if (np.asarray(held.codes) < 0).any() and self._only_integers(frame):
             _reject_missing_category(where)
 
-    def _only_categories(self, frame: FrameView) -> bool:
-        return all(frame.categorical(i) is not None for i in range(frame.width))
+    def _only_integers(self, frame: FrameView) -> bool:
+        """Whether pandas makes an array of integers of the frame, if some column is of categories that are integers."""
+        return all(frame.categorical(i) is not None or frame.column(i).dtype.kind in "iu" for i in range(frame.width))
 
     def _require_categories(self, frame: FrameView, column: int, position: int) -> None:
         """Raise InvalidInputError for a column of strings that are no categories, or not those that the source takes."""
