@@ -81,7 +81,7 @@ class Settings:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, and end when all accepted requests are answered. SIGHUP looks at the files again. Raises ArtifactError
+    """Serve until SIGTERM or SIGINT, and end when all accepted requests are answered. SIGHUP looks at the files again. Raises HbcError
     if a file that was named cannot be loaded, OSError if the address is taken, ValueError for settings that do not fit."""
     Limits(**settings.limits)  # type: ignore[arg-type]
     if settings.grpc == 0 and settings.workers > 1:
@@ -226,14 +226,12 @@ class Worker:
         self._finishing = False
 
     def run(self) -> None:
-        """Load the models, and serve them until a signal. Raises ArtifactError for a file that was named and cannot be loaded."""
+        """Load the models, and serve them until a signal. Raises HbcError for a file that was named and cannot be loaded."""
         use_one_heap()
         self.repository.refresh()
         settle()
-        bad = [each for each in self.repository.index() if each["state"] != "READY" and each["name"] in self.settings.files]
-        if bad and self.must_load:
-            path = self.settings.files[bad[0]["name"]]
-            raise ArtifactError(path=path, found=bad[0]["reason"], expected="a model saved by hbc")
+        if self.must_load:
+            self.repository.require_named()
         server = Server(self)
         server.run(self._sockets)
         self.service.engine.close()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import HbcError
+from hbc.errors import ArtifactError, HbcError
 from hbc.lazy import record
 from hbc.loading import load
 from hbc.process import CompilerNeeded, compiling_elsewhere
@@ -149,10 +149,16 @@ class Repository:
 
     @property
     def ready(self) -> bool:
-        """Whether every model that is known is ready, or was unloaded on purpose."""
-        return all(version in self._ready.get(name, ()) for name, version in list(self._failed)) and bool(
-            self._ready or self._unloaded
-        )
+        """Whether there is a model, and one for each file that was named; those that were unloaded on purpose count. A bad file in the
+        directory costs only its own model."""
+        there = {*self._ready, *self._unloaded}
+        return bool(there) and there.issuperset(self.files)
+
+    def require_named(self) -> None:
+        """Raise HbcError for a file that was named and could not be loaded."""
+        for (name, _), (_, why) in sorted(self._failed.items()):
+            if name in self.files and name not in self._ready:
+                raise HbcError(why)
 
     # --- for a thread --------------------------------------------------------------------------------------------------
 
@@ -243,7 +249,7 @@ class Repository:
             if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
                 return False
         except (HbcError, OSError, ValueError) as error:
-            why = str(error) if isinstance(error, HbcError) else f"{type(error).__name__}: {error}"
+            why = str(error if isinstance(error, HbcError) else _unreadable(place, error))
             self._failed[key] = (stamp, why)  # not what is there now: that may be another file already, which is to be tried
             self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
             return False
@@ -333,6 +339,12 @@ class Repository:
         if what not in self._told:
             self._told.add(what)
             self._tell("model left out", reason=what)
+
+
+def _unreadable(place: Place, error: Exception) -> ArtifactError:
+    return ArtifactError(
+        path=os.fspath(place.path), found=f"{type(error).__name__} ({error})", expected="a file that can be read"
+    )
 
 
 def _number(entry: tuple[str, Served]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import HbcError, InvalidInputError
+from hbc.errors import ArtifactError, HbcError, InvalidInputError
 from hbc.ir.signature import InputSpec
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
@@ -130,7 +130,7 @@ def named_outputs(method: str, result: Any) -> Outputs:
 class Served:
     """One loaded version of a model. It never changes, but for its statistics and what the engine keeps in `cost`.
 
-    methods: those to serve, of which the model may lack some; (): all. Raises ValueError if it has none of them."""
+    methods: those to serve, of which the model may lack some; (): all. Raises ArtifactError if it has none of them."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Served:
         """What tells this file from a later one in its place."""
         self.model = model
         self.statistics = statistics
-        self.methods = _asked(model, methods)
+        self.methods = _asked(model, methods, path)
         self.first = (not methods and tuple(method for method in self.methods if method in FIRST)) or self.methods
         """The methods without which it is not ready: those that were asked for, some of FIRST, or all."""
         self.later: tuple[str, ...] = ()
@@ -212,11 +212,11 @@ class Served:
                 self.outputs[method] = {name: (np.asarray(v).dtype, np.shape(v)[axes:]) for name, v in outputs.items()}
 
 
-def _asked(model: CompiledModel, methods: Sequence[str]) -> tuple[str, ...]:
+def _asked(model: CompiledModel, methods: Sequence[str], path: Path) -> tuple[str, ...]:
     there = tuple(method for method in model.methods if not method.startswith("fit"))
     found = tuple(method for method in there if method in methods or not methods)
     if not found:
-        raise ValueError(f"found a model with the methods {', '.join(there)}, expected one of {', '.join(methods)}")
+        raise ArtifactError(path=str(path), found=f"the methods {', '.join(there)}", expected=f"one of {', '.join(methods)}")
     return found
 
 

@@ -15,6 +15,7 @@ import pytest
 from serving import folder, numbers, people, running, settings, until
 
 import hbc
+from hbc.errors import HbcError
 from hbc.serve.failures import Failure
 from hbc.serve.process import settle
 from hbc.serve.repository import Repository
@@ -90,6 +91,41 @@ def test_models_that_were_replaced_are_freed(tmp_path: Path) -> None:
         assert models[-1]() is None
     finally:
         gc.unfreeze()
+
+
+def test_a_bad_file_in_the_directory_costs_no_other_model(tmp_path: Path) -> None:
+    """The server stays ready: also while a further version is being written."""
+    put("people", tmp_path / "named.hbc")
+    put("people", tmp_path / "models" / "a" / "1" / "model.hbc")
+    repository = Repository({"named": tmp_path / "named.hbc"}, tmp_path / "models")
+    repository.refresh()
+    assert repository.ready
+    bad = [tmp_path / "models" / "a" / "2" / "model.hbc", tmp_path / "models" / "b.hbc"]
+    bad[0].parent.mkdir()
+    for path in bad:
+        path.write_bytes(b"PK")
+    repository.refresh()
+    repository.require_named()
+    assert [each["state"] for each in repository.index()] == ["READY", "READY", "UNAVAILABLE", "UNAVAILABLE"]
+    assert repository.ready
+    for path in bad:
+        put("people", path)
+    repository.refresh()
+    assert [each["state"] for each in repository.index()] == ["READY"] * 4
+    repository.unload("named")
+    assert repository.ready
+
+    bad[1].write_bytes(b"PK")
+    named = Repository({"b": bad[1]}, tmp_path / "models")
+    named.refresh()
+    assert named.versions("a") == ["1", "2"]
+    assert not named.ready
+    with pytest.raises(HbcError, match=rf"^{bad[1]}: found a file that cannot be read [^:]*\.$"):
+        named.require_named()
+    missing = Repository({"c": tmp_path / "c.hbc"})
+    missing.refresh()
+    with pytest.raises(HbcError, match=r"c\.hbc: found FileNotFoundError .*, expected a file that can be read\.$"):
+        missing.require_named()
 
 
 def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:
