@@ -92,8 +92,8 @@ class ParquetReader:
     def __init__(self, source: Any) -> None:
         from pyarrow import parquet
 
-        # pre_buffer would hold whole row groups (arrow#39808).
-        self._file = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False)
+        # pre_buffer would hold whole row groups (arrow#39808). Without the checksums, damaged numbers would be scored.
+        self._file = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
         self._schema = self._file.schema_arrow
         self._rows = self._file.metadata.num_rows
         self.names: list[str] = _without_index(self._schema)

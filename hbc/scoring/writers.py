@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import itertools
 import json
 import math
 import os
@@ -55,6 +56,8 @@ class Writer:
         """Write a batch, or keep it until a row group is full."""
         if self._form == "jsonl":
             self._sink.write(json_lines(batch))
+        elif self._form == "csv" and len(self._schema) == 1 and batch.column(0).null_count:
+            self._write_with_blanks(batch)
         elif self._form in ("csv", "stream"):
             self._inner.write_batch(batch)
         elif batch.num_rows:
@@ -65,6 +68,17 @@ class Writer:
             self._rows += batch.num_rows
             while self._rows >= self._group:
                 self._write_group(self._group)
+
+    def _write_with_blanks(self, batch: Any) -> None:
+        """Write one column as CSV, with "" for null, as pandas does: null would be an empty line, which most readers skip."""
+        valid, first = batch.column(0).is_valid().to_pylist(), 0
+        for one, run in itertools.groupby(valid):
+            rows = len(list(run))
+            if one:
+                self._inner.write_batch(batch.slice(first, rows))
+            else:
+                self._sink.write(b'""\n' * rows)
+            first += rows
 
     def _write_group(self, rows: int) -> None:
         """Write the first `rows` of the waiting batches as one group."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import hbc
@@ -61,3 +62,32 @@ def test_outputs(name: str, model: Path, source: Any, frame: pd.DataFrame, tmp_p
     hbc.score(model, tmp_path / "rows.parquet", tmp_path / name, methods=["predict_proba", "predict"], keep=["id"])
     same(READERS[name](tmp_path / name), frame, source)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "rows.parquet"])
+
+
+def test_a_single_column_of_csv_has_no_empty_lines(model: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Null would be an empty line, and readers pass over those."""
+    for row in (0, 3, 4, 499):
+        frame.loc[row, "age"] = np.inf
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for method, rest in (("predict", "str"), ("decision_function", "float64")):
+        hbc.score(model, tmp_path / "rows.csv", tmp_path / "out.csv", methods=method, bad_rows=tmp_path / "bad", restart=True)
+        found = pd.read_csv(tmp_path / "out.csv").iloc[:, 0]
+        assert len(found) == 500
+        assert np.flatnonzero(found.isna()).tolist() == [0, 3, 4, 499]
+        assert found.dtype == rest
+        expected = getattr(hbc.load(model), method)(frame[["age", "rooms", "town"]].drop(index=[0, 3, 4, 499]))
+        assert found.dropna().tolist() == pytest.approx(expected.tolist())
+
+
+def test_checksums_of_parquet_are_read(model: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """A flipped bit of a number is found, where the file has checksums. (pyarrow writes none by default.)"""
+    path = tmp_path / "rows.parquet"
+    frame["age"] = np.linspace(20, 60, 500)
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pa.parquet.write_table(pa.Table.from_pandas(frame), path, **options)
+    data = bytearray(path.read_bytes())
+    data[data.index(frame["age"][250].tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(hbc.ArtifactError, match=r"cannot be read .*checksum"):
+        hbc.score(model, path, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
