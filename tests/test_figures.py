@@ -11,7 +11,9 @@ import pytest
 
 from hbc.cache import store
 from hbc.cli.serve import serve
+from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.trees import walk
+from hbc.compiler.tvm.trees.gpu import tiles
 from hbc.ir import archive
 from hbc.serve import engine
 from hbc.tuning import race
@@ -49,6 +51,9 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("backends.md", "5 %"): 100 * race.NOISE,
     ("cold-start.md", "1 GiB"): store.LIMIT / 2**30,
     ("cold-start.md", "1 MiB"): store.MAPPED / 2**20,
+    ("gpu.md", "24 KB"): tiles.TILE_BYTES / 2**10,
+    ("gpu.md", "32 KB"): tiles.MOST_TILE_BYTES / 2**10,
+    ("gpu.md", "96 KB"): schedule.MOST_SHARED / 2**10,
     ("house.md", "16 times"): walk.WALKS,
     ("serving.md", "2 seconds"): inspect.signature(serve).parameters["poll"].default,
     ("serving.md", "1 ms"): 1e3 * engine.INLINE_SECONDS,

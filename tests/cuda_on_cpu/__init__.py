@@ -167,6 +167,7 @@ class _Last(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("grid", "block", "dynamic")),
         ("parameters", ctypes.c_int),
         ("arguments", _Any * 64),
+        ("name", ctypes.c_char_p),
     )
 
 
@@ -260,7 +261,7 @@ class Emulated(Code):
 
     def _launch(self) -> Launch:
         last = _Last.from_address(self.emulator.emu_last())
-        (kernel,) = kernels_of(self.source)
+        kernel = next(kernel for kernel in kernels_of(self.source) if kernel.name == last.name.decode())
         arguments = [
             self.card.memory[given.value] if pointer else given.value
             for given, pointer in zip(last.arguments, kernel.pointers, strict=False)

@@ -90,7 +90,7 @@ static long dynamic_bytes;
 static uint64_t state;
 static bool shuffled, failed;
 static char message[1000];
-static struct { long grid, block, dynamic; int parameters; Any arguments[64]; } last;
+static struct { long grid, block, dynamic; int parameters; Any arguments[64]; const char* name; } last;
 
 static uint64_t draw(uint64_t below) {  // splitmix64
   uint64_t z = state += 0x9e3779b97f4a7c15;
@@ -293,7 +293,7 @@ int launch(const Kernel& called, const Any* given, int count, Any* result) {
   }
   long grid = given[called.parameters].integer, block = given[called.parameters + 1].integer;
   dynamic_bytes = called.dynamic ? given[called.parameters + 2].integer : 0;
-  last.grid = grid, last.block = block, last.dynamic = dynamic_bytes, last.parameters = called.parameters;
+  last.grid = grid, last.block = block, last.dynamic = dynamic_bytes, last.parameters = called.parameters, last.name = called.name;
   for (int i = 0; i < called.parameters && i < 64; i++) last.arguments[i] = given[i];
   if (grid < 1 || grid > 0x7fffffffL) say("%ld blocks, of 1 to 2^31 - 1", grid);
   if (block < 1 || block > MOST_THREADS || (called.bounds && block > called.bounds))

@@ -65,10 +65,10 @@ ENTRY = re.compile(
 
 
 class Source(NamedTuple):
-    """CUDA C of one kernel, and the bytes of dynamic shared memory of a block, which nvcc does not know."""
+    """CUDA C of the kernels of one method, and for each the bytes of dynamic shared memory of a block, which nvcc does not know."""
 
     text: str
-    dynamic: int = 0
+    dynamic: tuple[int, ...] = (0,)
 
 
 def resources(sources: Mapping[str, Source]) -> list[Resources]:
@@ -78,14 +78,20 @@ def resources(sources: Mapping[str, Source]) -> list[Resources]:
     for name, source in sources.items():
         if source not in known:
             known[source] = _resources(*source)
-        found += [row._replace(kernel=name) for row in known[source]]
+        found += [row._replace(kernel=name + row.kernel) for row in known[source]]
     return sorted(found)
 
 
-def _resources(source: str, dynamic: int) -> list[Resources]:
-    """The same for one text. It is compiled alone, as hbc does at a call: with sixty kernels in one file, ptxas gave 32 registers and 1,000
-    bytes of spills to some that have 96 registers and no spills alone."""
-    (kernel,) = kernels_of(source)
+def _resources(source: str, dynamic: tuple[int, ...]) -> list[Resources]:
+    """The same for one text. A method's kernel is called "", and the one beside it, if there is one, ", few rows".
+
+    The text is compiled alone, as hbc does at a call: with sixty kernels in one file, ptxas gave 32 registers and 1,000 bytes of spills to
+    some that have 96 registers and no spills alone.
+    """
+    kernels = sorted(kernels_of(source))
+    assert len(kernels) == len(dynamic)
+    names = ["", ", few rows"][: len(kernels)][::-1]
+    facts = {kernel.name: (name, kernel.bounds, size) for kernel, name, size in zip(kernels, names, dynamic, strict=True)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cu"
         file.write_text(source)
@@ -97,8 +103,9 @@ def _resources(source: str, dynamic: int) -> list[Resources]:
     found = []
     for name, arch, local, stored, loaded, registers, rest in ENTRY.findall(done.stderr):
         fixed = re.search(r"(\d+) bytes smem", rest)
-        shared = dynamic + (int(fixed[1]) if fixed else 0)
-        found.append(Resources(name, arch, kernel.bounds, int(registers), int(local), int(stored) + int(loaded), shared))
+        label, threads, size = facts[name]
+        shared = size + (int(fixed[1]) if fixed else 0)
+        found.append(Resources(label, arch, threads, int(registers), int(local), int(stored) + int(loaded), shared))
     assert {row.arch for row in found} == set(ARCHES), done.stderr
     return found
 
@@ -114,7 +121,8 @@ def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterat
             function = methods.kernel(method).function
             schedule = schedule_for(methods.graph.outputs[method], where.schedule)
             text = cuda_source(compile_module({method: function}, where))
-            yield f"{'/'.join(sorted(set(kinds)))} {method}", Source(text, getattr(schedule, "shared", 0))
+            dynamic = tuple(getattr(each, "shared", 0) for each in (schedule.few, schedule) if each is not None)
+            yield f"{'/'.join(sorted(set(kinds)))} {method}", Source(text, dynamic)
 
 
 def golden_sources(words: Sequence[str] = ()) -> Iterator[tuple[str, Source]]:

@@ -70,6 +70,9 @@ def build(
     f = FunctionBuilder(plan, dialect, made_once, schedule)
     arguments = Arguments(plan, schedule, bounded)
     loops = _loops(f, arguments, bounded, missing)
+    if schedule.few is not None:
+        few = tirx.LE(arguments.end - arguments.first, tirx.const(schedule.few_rows, "int64"))
+        loops = tirx.IfThenElse(few, _loops(f.under(schedule.few), arguments, bounded, missing), loops)
     tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
     return Kernel(
         function=_function(name, f, arguments, loops),
@@ -168,9 +171,10 @@ def _segment(block: Block, part: str, segment: tuple[Node, ...], results: dict[i
         for node in plan.conditions:
             if node in segment:
                 require(chunk, node, failed)
-        for i, result in results.items():
-            if plan.outputs[i] in segment:
-                give_back(chunk, plan.outputs[i], result)
+        with block.schedule.writes():
+            for i, result in results.items():
+                if plan.outputs[i] in segment:
+                    give_back(chunk, plan.outputs[i], result)
 
 
 def _function(name: str, f: FunctionBuilder, arguments: Arguments, loops: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from random_trees import RANDOM, random_ensemble, random_tree, rows_at_threshold
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuTiles
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles
+from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
@@ -35,13 +37,19 @@ def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any
     return replace(op, roots=op.roots[kept], target=op.target[kept]).run_as(strategy), data
 
 
-def run(*outputs: Node, data: Any, seed: int = 0) -> tuple[list[Any], list[Any], Any]:
-    """(results of the kernel, those of the reference, the launch)."""
+FEW = 70
+"""`run` sets the number of rows to which a call has the kernel for few rows."""
+
+
+def run(*outputs: Node, data: Any, seed: int = 0, few_rows: int = FEW) -> tuple[list[Any], list[Any], list[Any]]:
+    """(results, those of the reference, the launches) of two calls: one of up to `few_rows` rows, and one of the other rows."""
     (x,) = {node for node in Graph((), {"": outputs}).nodes if isinstance(node.op, Input)}
     graph = Graph((x,), {"predict": outputs}).verify()
-    with emulated(seed) as card:
-        found = COMPILER.compile(graph, CUDA).run("predict", [data])
-    return found, graph.evaluate(data)["predict"], card.launches[-1]
+    with emulated(seed) as card, mock.patch.object(choice, "FEW_ROWS", few_rows):
+        ready = COMPILER.compile(graph, CUDA)
+        parts = [ready.run("predict", [part]) for part in (data[:few_rows], data[few_rows:])]
+    found = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
+    return found, graph.evaluate(data)["predict"], card.launches
 
 
 def input_of(data: Any) -> Node:
@@ -54,22 +62,24 @@ def input_of(data: Any) -> Node:
 def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     """NaN to both sides, ±inf, numbers one ulp beside thresholds; trees that end early, outputs without trees, a thread without rows."""
     op, data = for_strategy(strategy, kind, 301)
-    (found,), (expected,), launch = run(op(input_of(data)), data=data, seed=len(kind))
+    (found,), (expected,), launches = run(op(input_of(data)), data=data, seed=len(kind))
     np.testing.assert_array_equal(found, expected)
     fits = FORMS[strategy].fits(op)
     assert fits == (kind != MOST_PLANES)
-    assert bool(launch.dynamic) == fits
-    assert launch.dynamic <= MOST_SHARED
+    assert len(launches) == 2
+    assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
+    assert not fits or [launch.grid for launch in launches] == [3, 1]
 
 
 @emulates
-@pytest.mark.parametrize("rows", [1, 4, 5, 511, 2048, 2049, 4099])
-def test_any_number_of_rows(rows: int) -> None:
+@pytest.mark.parametrize("rows", [(0, 1), (1, 4), (31, 5), (32, 511), (33, 2048), (64, 2049), (65, 4099)])
+def test_any_number_of_rows(rows: tuple[int, int]) -> None:
+    few, many = rows
     op, data = for_strategy("levels", "float32 sums", 5000)
-    data = data[:rows]
-    (found,), (expected,), launch = run(op(input_of(data)), data=data, seed=rows)
+    (found,), (expected,), launches = run(op(input_of(data)), data=data[: few + many], seed=many, few_rows=few)
     np.testing.assert_array_equal(found, expected)
-    assert (launch.block, launch.grid) == (512, -(-rows // 2048))
+    wanted = [*([-(-few // 32)] if few else []), -(-many // (2048 if many > few else 32))]
+    assert [(launch.block, launch.grid) for launch in launches] == [(512, grid) for grid in wanted]
 
 
 @emulates
@@ -77,25 +87,35 @@ def test_any_number_of_rows(rows: int) -> None:
 @pytest.mark.parametrize("again", [sanitized, without_races])
 def test_blocks_share_memory_without_races(again: Any, strategy: str) -> None:
     op, data = for_strategy(strategy, "vector leaves", 2050)
-    _, _, launch = run(op(input_of(data)), data=data)
-    for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
-        np.testing.assert_array_equal(found, array)
+    for launch in run(op(input_of(data)), data=data)[2]:
+        for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
+            np.testing.assert_array_equal(found, array)
 
 
 @emulates
 def test_values_before_and_after_trees() -> None:
-    """Trees read computed columns. Ensembles share the memory of a block, one of few planes and one of many; another is walked."""
+    """Trees read computed columns, and sums of other trees.
+
+    Ensembles share the memory of a block, one of few planes and one of many. One is walked.
+    """
     few, data = for_strategy("levels", "vector leaves", 300)
     many, _ = for_strategy("levels", "planes in two registers", 300)
     others = [for_strategy(strategy, "float32 sums", 300)[0] for strategy in ("walk", "links", "far_links")]
     x = input_of(np.zeros((0, 100), np.float32))
     data = np.concatenate([data] * 34, axis=1)[:, :100]
     sums = few(t.mul(x, np.float32(0.5)))
-    outputs = (sums, t.argmax(sums, axis=1), many(x), *(op(x) for op in others), t.add(x, np.float32(1)))
-    found, expected, launch = run(*outputs, data=data, seed=3)
+    outputs = (
+        sums,
+        t.argmax(sums, axis=1),
+        few(t.cast(sums, "f32")),
+        many(x),
+        *(op(x) for op in others),
+        t.add(x, np.float32(1)),
+    )
+    found, expected, launches = run(*outputs, data=data, seed=3)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert launch.block == 128
+    assert [launch.block for launch in launches] == [512, 128]
 
 
 @emulates
@@ -136,6 +156,9 @@ def test_the_schedule_of_a_method() -> None:
     assert isinstance(schedule, GpuTiles)
     assert schedule.threads == 512
     assert schedule.shared <= MOST_SHARED
+    assert isinstance(schedule.few, GpuFewRows)
+    assert (schedule.few_rows, schedule.few.threads) == (choice.FEW_ROWS, 512)
+    assert schedule.few.shared <= MOST_SHARED
 
 
 @emulates

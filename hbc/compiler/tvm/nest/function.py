@@ -52,6 +52,12 @@ class FunctionBuilder:
         self.keep: list[Array] = []  # the arrays of `own`: `tables` knows arrays by identity, so they must stay alive
         self.pools: dict[tuple[str, bool], Any] = {}  # the memory of the pools of the plan
 
+    def under(self, schedule: Schedule) -> FunctionBuilder:
+        """A builder of the same function, with the same tables, for code of another schedule."""
+        other = copy(self)
+        other.schedule, other.lanes, other.block, other.pools = schedule, schedule.lanes, schedule.rows_of_block(self.plan), {}
+        return other
+
     @contextmanager
     def each_block(self, first: Expr, end: Expr) -> Iterator[Block]:
         """Loop over the blocks of the rows from `first` to `end`."""

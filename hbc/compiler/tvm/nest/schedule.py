@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -33,6 +33,7 @@ class Schedule(ABC):
     flattens: whether each element may count as a row, if every element is computed by itself (`Plan.row`).
     own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
     tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
+    few: the schedule for calls of `few_rows` rows or fewer, whose code stands beside; None: there is none.
     """
 
     lanes: int
@@ -41,6 +42,8 @@ class Schedule(ABC):
     flattens: bool
     own_code_for_full_vectors: bool
     tree_kernels: tuple[str, ...]
+    few: Schedule | None = None
+    few_rows: int = 0
 
     @abstractmethod
     def rows_of_block(self, plan: Plan) -> int:
@@ -66,6 +69,10 @@ class Schedule(ABC):
     @abstractmethod
     def each_row(self, count: Expr, partial: bool) -> AbstractContextManager[Expr]:
         """Loop over the `count` rows of a vector, one after the other. partial: only if the vector is not full."""
+
+    def writes(self) -> AbstractContextManager[Any]:
+        """A context for code that writes results: in it, only one of the threads that compute a row runs."""
+        return nullcontext()
 
 
 class CpuBlocks(Schedule):
@@ -147,11 +154,14 @@ class GpuRows(Schedule):
         yield tirx.const(0, "int64")
 
 
-ROWS_OF_THREAD = 4
-"""Rows of a thread of `GpuTiles`. Their bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""
+LANES = 32  # threads of a warp
 MOST_SHARED = 96 << 10
 """The bytes of shared memory that a block may have on every GPU from sm_80 on (sm_86 and sm_89 give 99 KB, sm_80 163, sm_90 227). An SM of
 sm_90 has room for two such blocks."""
+
+
+FEW_WARPS = 16
+"""Warps of a block of `GpuFewRows`."""
 
 
 class GpuTiles(Schedule):
@@ -168,33 +178,49 @@ class GpuTiles(Schedule):
     own_code_for_full_vectors = False
     tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links")
 
-    def __init__(self, threads: int, shared: int) -> None:
+    rows_of_thread = 4
+    """Their bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""
+
+    def __init__(self, threads: int, shared: int, few: GpuFewRows | None = None, few_rows: int = 0) -> None:
         """threads: of a block. shared: the bytes of its shared memory."""
-        self.threads, self.shared = threads, shared
+        self.threads, self.shared, self.few, self.few_rows = threads, shared, few, few_rows
+        self.plane_rows = threads * self.rows_of_thread
+        """The rows of a block, which nodes of trees count in (trees/gpu/levels.py)."""
+        self.words = threads
+        """The words of a plane: one for each thread that has rows of its own."""
         self.thread = tirx.Var("threadIdx_x", "int32")
         self._memory: Any = None
 
+    @property
+    def word(self) -> Expr:
+        """Which word of a plane is this thread's."""
+        return self.thread
+
+    def columns(self, count: int) -> AbstractContextManager[Expr]:
+        """Loop over the ranked columns whose bytes this thread computes, out of `count`."""
+        return T.serial(tirx.const(0, "int64"), tirx.const(count, "int64"))  # type: ignore[no-any-return]
+
     def rows_of_block(self, plan: Plan) -> int:
-        return ROWS_OF_THREAD
+        return self.rows_of_thread
 
     def register_bits(self, dialect: Dialect) -> int:
         return 0
 
     @contextmanager
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
-        size = self.threads * block
+        size = self.words * block
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
         threads = _launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
-        with _launch("blockIdx.x", count) as number, threads as thread:
+        with _launch("blockIdx.x", count) as number, threads:
             self._memory = T.alloc_buffer((self.shared,), "uint8", scope=SHARED, layout=None)
-            base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", thread) * block)
+            base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", self.word) * block)
             rows = T.Bind(tirx.Max(tirx.Min(end - base, tirx.const(block, "int64")), tirx.const(0, "int64")))
             yield base, rows
 
     @contextmanager
     def chunks(self, rows: Expr, part: str) -> Iterator[tuple[Expr, Expr]]:
         # nvcc unrolls a loop of constant bounds, and may then keep the rows' values in registers.
-        all_rows = T.serial(tirx.const(0, "int64"), tirx.const(ROWS_OF_THREAD, "int64"))
+        all_rows = T.serial(tirx.const(0, "int64"), tirx.const(self.rows_of_thread, "int64"))
         with all_rows as row, T.If(tirx.LT(row, rows)), T.Then():
             yield row, tirx.const(1, "int64")
 
@@ -213,6 +239,44 @@ class GpuTiles(Schedule):
     def barrier(self) -> None:
         """Emit a barrier: what threads of the block have written to shared memory before it, others may read after it."""
         T.evaluate(T.tvm_storage_sync("shared"))
+
+
+class GpuFewRows(GpuTiles):
+    """The 16 warps of a block have the same 32 rows, a lane for each row, and share the work: columns to rank, and trees to walk.
+
+    It is good for calls of few rows, in which `GpuTiles` would leave most of the card idle: a row waits for every 16th tree instead of all,
+    one after the other. Its limit: each block of 32 rows reads all trees, so many blocks wait for L2. All warps run the code before and
+    after trees, and one of them writes the results.
+    """
+
+    rows_of_thread = 1
+
+    def __init__(self, plane_rows: int, shared: int) -> None:
+        """plane_rows: those of the `GpuTiles` beside it, whose trees it walks."""
+        super().__init__(LANES * FEW_WARPS, shared)
+        self.plane_rows, self.words = plane_rows, LANES
+
+    @property
+    def word(self) -> Expr:
+        return tirx.truncmod(self.thread, tirx.const(LANES, "int32"))
+
+    @property
+    def warp(self) -> Expr:
+        """The number of the thread's warp in the block."""
+        return tirx.truncdiv(self.thread, tirx.const(LANES, "int32"))
+
+    @contextmanager
+    def columns(self, count: int) -> Iterator[Expr]:
+        warp = tirx.Cast("int64", self.warp)
+        with T.serial(tirx.const(0, "int64"), tirx.const(-(-count // FEW_WARPS), "int64")) as turn:
+            column = T.Bind(turn * FEW_WARPS + warp)
+            with T.If(tirx.LT(column, tirx.const(count, "int64"))), T.Then():
+                yield column
+
+    @contextmanager
+    def writes(self) -> Iterator[None]:
+        with T.If(tirx.LT(self.thread, tirx.const(LANES, "int32"))), T.Then():
+            yield
 
 
 def schedule_of(gpu: bool) -> Schedule:

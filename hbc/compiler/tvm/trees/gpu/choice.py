@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hbc.compiler.tvm.nest.schedule import GpuTiles, Schedule
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles, Schedule
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, node_cycles
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
-from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees, planes_cycles, shared_bytes, threads_for
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few, threads_for
 from hbc.ir.graph import Node, topological
 from hbc.ops.tree import TreeEnsemble
 
 FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
+FEW_ROWS = 1 << 14
+"""Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, four blocks an SM."""
 WALK_KEYS = 6.8
 """Clocks of a step of "walk" for a warp, without those for nodes: 54 lines of keys in local memory for the 8 levels of a tree."""
 NODE_OF_WALK = 8
@@ -38,7 +40,10 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     if not tiled:
         return usual
     threads = min(threads_for(op) for op, _ in tiled)
-    return GpuTiles(threads, max(shared_bytes(op, form, threads) for op, form in tiled))
+    shared = max(shared_bytes(op, form, threads) for op, form in tiled)
+    shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
+    few = GpuFewRows(threads * WORD, shared_of_few) if FEW_ROWS and shared_of_few <= MOST_SHARED else None
+    return GpuTiles(threads, shared, few, FEW_ROWS)
 
 
 def cycles(op: TreeEnsemble) -> dict[str, float]:

@@ -8,7 +8,6 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.links import HEAD, MOST_NODES, Links, link, nodes_of
@@ -71,8 +70,8 @@ class FarLinks(Links):
         return 16
 
     @classmethod
-    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, threads: int) -> PackedTiles:
-        linked, outputs = link(op, ranked, planes, threads * ROWS_OF_THREAD), by_output(op)
+    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
+        linked, outputs = link(op, ranked, planes, rows), by_output(op)
         order = np.concatenate(outputs)
         counts, starts = nodes_of(op), linked.starts[:-1]
         heads = aligned(HEAD * op.n_trees, "i32").reshape(-1, HEAD)

@@ -7,7 +7,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
@@ -49,7 +48,7 @@ class Levels(TiledTrees):
         self.first_node = self.start // 2
         self.first_value = (self.start + _node_bytes(self.op)) // self.op.values.itemsize
         self.size = size
-        rows = self.schedule.threads * ROWS_OF_THREAD
+        rows = self.schedule.plane_rows
         self.plane, self.shift = (tirx.const(value, "uint32") for value in (-rows & PLANE_BYTES - 1, 33 - rows.bit_length()))
 
     @classmethod
@@ -70,11 +69,11 @@ class Levels(TiledTrees):
 
     @classmethod
     def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, threads: int
+        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
     ) -> tuple[list[Array], list[int]]:
         depth, together = _depth(op), _trees(op)
         rank = np.append(ranked.split_rank, MOST_IN_PLANE)
-        words = np.append(planes.number[ranked.split_plane], 0) * (threads * ROWS_OF_THREAD) + rank
+        words = np.append(planes.number[ranked.split_plane], 0) * rows + rank
         leaf_of = lambda tree, number: ~ranked.leaves[ranked.leaf_starts[tree] + number].astype(np.int64)  # noqa: E731
         nodes = np.zeros((len(trees), 1 << depth), np.uint16)
         at = np.where(ranked.leaf_counts[trees] > 1, ranked.starts[trees], leaf_of(trees, 0))[:, None]

@@ -7,7 +7,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
@@ -80,7 +79,7 @@ class Links(TiledTrees):
         super().__init__(f, node)
         self.heads, self.nodes = self.schedule.view("int32"), self.schedule.view("uint32")
         self.values = self.schedule.view(DTYPES[self.dtype])
-        rows = self.schedule.threads * ROWS_OF_THREAD
+        rows = self.schedule.plane_rows
         self.plane, self.bit = (tirx.const(value, "uint32") for value in (-rows & 0xFFFF, rows.bit_length() - 2))
 
     @classmethod
@@ -98,10 +97,9 @@ class Links(TiledTrees):
 
     @classmethod
     def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, threads: int
+        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
     ) -> tuple[list[Array], list[int]]:
-        linked = link(op, ranked, planes, threads * ROWS_OF_THREAD)
-        start = len(planes.first) * threads * ROWS_OF_THREAD
+        linked = link(op, ranked, planes, rows)
         tiles, groups = [], _groups(op, trees)
         for group in groups:
             heads = np.zeros((len(group), HEAD), np.int32)
@@ -110,8 +108,8 @@ class Links(TiledTrees):
             counts = np.array([len(words) for words in nodes])
             first_value = -(-(heads.nbytes + 4 * int(counts.sum())) // 8) * 8
             before = np.cumsum(counts) - counts
-            heads[:, 0] = (start + heads.nbytes) // 4 + before
-            heads[:, 1] = (start + first_value) // op.values.itemsize + before * op.values.shape[1]
+            heads[:, 0] = heads.nbytes // 4 + before
+            heads[:, 1] = first_value // op.values.itemsize + before * op.values.shape[1]
             heads[:, 2], heads[:, 3] = op.depths[group], counts
             tile = np.zeros(first_value + int(counts.sum()) * op.values[0].nbytes, np.uint8)
             for place, parts in ((0, [heads]), (heads.nbytes, nodes), (first_value, values)):
@@ -121,8 +119,8 @@ class Links(TiledTrees):
         return tiles, [len(group) for group in groups]
 
     def walk(self, tree: Expr) -> None:
-        first, self.first_value, depth, *count = self.head(tree)
-        self.count = count[0] if count else 0
+        first, self.first_value, depth, *stride = self.head(tree)
+        self.stride = stride[0] if stride else 0
         for row in self.rows:
             T.buffer_store(self.at, tirx.const(0, "uint32"), [row])
         with T.serial(tirx.const(0, "int32"), depth):
@@ -136,7 +134,9 @@ class Links(TiledTrees):
 
     def head(self, tree: Expr) -> list[Expr]:
         """The numbers that say where a tree of the tile lies; the last one only if leaves have several values."""
-        return [T.Bind(self.heads[tree * HEAD + (self.start // 4 + i)]) for i in range(HEAD - (self.width == 1))]
+        first, value, *rest = (self.heads[tree * HEAD + (self.start // 4 + i)] for i in range(HEAD - (self.width == 1)))
+        places = (first + self.start // 4, value + self.start // self.op.values.itemsize)
+        return [T.Bind(number) for number in (*places, *rest)]
 
     def node_at(self, place: Expr) -> Expr:
         """A node, uint32."""
@@ -148,7 +148,7 @@ class Links(TiledTrees):
 
     def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
         at = self.first_value + tirx.Cast("int32", self.at[row])
-        return self.value_at(at if self.width == 1 else at + tirx.Cast("int32", column) * self.count)
+        return self.value_at(at if self.width == 1 else at + tirx.Cast("int32", column) * self.stride)
 
 
 def nodes_of(op: TreeEnsemble) -> Array:

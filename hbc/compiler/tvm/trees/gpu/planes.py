@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.schedule import ROWS_OF_THREAD, GpuTiles
+from hbc.compiler.tvm.nest.schedule import GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.ir.graph import Node
@@ -90,14 +90,15 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes) -> 
         for array in (packed.feature, packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
     )
     thresholds = f.own(packed.thresholds, dtype)
-    values = T.alloc_buffer((ROWS_OF_THREAD,), DTYPES[dtype], scope="local")
-    at, word = T.alloc_buffer((ROWS_OF_THREAD,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
-    rows, zero, one = range(ROWS_OF_THREAD), tirx.const(0, "int32"), tirx.const(1, "int32")
+    count = schedule.rows_of_thread
+    values = T.alloc_buffer((count,), DTYPES[dtype], scope="local")
+    at, word = T.alloc_buffer((count,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
+    rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
 
     def small(array: Array, position: Expr) -> Expr:
         return tirx.Cast("int32", f.constant(array, "i64", position))
 
-    with f.repeat(len(packed.feature)) as column:
+    with schedule.columns(len(packed.feature)) as column:
         own = T.Bind(f.constant(feature, "i64", column))
         for row in rows:
             T.buffer_store(values, tirx.const(0, DTYPES[dtype]), [row])
@@ -117,4 +118,4 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes) -> 
                 rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const(MOST_IN_PLANE, "int32"))
                 byte = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank))
                 T.buffer_store(word, tirx.bitwise_or(word[0], tirx.shift_left(byte, tirx.const(8 * row, "uint32"))), [0])
-            T.buffer_store(words, word[0], [tirx.Cast("int32", plane) * schedule.threads + schedule.thread])
+            T.buffer_store(words, word[0], [tirx.Cast("int32", plane) * schedule.words + schedule.word])

@@ -25,7 +25,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, ROWS_OF_THREAD, GpuTiles
+from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -37,6 +37,8 @@ from hbc.ops.tree_ranks import RankedTrees
 
 THREADS = (512, 256, 128)
 """Threads of a block, by the planes of its rows. Twice as many planes leave room for half as many rows."""
+WORD = 4
+"""The bytes of a word of shared memory: those of a thread's rows in a plane."""
 PLANE_BYTES = 64 << 10
 """The most bytes of a block's planes. So 16 bits say where the byte of a plane and row lies."""
 TILE_BYTES = 24 << 10
@@ -54,7 +56,7 @@ CYCLES_OF_LEVEL = 1.5
 def threads_for(op: TreeEnsemble) -> int:
     """The threads of a block that has room for the planes of an ensemble; 0 if none has."""
     planes = op.once(ranked_trees).planes
-    return next((threads for threads in THREADS if planes * threads * ROWS_OF_THREAD <= PLANE_BYTES), 0)
+    return next((threads for threads in THREADS if planes * threads * WORD <= PLANE_BYTES), 0)
 
 
 @record
@@ -86,15 +88,16 @@ class TiledTrees(ABC):
         self.f, self.node, self.op, self.schedule = f, node, node.op, f.schedule
         self.width = self.op.values.shape[1]
         self.dtype = dtype_name(self.op.values.dtype)
-        self.packed = f.once(_packing(type(self), f.schedule.threads), self.op)
-        self.rows = range(ROWS_OF_THREAD)
-        self.start = len(self.packed.planes.first) * f.schedule.threads * ROWS_OF_THREAD
+        self.packed = f.once(_packing(type(self), f.schedule.plane_rows), self.op)
+        self.count = f.schedule.rows_of_thread
+        self.rows = range(self.count)
+        self.start = len(self.packed.planes.first) * f.schedule.words * WORD
         """The byte of shared memory at which the tile begins."""
         self.ranks = f.schedule.view("uint8")
-        self.own = T.Bind(f.schedule.thread * ROWS_OF_THREAD)
-        self.at = T.alloc_buffer((ROWS_OF_THREAD,), "uint32", scope="local")
+        self.own = T.Bind(f.schedule.word * WORD)
+        self.at = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row of the thread, where it is."""
-        self.sums = T.alloc_buffer((ROWS_OF_THREAD * self.width,), DTYPES[self.dtype], scope="local")
+        self.sums = T.alloc_buffer((self.count * self.width,), DTYPES[self.dtype], scope="local")
 
     # --- what a form of trees says
 
@@ -110,17 +113,17 @@ class TiledTrees(ABC):
 
     @classmethod
     def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, threads: int
+        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
     ) -> tuple[list[Array], list[int]]:
         """(the bytes of each tile, how many trees it has) for some trees, which add to the same output, in their order."""
         raise NotImplementedError
 
     @classmethod
-    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, threads: int) -> PackedTiles:
+    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
         """The ensemble as tiles, which `pack` makes."""
         tiles, counts, first = [], [], [0]
         for trees in by_output(op):
-            parts, sizes = cls.pack(op, trees, ranked, planes, threads)
+            parts, sizes = cls.pack(op, trees, ranked, planes, rows)
             tiles += parts
             counts += sizes
             first.append(len(tiles))
@@ -153,26 +156,79 @@ class TiledTrees(ABC):
         self.schedule.barrier()  # the planes lie where other threads may still read the tile of an ensemble before
         if len(packed.planes.first):
             fill_planes(f, self.schedule, node.inputs[0], packed.planes)
+        if isinstance(self.schedule, GpuFewRows):
+            self.schedule.barrier()  # other warps read the planes
         with f.repeat(len(packed.first) - 1) as output:
             with self._columns() as column:
                 for row in self.rows:
                     T.buffer_store(self.sums, f.constant(base, self.dtype, output + column), [self._place(row, column)])
             with T.serial(f.constant(first, "i64", output), f.constant(first, "i64", output + 1)) as tile:
                 self.enter(tile)
-                some = tirx.LT(tirx.const(0, "int64"), f.rows)
-                count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)) * tirx.Cast("int32", some))
-                with T.serial(tirx.const(0, "int32"), count) as tree:
-                    self.walk(tree)
-                    with self._columns() as column:
-                        for row in self.rows:
-                            place = self._place(row, column)
-                            T.buffer_store(self.sums, tirx.Add(self.sums[place], self.value(tree, row, column)), [place])
+                count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)))
+                if isinstance(self.schedule, GpuFewRows):
+                    self._add_shared(self.schedule, count)
+                else:
+                    self._add(count)
+            if isinstance(self.schedule, GpuFewRows):
+                self._share_sums(self.schedule)
             with self._columns() as column:
                 for row in self.rows:
                     f.store(node, output + column, Row(tirx.const(row, "int64")), self.sums[self._place(row, column)])
 
+    def _add(self, count: Expr) -> None:
+        """Walk the trees of a tile one after the other, and add their values. Threads without rows do nothing."""
+        some = tirx.LT(tirx.const(0, "int64"), self.f.rows)
+        with T.serial(tirx.const(0, "int32"), T.Bind(count * tirx.Cast("int32", some))) as tree:
+            self.walk(tree)
+            with self._columns() as column:
+                for row in self.rows:
+                    place = self._place(row, column)
+                    T.buffer_store(self.sums, tirx.Add(self.sums[place], self.value(tree, row, column)), [place])
+
+    def _add_shared(self, schedule: GpuFewRows, count: Expr) -> None:
+        """Walk the trees of a tile, each warp another one. The values go through shared memory to the first warp, which adds them in the
+        order of the trees. It does so while the others walk the next trees, so values have two places that take turns."""
+        reached = schedule.view(DTYPES[self.dtype])
+        start = (self.start + self.packed.tiles.shape[1] * WORD) // self.op.values.itemsize
+        lane, warps = schedule.word, tirx.const(FEW_WARPS, "int32")
+        size = self.width * LANES  # values of the rows in a tree
+
+        def place(turn: Expr, tree: Expr, column: Expr) -> Expr:
+            own = tirx.truncmod(turn, tirx.const(2, "int32")) * FEW_WARPS + tree
+            return own * size + tirx.Cast("int32", column) * LANES + lane + start
+
+        with T.serial(tirx.const(0, "int32"), tirx.truncdiv(count + (FEW_WARPS - 1), warps)) as turn:
+            tree = T.Bind(turn * warps + schedule.warp)
+            with T.If(tirx.LT(tree, count)), T.Then():
+                self.walk(tree)
+                with self._columns() as column:
+                    T.buffer_store(reached, self.value(tree, 0, column), [place(turn, schedule.warp, column)])
+            schedule.barrier()
+            walked = T.serial(tirx.const(0, "int32"), tirx.Min(warps, count - turn * warps))
+            with schedule.writes(), walked as other, self._columns() as column:
+                at = self._place(0, column)
+                T.buffer_store(self.sums, tirx.Add(self.sums[at], reached[place(turn, other, column)]), [at])
+
+    def _share_sums(self, schedule: GpuFewRows) -> None:
+        """Give the sums of the first warp to the others, which go on with them."""
+        reached = schedule.view(DTYPES[self.dtype])
+        start = (self.start + self.packed.tiles.shape[1] * WORD) // self.op.values.itemsize
+
+        def place(column: Expr) -> Expr:
+            return tirx.Cast("int32", column) * LANES + schedule.word + start
+
+        schedule.barrier()
+        with schedule.writes(), self._columns() as column:
+            T.buffer_store(reached, self.sums[self._place(0, column)], [place(column)])
+        schedule.barrier()
+        with self._columns() as column:
+            T.buffer_store(self.sums, reached[place(column)], [self._place(0, column)])
+        schedule.barrier()
+
     def byte(self, plane: Expr, row: int) -> Expr:
         """The byte of a row of this thread in the plane whose bytes begin at `plane`, as uint32."""
+        if shift := (self.schedule.plane_rows // (self.schedule.words * WORD)).bit_length() - 1:
+            plane = tirx.shift_right(plane, tirx.const(shift, "uint32"))
         return tirx.Cast("uint32", self.ranks[tirx.bitwise_or(tirx.Cast("int32", plane), self.own) + row])
 
     def enter(self, tile: Expr) -> None:
@@ -194,18 +250,18 @@ class TiledTrees(ABC):
         return kind(tirx.const(0, "int64"), tirx.const(self.width, "int64"))
 
     def _place(self, row: int, column: Expr) -> Expr:
-        return column * ROWS_OF_THREAD + row
+        return column * self.count + row
 
 
 @cache
-def _packing(form: type[TiledTrees], threads: int) -> partial[PackedTiles]:
+def _packing(form: type[TiledTrees], rows: int) -> partial[PackedTiles]:
     """The function that packs ensembles in a form, always the same one (`FunctionBuilder.once` asks for that)."""
-    return partial(_pack, form, threads)
+    return partial(_pack, form, rows)
 
 
-def _pack(form: type[TiledTrees], threads: int, op: TreeEnsemble) -> PackedTiles:
+def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTiles:
     ranked = op.once(ranked_trees)
-    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype)), threads)
+    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype)), rows)
 
 
 def by_output(op: TreeEnsemble) -> list[Array]:
@@ -215,7 +271,12 @@ def by_output(op: TreeEnsemble) -> list[Array]:
 
 def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
     """The bytes of shared memory that an ensemble takes."""
-    return op.once(ranked_trees).planes * threads * ROWS_OF_THREAD + form.tile_bytes(op)
+    return op.once(ranked_trees).planes * threads * WORD + form.tile_bytes(op)
+
+
+def shared_bytes_of_few(op: TreeEnsemble, form: type[TiledTrees]) -> int:
+    """The bytes of shared memory that it takes of a block of `GpuFewRows`, with two values for each row, warp and column."""
+    return op.once(ranked_trees).planes * LANES * WORD + form.tile_bytes(op) + 2 * FEW_WARPS * LANES * op.values[0].nbytes
 
 
 def planes_cycles(op: TreeEnsemble) -> float:
