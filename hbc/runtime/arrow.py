@@ -14,7 +14,7 @@ from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
 from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries, NoRows
-from hbc.runtime.input.columns import names_of
+from hbc.runtime.input.columns import listed, names_of
 from hbc.runtime.input.frame_view import duplicates
 
 ROWS_AT_ONCE = 1 << 16
@@ -67,7 +67,7 @@ class ArrowMethod:
         self._calls = tuple(calls)
         self._shared = shared = calls[0].shared
         self._spec = spec = shared.spec
-        names = names_of(spec)
+        names = names_of(spec) or _own_names(model)
         read = {i for kinds in shared.variants for i, kind in enumerate(kinds) if kind != "unread"}
         self._fitted = (
             None if names is None or spec.ndim == 1 or spec.items else dict(zip(names, range(len(names)), strict=True))
@@ -208,8 +208,21 @@ class ArrowMethod:
                 raise duplicates(name)
             places[name] = place
         present = [name for name in self._fitted if name in places]
+        if len(present) < len(self._fitted) and names_of(self._spec) is None:  # otherwise the test of the names says it
+            missing = [name for name in self._fitted if name not in places]
+            raise InvalidInputError(
+                found=f"a table without the columns {listed(missing)}",
+                expected=f"the names of fit, {listed(list(self._fitted))}",
+                advice="Rename the columns that hold them.",
+            )
         facts = {at: self._spec.columns[self._fitted[name]] for at, name in enumerate(present)}
         return [places[name] for name in present], facts
+
+
+def _own_names(model: Any) -> tuple[str, ...] | None:
+    """The names that a source knows and does not compare: LightGBM takes the columns of a frame by their position, whatever their names."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else tuple(map(str, names))
 
 
 def _again(model: Any, methods: tuple[str, ...], class_names: Sequence[str] | None) -> ArrowMethod:

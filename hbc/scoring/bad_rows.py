@@ -30,7 +30,7 @@ class BadRow:
         found = self.found
         if self.column is not None:
             where += f", column {self.column!r}"
-            found += "" if str(self.value) in found else f" (the value {_shown(self.value)})"
+            found += "" if self.value is None or str(self.value) in found else f" (the value {_shown(self.value)})"
         advice = f"{self.advice} To score the others: bad_rows, --bad-rows FILE.".lstrip()
         return InvalidInputError(found=found, expected=self.expected, where=where, advice=advice)
 
@@ -97,12 +97,12 @@ def bad_row(
 ) -> BadRow:
     """The BadRow of a row of a file, which is that of the number `index` in the batch. good: the number of a row that `answer` takes."""
     facts = error.facts
-    quoted = re.search(r"column '(.*?)'|column \"(.*?)\"", facts["where"])
-    column = next((group for group in quoted.groups() if group), None) if quoted else None
-    if column not in batch.schema.names:
-        column = _culprit(batch, index, good, answer) if good is not None else _named(batch.slice(index, 1), facts["found"])
-    value = None if column is None else batch.column(column)[index].as_py()
     found = re.sub(r"(,| (at|in))? row 0\b", "", facts["found"])
+    quoted = re.search(r"column (?:\d+ \()?(?:'(.*?)'|\"(.*?)\")", facts["where"])
+    column = next((group for group in quoted.groups() if group), None) if quoted else None
+    if column is None:
+        column = _culprit(batch, index, good, answer) if good is not None else _named(batch.slice(index, 1), found)
+    value = None if column not in batch.schema.names else batch.column(column)[index].as_py()
     return BadRow(row, found, facts["expected"], column, value, facts["advice"])
 
 

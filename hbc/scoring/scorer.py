@@ -73,11 +73,11 @@ class Scorer:
             else "number"
             for column in columns
         ]
-        self._by_name = (
-            {}
-            if self.method.columns is None
-            else {column.name: kind for column, kind in zip(columns, self._kinds, strict=True)}
-        )
+        names = [column.name for column in columns]
+        known = (
+            self.method.columns if None in names else names
+        )  # the method knows LightGBM's names, which the source does not compare
+        self._by_name = {} if self.method.columns is None else dict(zip(known, self._kinds, strict=True))
         cast = None if options.dtype is None else pa.from_numpy_dtype(options.dtype)
         self.fields = [
             pa.field(field.name, cast)

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from lightgbm import LGBMRegressor
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -154,3 +155,19 @@ def test_threads_share_a_method(people: tuple[Any, Any]) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(method, [TABLE, other] * 20))
     assert all(each.equals(method(TABLE)) for each in found)
+
+
+def test_lightgbm_finds_columns_by_the_names_of_fit() -> None:
+    """The source goes by their positions, so that a table in another order would silently be another one."""
+    frame = pd.DataFrame(RNG.normal(size=(200, 3)), columns=["u", "a", "z"])
+    model = LGBMRegressor(n_estimators=5, verbose=-1).fit(frame, frame["u"] - 2 * frame["z"])
+    method = hbc.convert(model, backend="numpy").arrow()
+    assert method.columns == ["u", "a", "z"]
+    table = pa.table({"id": np.arange(200), **{name: frame[name] for name in ("z", "u", "a")}})
+    np.testing.assert_allclose(method(table)["predict"], model.predict(frame), rtol=1e-12)
+    with pytest.raises(hbc.InvalidInputError, match="without the columns a, expected the names of fit, u, a, z"):
+        method(table.drop_columns(["a"]))
+    unnamed = hbc.convert(LGBMRegressor(n_estimators=5, verbose=-1).fit(frame.to_numpy(), frame["u"]), backend="numpy").arrow()
+    assert unnamed.columns is None
+    with pytest.raises(hbc.InvalidInputError, match="4 columns, expected 3"):
+        unnamed(table)

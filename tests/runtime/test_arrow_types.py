@@ -176,6 +176,7 @@ ONLY_HBC: dict[str, str] = {
     ".*(one hot|strict|ordinal|imputed|lightgbm): null in the dictionary": "the same",
     "one hot, strict: null": "pandas makes None of them, which is unknown to the encoder; to hbc a null is NaN, as in fit",
     "categories of .*: (string|large|view)( with nulls)?(, cut)?(, few rows)?": "strings are the categories of these names, as in records",
+    "integer categories of lightgbm: (numbers|floats|numbers with nulls)": "numbers are the categories that equal them, as in records",
     "categories of lightgbm: unknown": "the same; the unknown ones are missing",
 }
 """Cases that hbc answers, though the source rejects the frame of pandas → why."""
@@ -242,6 +243,8 @@ INTEGERS = {
     "dictionary of floats": pa.array(SMALL * 10.0).dictionary_encode(),
     "unknown": pa.array(SMALL * 7).dictionary_encode(),
     "numbers": pa.array(SMALL * 10),
+    "numbers with nulls": pa.array(holes(SMALL * 10), pa.int64()),
+    "floats": pa.array(SMALL * 10.0),
     "strings": pa.array(WORDS).dictionary_encode(),
 }
 
@@ -250,3 +253,22 @@ INTEGERS = {
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_categories_that_are_integers(kind: str) -> None:
     check(WHOLE_MODEL, INTEGERS[kind], f"integer categories of lightgbm: {kind}")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", ["numbers", "numbers with nulls", "floats"])
+def test_numbers_are_the_categories_that_equal_them(kind: str) -> None:
+    """As the same numbers in a dictionary, which the source takes."""
+    method = compiled(WHOLE_MODEL)
+    plain, coded = (pa.table({"a": array, "b": B}) for array in (INTEGERS[kind], INTEGERS[kind].dictionary_encode()))
+    assert method(plain).equals(method(coded))
+    strict = hbc.convert(XGBRegressor(n_estimators=3, enable_categorical=True).fit(WHOLE, Y), backend="numpy").arrow()
+    if kind != "floats":
+        assert strict(plain).equals(strict(coded))
+        narrow = plain.set_column(0, "a", plain["a"].cast(pa.int8()))
+        assert strict(narrow).equals(strict(plain))
+    else:
+        with pytest.raises(hbc.InvalidInputError, match="categories of float64"):
+            strict(plain)
+    with pytest.raises(hbc.InvalidInputError, match="the category 7"):
+        strict(plain.set_column(0, "a", pa.array(np.full(ROWS, 7))))

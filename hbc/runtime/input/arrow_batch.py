@@ -171,7 +171,7 @@ class ArrowBatch(ArrowFrame):
         return kind if f"pandas.{type(self.column(index).dtype).__name__}" in no_numbers else ""
 
     def _stands_for_categories(self, index: int) -> bool:
-        """Whether the strings of a column count as the categories of the same names, as in a record."""
+        """Whether the values of a column count as the categories that equal them, as in a record."""
         fact = self._fact(index)
         return (fact.categories_only or bool(fact.category_values)) and not fact.category_of_frame
 
@@ -184,8 +184,8 @@ class ArrowBatch(ArrowFrame):
 
     def categorical(self, index: int) -> Any:
         kind, column = self._types[index], self._frame.column(index)
-        if kind in TEXTS and self._stands_for_categories(index):
-            column = _encoded(column)
+        if (kind in TEXTS or kind in ARROW_NUMBERS) and self._stands_for_categories(index):
+            column = _encoded(_in_dtype(column, self._fact(index).category_dtype))
         elif not kind.startswith("dictionary"):
             return None
         return ArrowCategories(column)
@@ -233,7 +233,7 @@ def _kind(value: Any) -> str:
 
 
 def _encoded(column: Any) -> Any:
-    """A column of strings as a dictionary of those that it has."""
+    """A column of strings or numbers as a dictionary of those that it has."""
     return column.dictionary_encode()
 
 
@@ -241,3 +241,12 @@ def _decoded(column: Any) -> Any:
     """The values of a column of a dictionary. pyarrow's cast does not know dictionaries of views."""
     values = column.dictionary
     return (values.cast("large_string") if str(values.type) == "string_view" else values).take(column.indices)
+
+
+def _in_dtype(column: Any, dtype: str) -> Any:
+    """A column of integers in numpy's dtype of this name, where that holds them. Other columns as they are."""
+    whole = "int" in str(column.type) and "int" in dtype
+    try:
+        return column.cast(dtype) if whole else column
+    except ValueError:  # too large: the dtype is an error then
+        return column
