@@ -69,10 +69,12 @@ def load(
     return _loaded(file, name, device, backend, trust_code or checksum is not None, warm_up)
 
 
-def load_bytes(data: bytes, name: str) -> CompiledModel:
-    """The model of a file's bytes, as `load` reads it without options; compiled code in them is not run. `name` stands for the file in
-    messages. Raises the same errors."""
-    return _loaded(io.BytesIO(data), name, None, None, False, False)
+def load_bytes(data: bytes, name: str, device: DeviceName | None = None, backend: BackendName | None = None) -> CompiledModel:
+    """The model of a file's bytes, as `load` reads it; compiled code in them is not run. `name` stands for the file in messages. Raises the
+    same errors."""
+    if backend is not None:
+        backend_name(backend)
+    return _loaded(io.BytesIO(data), name, device, backend, False, False)
 
 
 def _loaded(

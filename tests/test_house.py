@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "loading": {"errors", "hummingbird", "process", "ir", "compiler.base", "runtime", "builder"},
     "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
-    "engines": {"errors", "lazy", "loading", "runtime"},
+    "engines": {"errors", "lazy", "process", "loading", "runtime"},
     "mlflow": {"errors", "version", "compiler.base", "runtime", "loading", "serve.examples", "serve.served"},
     "scoring": {"errors", "lazy", "process", "version", "runtime.model", "loading"},
     "api": {
@@ -126,6 +126,7 @@ HOMES = {
     "ray": ["adapters/ray_serve.py", "engines/ray.py"],
     "pyspark": ["engines/spark.py"],
     "dask": ["engines/dask.py"],
+    "distributed": ["engines/dask.py"],
     "daft": ["engines/daft.py"],
     "triton_python_backend_utils": ["adapters/triton.py"],
 }

@@ -68,7 +68,9 @@ def score(
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Files that are scored at a time. By default one for every four processors.", show_default=False, min=1
+            help="Files that are scored at a time. By default one for every four processors, or as many as the engine has workers.",
+            show_default=False,
+            min=1,
         ),
     ] = None,
     bad_rows: Annotated[
@@ -86,6 +88,13 @@ def score(
     ] = False,
     engine: Annotated[
         str | None, typer.Option(help="ray, spark or dask: its workers score the files.", show_default=False)
+    ] = None,
+    engine_address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the engine's cluster, such as ray://host:10001 or spark://host:7077. By default workers on this computer.",
+            show_default=False,
+        ),
     ] = None,
     backend: Backend = None,
     device: Device = None,
@@ -130,6 +139,7 @@ def score(
                 restart=restart,
                 dry_run=dry_run,
                 engine=engine,
+                engine_address=engine_address,
                 backend=backend,
                 device=device,
                 progress=tell,

@@ -9,7 +9,7 @@ from typing import Any
 import daft
 import pyarrow as pa
 
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
 from hbc.runtime.model import CompiledModel
 
 
@@ -33,13 +33,13 @@ def score(
 
     Only the columns that are needed are read. Rows keep their order. Raises ValueError for an unknown method, InvalidInputError if a
     column is missing."""
-    scorer = Scorer(model, methods, keep, class_names)
-    inputs = scorer.inputs(frame.column_names)
+    method = WorkerMethod(model, methods, keep, class_names)
+    inputs = method.inputs(frame.column_names)
 
     def results(*columns: Any) -> Any:
         batch = pa.RecordBatch.from_arrays([column.to_arrow() for column in columns], inputs)
-        return scorer.answer(batch).to_struct_array()
+        return method.answer(batch).to_struct_array()
 
-    kind = daft.DataType.from_arrow_type(pa.struct(list(scorer.results)))
+    kind = daft.DataType.from_arrow_type(pa.struct(list(method.results)))
     function = daft.func.batch(return_dtype=kind, unnest=True, **{"use_process": False, **options})(results)
-    return frame.select(*scorer.keep, function(*map(daft.col, inputs)))
+    return frame.select(*method.keep, function(*map(daft.col, inputs)))

@@ -1,16 +1,18 @@
-"""Dask: `score(frame, "model.hbc")` is a frame of a model's results."""
+"""Dask: `score(frame, "model.hbc")` is a frame of a model's results; `map_tasks` is for `hbc score --engine dask`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dask
+import distributed
 import pandas as pd
 import pyarrow as pa
 
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
 from hbc.errors import InvalidInputError
 from hbc.runtime.model import CompiledModel
 
@@ -32,19 +34,45 @@ def score(
 
     Only the columns that are needed are read. Dask replaces a worker that dies, and computes its partitions again. Partitions and rows
     keep their order. Raises ValueError for an unknown method, InvalidInputError if a column is missing."""
-    scorer = Scorer(model, methods, keep, class_names)
-    data = frame[scorer.reads(frame.columns)]
-    return data.map_partitions(_scored, dask.delayed(scorer, traverse=False), meta=_scored(data._meta, scorer))
+    method = WorkerMethod(model, methods, keep, class_names)
+    data = frame[method.reads(frame.columns)]
+    return data.map_partitions(_scored, dask.delayed(method, traverse=False), meta=_scored(data._meta, method))
 
 
-def _scored(frame: Any, scorer: Scorer) -> Any:
+def _scored(frame: Any, method: WorkerMethod) -> Any:
     """The answer to a partition, a frame of pandas. Raises InvalidInputError."""
-    inputs = scorer.inputs(frame.columns)
+    inputs = method.inputs(frame.columns)
     try:
         table = pa.Table.from_pandas(frame[inputs], preserve_index=False)
     except pa.ArrowException as error:
         raise InvalidInputError(
             found=f"a column that Arrow cannot hold ({error})", expected="columns of one type: numbers, strings or categories"
         ) from error
-    found = scorer.answer(table).to_pandas().set_axis(frame.index)
-    return pd.concat([frame[list(scorer.keep)], found], axis=1)
+    found = method.answer(table).to_pandas().set_axis(frame.index)
+    return pd.concat([frame[list(method.keep)], found], axis=1)
+
+
+def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int | None, address: str | None) -> Iterator[Any]:
+    """Yields function(task) for each task, as Dask's workers are done with them. A task whose worker dies is given to another.
+
+    workers: the processes of a cluster that is started here and ended, by default one a CPU; another cluster decides itself. address: of
+    that one; without it the one that this process is connected to."""
+    with contextlib.ExitStack() as stack:
+        try:
+            client = distributed.Client(address) if address is not None else distributed.get_client()
+            if address is not None:
+                stack.enter_context(client)
+        except ValueError:  # it is connected to none
+            options = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+            cluster = stack.enter_context(distributed.LocalCluster(**options))
+            client = stack.enter_context(distributed.Client(cluster))
+        futures = client.map(_call, list(tasks), function=client.scatter(function, broadcast=True), pure=False)
+        try:
+            for future in distributed.as_completed(futures):
+                yield future.result()
+        finally:
+            client.cancel(futures)
+
+
+def _call(task: Any, function: Callable[[Any], Any]) -> Any:
+    return function(task)

@@ -1,26 +1,28 @@
-"""Ray Data: `score(dataset, "model.hbc")` is a dataset of a model's results."""
+"""Ray: `score(dataset, "model.hbc")` is a dataset of a model's results; `map_tasks` is for `hbc score --engine ray`."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import ray
 from ray.data import ActorPoolStrategy
 
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
 from hbc.runtime.model import CompiledModel
 
 
-class HbcScorer:
+class HbcActor:
     """An actor of Ray Data. Its process has loaded the model before the first block comes."""
 
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-        scorer.results  # noqa: B018
+    def __init__(self, method: WorkerMethod) -> None:
+        self._method = method
+        method.results  # noqa: B018
 
     def __call__(self, block: Any) -> Any:
-        return self._scorer(block)
+        return self._method(block)
 
 
 def score(
@@ -46,9 +48,40 @@ def score(
     Only the columns that are needed are read. Ray replaces an actor that dies, and gives its blocks to another. Rows come in the order of
     `dataset` if `ray.data.DataContext.get_current().execution_options.preserve_order` is true. Raises ValueError for an unknown method,
     InvalidInputError if a column is missing."""
-    scorer = Scorer(model, methods, keep, class_names)
+    method = WorkerMethod(model, methods, keep, class_names)
     columns = dataset.columns()
-    data = dataset if columns is None else dataset.select_columns(scorer.reads(columns))  # None: it has no rows
+    data = dataset if columns is None else dataset.select_columns(method.reads(columns))  # None: it has no rows
     if workers is not None:
         options["compute"] = ActorPoolStrategy(min_size=1, max_size=workers)
-    return data.map_batches(HbcScorer, fn_constructor_args=(scorer,), batch_format="pyarrow", zero_copy_batch=True, **options)
+    return data.map_batches(HbcActor, fn_constructor_args=(method,), batch_format="pyarrow", zero_copy_batch=True, **options)
+
+
+def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int | None, address: str | None) -> Iterator[Any]:
+    """Yields function(task) for each task, as Ray's workers are done with them. A task whose worker dies is given to another.
+
+    workers: the most tasks at a time, by default one a CPU. address: of a cluster; without it the one that this process is connected to, or
+    one that is started here and ended."""
+    ours = not ray.is_initialized()
+    if ours:
+        local = {} if address is not None else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False, **local)
+    waiting: list[Any] = []
+    try:
+        kept = ray.put(function)
+        call = ray.remote(_call)
+        left = iter(tasks)
+        waiting = [call.remote(kept, task) for task in itertools.islice(left, workers)]
+        while waiting:
+            (done,), waiting = ray.wait(waiting)
+            waiting += [call.remote(kept, task) for task in itertools.islice(left, 1)]
+            yield ray.get(done)
+    finally:
+        if ours:
+            ray.shutdown()
+        else:
+            for reference in waiting:
+                ray.cancel(reference)
+
+
+def _call(function: Callable[[Any], Any], task: Any) -> Any:
+    return function(task)

@@ -1,19 +1,24 @@
-"""Spark: `score(frame, "model.hbc")` is a frame of a model's results; `udf("model.hbc")` is a function for columns."""
+"""Spark: `score(frame, "model.hbc")` is a frame of a model's results; `udf("model.hbc")` is a function for
+columns; `map_tasks` is for `hbc score --engine spark`."""
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from inspect import Parameter, Signature
 from typing import Any
 
 import pyarrow as pa
 from pyspark.ml.functions import predict_batch_udf
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
+from hbc.process import cpus
 from hbc.runtime.model import CompiledModel
 
 
@@ -35,17 +40,17 @@ def score(
     Only the columns that are needed are read. Batches have `spark.sql.execution.arrow.maxRecordsPerBatch` rows. Spark replaces a worker
     that dies, and computes its partition again. Rows keep the order of `frame` in each partition. Raises ValueError for an unknown method,
     InvalidInputError if a column is missing."""
-    scorer = Scorer(model, methods, keep, class_names)
-    names = scorer.reads(frame.columns)
+    method = WorkerMethod(model, methods, keep, class_names)
+    names = method.reads(frame.columns)
     quoted = ["`" + name.replace("`", "``") + "`" for name in names]
     # On the way the columns have names of their own: Spark's mapInArrow fails for a name with a dot.
     data = frame.select(*[col(name).alias(f"c{i}") for i, name in enumerate(quoted)])
 
     def scored(batches: Iterator[Any]) -> Iterator[Any]:
-        return scorer.stream(batch.rename_columns(names) for batch in batches)
+        return method.stream(batch.rename_columns(names) for batch in batches)
 
-    kept = [frame.schema[name] for name in scorer.keep]
-    return data.mapInArrow(scored, StructType([*kept, *from_arrow_schema(scorer.results).fields]))
+    kept = [frame.schema[name] for name in method.keep]
+    return data.mapInArrow(scored, StructType([*kept, *from_arrow_schema(method.results).fields]))
 
 
 def udf(
@@ -62,15 +67,15 @@ def udf(
 
     The columns go through pandas, which makes float64 of integers with nulls, and takes longer: `score` passes Arrow on. Raises
     ValueError for an unknown method."""
-    scorer = Scorer(model, method)
-    names = scorer.names
-    kind = from_arrow_schema(scorer.results)
+    computed = WorkerMethod(model, method)
+    names = computed.names
+    kind = from_arrow_schema(computed.results)
     single = len(kind.fields) == 1
 
     def make() -> Callable[..., Any]:
         def predict(*columns: Any) -> Any:
             batch = pa.RecordBatch.from_arrays([pa.array(column, from_pandas=True) for column in columns], names)
-            answer = scorer.answer(batch)
+            answer = computed.answer(batch)
             found = {name: answer.column(name).to_numpy(zero_copy_only=False) for name in answer.schema.names}
             return found.popitem()[1] if single else found
 
@@ -80,3 +85,38 @@ def udf(
         return predict
 
     return predict_batch_udf(make, return_type=kind.fields[0].dataType if single else kind, batch_size=batch_size)
+
+
+def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int | None, address: str | None) -> Iterator[Any]:
+    """Yields function(task) for each task, as Spark's workers are done with them: a job for each task. A task whose worker dies is tried
+    again.
+
+    workers: the most tasks at a time, by default one a CPU of this computer, or as many as the cluster of this process takes. address: the
+    master of a cluster; without it that of the session of this process, or one that is started here and ended."""
+    ours = SparkSession.getActiveSession() is None
+    at_once = workers or cpus()
+    session = SparkSession.getActiveSession() or _started(address or f"local[{at_once},4]")
+    if workers is None and not (ours and address is None):
+        at_once = session.sparkContext.defaultParallelism
+
+    def computed(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            done = [pickle.dumps(function(pickle.loads(task))) for task in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["done"])
+
+    def one(task: Any) -> Any:
+        frame = session.createDataFrame([(pickle.dumps(task),)], "task binary").coalesce(1)
+        return pickle.loads(frame.mapInArrow(computed, "done binary").collect()[0][0])
+
+    pool = ThreadPoolExecutor(at_once, "hbc score")
+    try:
+        for future in as_completed([pool.submit(one, task) for task in tasks]):
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if ours:
+            session.stop()
+
+
+def _started(master: str) -> Any:
+    return SparkSession.builder.master(master).appName("hbc score").config("spark.ui.enabled", "false").getOrCreate()

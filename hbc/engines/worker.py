@@ -1,4 +1,4 @@
-"""Scorer: what an engine sends to its workers. It carries the model as the bytes of its file, and each process loads them once."""
+"""WorkerMethod: what an engine sends to its workers. It carries the model as the bytes of its file, and each process loads them once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _models: dict[str, CompiledModel] = {}
 _lock = threading.Lock()
 
 
-class Scorer:
+class WorkerMethod:
     """A function from a record batch or table of Arrow to the same kind: columns of the input, then the results of a model.
 
     Pickled, it is the bytes of the model's file and these names: compiled code does not travel. A process that gets it loads the model at
-    the first call, once for all scorers of it, and finds compiled code in the cache on its disk.
+    the first call, once for all that carry it, and finds compiled code in the cache on its disk.
 
     model: a CompiledModel, or the path of a file that `CompiledModel.save` wrote. methods, class_names: as in `CompiledModel.arrow`.
     keep: the names of the columns of the input that are returned too, before the results. Raises what `hbc.load` and `arrow` raise, and

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hbc.errors import ArtifactError, BackendUnavailableError, HbcError
@@ -15,11 +17,13 @@ from hbc.lazy import cached_property, record
 from hbc.scoring.fragment import score_fragment, score_to_stdout, try_fragment
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.places import Place, place_of
-from hbc.scoring.scorer import Options
+from hbc.scoring.scorer import Options, scorer_of
 from hbc.scoring.work import FOLDER, Manifest, clear, locked
 
 ENGINES = {"ray": "hbc.engines.ray", "spark": "hbc.engines.spark", "dask": "hbc.engines.dask"}
-"""Engine → the module whose `map_tasks(function, tasks)` yields function(task) for each task, in any order, from its workers."""
+"""Engine → the module whose `map_tasks(function, tasks, workers, address)` yields function(task) for each task, in any order, from its
+workers. workers: the most of them, None for all. address: of a cluster; None for the one that this process is connected to, or one that
+is started here."""
 
 
 @record
@@ -45,10 +49,11 @@ class Task:
     options: Options
 
 
-def run_task(task: Task) -> dict[str, Any]:
-    """What `score_fragment` returns for a task. An error of hbc is the value of "error", beside "input" and "output": an engine would try
-    the task again, and wrap the error in one of its own."""
+def run_task(task: Task, data: bytes) -> dict[str, Any]:
+    """What `score_fragment` returns for a task. data: the file of the model. An error of hbc is the value of "error", beside "input" and
+    "output": an engine would try the task again, and wrap the error in one of its own."""
     try:
+        scorer_of(task.model, task.options, data)
         return score_fragment(task.model, task.fragment, task.options)
     except (HbcError, FileNotFoundError) as error:
         return {"input": task.fragment.input, "output": task.fragment.output, "error": error}
@@ -86,7 +91,9 @@ class Job:
         """Score all fragments, one after another, to one stream on standard output. Returns rows and bad_rows."""
         return score_to_stdout(self.model, self.fragments, self.options, self.bad_rows, self._watch.teller)
 
-    def run(self, restart: bool, workers: int, engine: str | None) -> tuple[list[dict[str, Any]], int]:
+    def run(
+        self, restart: bool, workers: int | None, engine: str | None, address: str | None
+    ) -> tuple[list[dict[str, Any]], int]:
         """(what was done for each fragment, how many of them an earlier start had finished)."""
         manifest = self._manifest
         with contextlib.ExitStack() as stack:
@@ -110,7 +117,7 @@ class Job:
             waiting = [task for task in tasks if manifest.below(task.fragment.output) not in manifest.done]
             self._watch.begin(before, [task.fragment for task in waiting])
             try:
-                for summary in self._mapped(waiting, workers, engine):
+                for summary in self._mapped(waiting, workers, engine, address):
                     if "error" in summary:
                         raise summary["error"]
                     manifest.finished(summary, write=self.folder is not None)
@@ -137,15 +144,12 @@ class Job:
             for number, fragment in enumerate(self.fragments)
         ]
 
-    def _mapped(self, tasks: list[Task], workers: int, engine: str | None) -> Iterable[dict[str, Any]]:
+    def _mapped(
+        self, tasks: list[Task], workers: int | None, engine: str | None, address: str | None
+    ) -> Iterable[dict[str, Any]]:
         if engine is None:
-            return in_threads(tasks, workers, self._watch)
-        try:
-            module = importlib.import_module(ENGINES[engine])
-        except ModuleNotFoundError as error:
-            raise BackendUnavailableError(backend=engine, reason=f"{error.name} is not installed", extra=engine) from error
-        found: Iterable[dict[str, Any]] = module.map_tasks(run_task, tasks)
-        return found
+            return in_threads(tasks, workers or 1, self._watch)
+        return by_engine(engine, self.model, tasks, workers, address) if tasks else []
 
     def _close(self, tasks: Sequence[Task]) -> None:
         """Write what is done: the manifest, and the bad rows of the files that are done."""
@@ -253,3 +257,28 @@ def in_threads(tasks: Sequence[Task], workers: int, watch: Watch) -> Iterator[di
     finally:
         watch.stopped.set()
         pool.shutdown(cancel_futures=True)
+
+
+def by_engine(
+    engine: str, model: str, tasks: Sequence[Task], workers: int | None, address: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yields the summary of each task as the workers of an engine are done with it. They are sent the model, and need not see its file.
+    Raises BackendUnavailableError if the engine is not installed."""
+    try:
+        module = importlib.import_module(ENGINES[engine])
+    except ModuleNotFoundError as error:
+        raise BackendUnavailableError(backend=engine, reason=f"{error.name} is not installed", extra=engine) from error
+    sent = [replace(task, fragment=_absolute(task.fragment)) for task in tasks]
+    names = {there.fragment.output: here.fragment for here, there in zip(tasks, sent, strict=True)}
+    function = functools.partial(run_task, data=Path(model).read_bytes())
+    for summary in module.map_tasks(function, sent, workers, address):
+        fragment = names[summary["output"]]
+        yield {**summary, "input": fragment.input, "output": fragment.output}
+
+
+def _absolute(fragment: Fragment) -> Fragment:
+    """The fragment with absolute paths: workers have a working directory of their own."""
+    given = {name: getattr(fragment, name) for name in ("input", "output", "work", "rejected")}
+    places = {name: place_of(value) for name, value in given.items() if value}
+    paths: dict[str, Any] = {name: place.path for name, place in places.items() if place.local}
+    return replace(fragment, **paths)

@@ -82,6 +82,7 @@ def score(
     restart: bool = False,
     dry_run: bool = False,
     engine: str | None = None,
+    engine_address: str | None = None,
     backend: str | None = None,
     device: str | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -102,11 +103,14 @@ def score(
         compression: of the output, such as "zstd". By default snappy for Parquet, lz4 for Feather, none for others.
         separator: between the values of CSV that is read. By default a comma, or a tab in .tsv.
         memory: about the most that the process takes, such as "1GiB", or a number of bytes.
-        workers: files that are scored at a time, by default one for every four processors.
+        workers: files that are scored at a time, by default one for every four processors, or as many as the engine has workers.
         bad_rows: a file for the rows that cannot be scored, a line of JSON each. Their results are null. By default one is an error.
         restart: remove what an earlier start has written, and begin anew.
         dry_run: check the columns and compute the first 1,000 rows of each file, and write nothing.
-        engine: "ray", "spark" or "dask": its workers score the files. By default threads of this process.
+        engine: "ray", "spark" or "dask": its workers score the files, and must see them under the same names. By default threads of this
+            process.
+        engine_address: of its cluster, such as "ray://host:10001", "spark://host:7077" or "tcp://host:8786". By default the one that this
+            process is connected to, or workers on this computer.
         backend, device: as in `hbc.load`.
         progress: is called with a Progress after each batch.
 
@@ -128,7 +132,7 @@ def score(
     started = time.perf_counter()
     sources = [os.fspath(each) for each in ([source] if isinstance(source, (str, os.PathLike)) else source)]
     target = None if sink is None else os.fspath(sink)
-    _check(target, dtype, input_format, output_format, dry_run, engine, sources)
+    _check(target, dtype, input_format, output_format, dry_run, engine, engine_address, sources)
     asked = tuple(_names(methods) if methods is not None else ())
     fragments, folder = fragments_of(sources, target, input_format, output_format, compression)
     at_once = max(1, min(len(fragments), workers or max(1, cpus() // 4))) if engine is None else 1
@@ -157,7 +161,7 @@ def score(
         elif target == PIPE:
             found, before = [job.to_stdout()], 0
         else:
-            found, before = job.run(restart, at_once, engine)
+            found, before = job.run(restart, at_once if engine is None else workers, engine, engine_address)
     return Summary(
         output=None if dry_run else target,
         files=len(fragments) - before,
@@ -179,6 +183,7 @@ def _check(
     output_format: str | None,
     dry_run: bool,
     engine: str | None,
+    engine_address: str | None,
     sources: Sequence[str],
 ) -> None:
     """Raise ValueError for an option that is wrong in itself."""
@@ -191,6 +196,8 @@ def _check(
         raise ValueError("sink: found None, expected a file or folder for the results, '-', or dry_run=True")
     if engine is not None and engine not in ENGINES:
         raise ValueError(f"engine: found {engine!r}, expected one of {', '.join(ENGINES)}{meant(engine, list(ENGINES))}")
+    if engine is None and engine_address is not None:
+        raise ValueError(f"engine_address: found {engine_address!r} without an engine, expected engine too")
     if engine is not None and PIPE in (sink, *sources):
         raise ValueError(f"engine: found {engine!r} with standard input or output, expected files, which its workers can open")
     if not sources:

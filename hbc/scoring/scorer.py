@@ -10,7 +10,7 @@ from typing import Any
 
 from hbc.errors import ArtifactError, InvalidInputError
 from hbc.lazy import record
-from hbc.loading import load
+from hbc.loading import load_bytes
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import Reader, require_columns
 
@@ -195,17 +195,19 @@ MOST = 4
 """The most models that a process keeps for its next fragments."""
 
 
-def scorer_of(model: str, options: Options) -> Scorer:
-    """The Scorer of a saved model, loaded once in a process. Raises what `hbc.load` raises, and ArtifactError if the file is not that of
-    `options.digest`."""
+def scorer_of(model: str, options: Options, data: bytes | None = None) -> Scorer:
+    """The Scorer of a saved model, loaded once in a process. data: the bytes of its file, where the file itself may be out of reach. Raises
+    what `hbc.load` raises, and ArtifactError if the file is not that of `options.digest`."""
     with _lock:
         found = _scorers.get((model, options))
         if found is None:
-            if digest_of(model) != options.digest:
+            contents = Path(model).read_bytes() if data is None else data
+            if hashlib.sha256(contents).hexdigest() != options.digest:
                 raise ArtifactError(
                     path=model, found="another model than at the start", expected="the file that the run was started with"
                 )
-            found = _kept((model, options), Scorer(load(model, options.device, options.backend), options))  # type: ignore[arg-type]
+            loaded = load_bytes(contents, model, options.device, options.backend)  # type: ignore[arg-type]
+            found = _kept((model, options), Scorer(loaded, options))
         return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +82,19 @@ def require_same(found: pa.Table, keep: tuple[str, ...] = ("id", "noted"), order
     assert found["predict"].to_pylist() == MODEL.predict(frame).tolist()
     probabilities = np.column_stack([found[f"predict_proba_{label}"].to_numpy() for label in MODEL.classes_])
     np.testing.assert_allclose(probabilities, MODEL.predict_proba(frame), rtol=1e-5, atol=1e-6)
+
+
+def run_example(section: str) -> dict[str, Any]:
+    """Run the examples of a section of docs/engines.md, in the working directory (which Spark's Java does not know). Returns their
+    names."""
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    blocks = re.findall(
+        r"```python\n(.*?)```", page.partition("## ")[0] + page.partition(f"## {section}\n")[2].partition("\n## ")[0], re.S
+    )
+    assert len(blocks) > 1
+    names: dict[str, Any] = {}
+    exec(blocks[0], names)
+    names["people"].to_parquet("people.parquet")
+    for block in blocks[1:]:
+        exec(re.sub(r'"(people\.parquet|scored)"', lambda found: repr(os.path.abspath(found[1])), block), names)
+    return names

@@ -1,4 +1,4 @@
-"""KilledOnce: a Scorer whose process is killed in the middle of its work, once. Workers import this file."""
+"""KilledOnce: a WorkerMethod whose process is killed in the middle of its work, once. Workers import this file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
 
 MARK, FATAL = "HBC_TEST_KILLED", "HBC_TEST_FATAL"
 """Environment variables: the path of the file that says that a worker has been killed, and the number in the column `visits` at which."""
 
 
-class KilledOnce(Scorer):
+class KilledOnce(WorkerMethod):
     def answer(self, data: Any) -> Any:
         if int(os.environ[FATAL]) in data.column("visits").to_pylist():
             try:

@@ -10,7 +10,7 @@ import pytest
 
 daft = pytest.importorskip("daft")
 
-from engine_cases import METHODS, MODEL, ROWS, TABLE, require_same
+from engine_cases import METHODS, MODEL, ROWS, TABLE, require_same, run_example
 from killing import KilledOnce
 
 import hbc
@@ -38,9 +38,15 @@ def test_frames_in_memory(model: Path) -> None:
 def test_a_query_whose_process_is_killed_fails(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Daft's own runner replaces no process. It says so, and a second run has all rows."""
     mortal.unlink(missing_ok=True)
-    monkeypatch.setattr("hbc.engines.daft.Scorer", KilledOnce)
+    monkeypatch.setattr("hbc.engines.daft.WorkerMethod", KilledOnce)
     scored = score(daft.read_parquet(sorted(map(str, files.glob("*")))), model, keep="id", use_process=True)
     with pytest.raises(RuntimeError, match="unexpectedly"):
         scored.collect()
     assert mortal.exists()
     assert scored.count_rows() == ROWS
+
+
+def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_example("Daft")
+    assert "predict_proba_left" in capsys.readouterr().out

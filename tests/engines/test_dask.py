@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from engine_cases import METHODS, MODEL, NAMES, ROWS, TABLE, require_same
+from fragment_cases import killed_once, require_same_files
 from killing import KilledOnce
 
 import hbc
@@ -65,10 +66,23 @@ def test_what_is_refused(model: Path) -> None:
 
 def test_a_worker_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mortal.unlink(missing_ok=True)
-    monkeypatch.setattr("hbc.engines.dask.Scorer", KilledOnce)
+    monkeypatch.setattr("hbc.engines.dask.WorkerMethod", KilledOnce)
     options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
         found = score(dd.read_parquet(files), model, METHODS, ("id", "noted")).compute()
     require_same(arrow(found))
     assert len(found) == ROWS
     assert mortal.exists()
+
+
+def test_files_of_hbc_score(model: Path, files: Path, mortal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers, of which one is killed in the middle of a file. Paths are relative, and an error of a file is the caller's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").symlink_to(files)
+    mortal.unlink(missing_ok=True)
+    monkeypatch.setattr("hbc.scoring.job.run_task", killed_once)
+    require_same_files("dask", model, Path("in"), Path("."), workers=2)
+    assert mortal.exists()
+    monkeypatch.undo()
+    with pytest.raises(InvalidInputError, match="no_such"), dask.config.set({"distributed.worker.daemon": False}):
+        hbc.score(model, files, tmp_path / "x", keep="no_such", engine="dask", workers=1)

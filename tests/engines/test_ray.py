@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
-from engine_cases import METHODS, MODEL, TABLE, require_same
+from engine_cases import METHODS, MODEL, TABLE, require_same, run_example
+from fragment_cases import killed_once, require_same_files
 from killing import KilledOnce
 
 import hbc
@@ -48,6 +50,19 @@ def test_answers(model: Path, files: Path) -> None:
 
 def test_an_actor_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mortal.unlink(missing_ok=True)
-    monkeypatch.setattr("hbc.engines.ray.Scorer", KilledOnce)
+    monkeypatch.setattr("hbc.engines.ray.WorkerMethod", KilledOnce)
     require_same(table(score(ray.data.read_parquet(str(files)), model, METHODS, ("id", "noted"), workers=2)))
     assert mortal.exists()
+
+
+def test_files_of_hbc_score(model: Path, files: Path, mortal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mortal.unlink(missing_ok=True)
+    monkeypatch.setattr("hbc.scoring.job.run_task", killed_once)
+    require_same_files("ray", model, files, tmp_path, workers=2)
+    assert mortal.exists()
+
+
+def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_example("Ray Data")
+    assert pq.read_table("scored").column_names == ["town", "predict_proba_left", "predict_proba_stayed"]

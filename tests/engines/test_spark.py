@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 if shutil.which("java") is None:
     pytest.skip("no Java runtime", allow_module_level=True)
 
-from engine_cases import METHODS, MODEL, NAMES, TABLE, require_same
+from engine_cases import METHODS, MODEL, NAMES, TABLE, require_same, run_example
+from fragment_cases import killed_once, require_same_files
 from killing import KilledOnce
 from pyspark.sql import SparkSession
 from sklearn.linear_model import LinearRegression
@@ -93,6 +95,21 @@ def test_a_function_for_columns(spark: Any, model: Path, files: Path) -> None:
 
 def test_a_worker_is_killed(spark: Any, model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mortal.unlink(missing_ok=True)
-    monkeypatch.setattr("hbc.engines.spark.Scorer", KilledOnce)
+    monkeypatch.setattr("hbc.engines.spark.WorkerMethod", KilledOnce)
     require_same(score(spark.read.parquet(str(files)), model, METHODS, ("id", "noted")).toArrow(), ordered=False)
     assert mortal.exists()
+
+
+def test_files_of_hbc_score(
+    spark: Any, model: Path, files: Path, mortal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mortal.unlink(missing_ok=True)
+    monkeypatch.setattr("hbc.scoring.job.run_task", killed_once)
+    require_same_files("spark", model, files, tmp_path, workers=2)
+    assert mortal.exists()
+
+
+def test_the_example_of_the_page(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_example("Spark")
+    assert pq.read_table("scored").column_names == ["town", "predict_proba_left", "predict_proba_stayed"]

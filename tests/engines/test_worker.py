@@ -18,13 +18,13 @@ from sklearn.linear_model import LinearRegression
 
 import hbc
 from hbc.engines import worker
-from hbc.engines.worker import Scorer
+from hbc.engines.worker import WorkerMethod
 from hbc.errors import ArtifactError, InvalidInputError
 
 
 @pytest.mark.parametrize("form", [lambda t: t, lambda t: t.combine_chunks().to_batches()[0]])
 def test_answers_stand_beside_what_is_kept(model: Path, form: Callable[[pa.Table], Any]) -> None:
-    scorer = pickle.loads(pickle.dumps(Scorer(model, METHODS, ("id", "noted"))))
+    scorer = pickle.loads(pickle.dumps(WorkerMethod(model, METHODS, ("id", "noted"))))
     given = form(TABLE)
     found = scorer(given)
     assert type(found) is type(given)
@@ -37,7 +37,7 @@ def test_answers_stand_beside_what_is_kept(model: Path, form: Callable[[pa.Table
 
 
 def test_a_column_of_the_model_can_be_kept(model: Path) -> None:
-    found = Scorer(hbc.load(model), keep="town")(TABLE)
+    found = WorkerMethod(hbc.load(model), keep="town")(TABLE)
     assert found.column_names == ["town", "predict"]
     assert found["town"].to_pylist() == TABLE["town"].to_pylist()
 
@@ -45,7 +45,7 @@ def test_a_column_of_the_model_can_be_kept(model: Path) -> None:
 def test_a_model_without_names_takes_what_is_not_kept() -> None:
     X = np.random.default_rng(0).normal(size=(50, 2))
     source = LinearRegression().fit(X, X @ [1.0, 2.0])
-    scorer = Scorer(hbc.convert(source, "numpy", X), keep="id")
+    scorer = WorkerMethod(hbc.convert(source, "numpy", X), keep="id")
     found = scorer(pa.table({"a": X[:, 0], "id": range(50), "b": X[:, 1]}))
     np.testing.assert_allclose(found["predict"], source.predict(X))
     assert scorer.reads(["a", "id", "b"]) == ["id", "a", "b"]
@@ -55,29 +55,29 @@ def test_a_model_without_names_takes_what_is_not_kept() -> None:
 
 
 def test_what_is_refused(model: Path, tmp_path: Path) -> None:
-    scorer = Scorer(model, keep="id")
+    scorer = WorkerMethod(model, keep="id")
     for missing in ("id", "town"):
         with pytest.raises(InvalidInputError, match=f"expected also '{missing}'") as raised:
             scorer(TABLE.drop_columns([missing]))
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as workers send it to the caller
     with pytest.raises(ValueError, match="'id' twice"):
-        Scorer(model, keep=["id", "id"])
+        WorkerMethod(model, keep=["id", "id"])
     with pytest.raises(ValueError, match="'predict' twice"):
-        Scorer(model, keep="predict")
+        WorkerMethod(model, keep="predict")
     with pytest.raises(ValueError, match="'transform'"):
-        Scorer(model, "transform")
+        WorkerMethod(model, "transform")
     with pytest.raises(FileNotFoundError):
-        Scorer(tmp_path / "none.hbc")
+        WorkerMethod(tmp_path / "none.hbc")
     (tmp_path / "text.hbc").write_text("no model")
     with pytest.raises(ArtifactError, match=r"text\.hbc"):
-        Scorer(tmp_path / "text.hbc")
+        WorkerMethod(tmp_path / "text.hbc")
 
 
 def test_a_file_that_changes_changes_no_job(model: Path, tmp_path: Path) -> None:
     """Workers that start late get the same model as the others."""
     path = tmp_path / "model.hbc"
     path.write_bytes(model.read_bytes())
-    scorer = Scorer(path, METHODS, "id")
+    scorer = WorkerMethod(path, METHODS, "id")
     sent = pickle.dumps(scorer)
     path.write_bytes(b"another")
     worker._models.clear()
@@ -94,7 +94,7 @@ def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPat
     load_bytes = worker.load_bytes
     monkeypatch.setattr(worker, "load_bytes", counted)
     monkeypatch.setattr(worker, "_models", {})
-    scorers = [Scorer(model), Scorer(model, METHODS)]
+    scorers = [WorkerMethod(model), WorkerMethod(model, METHODS)]
     sent = [pickle.dumps(scorer) for scorer in scorers * 4]
     worker._models.clear()
     loads.clear()
@@ -109,7 +109,7 @@ def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPat
 def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_models", {})
     X = np.random.default_rng(0).normal(size=(20, 1))
-    scorers = [Scorer(hbc.convert(LinearRegression().fit(X, X[:, 0] * i), "numpy", X)) for i in range(6)]
+    scorers = [WorkerMethod(hbc.convert(LinearRegression().fit(X, X[:, 0] * i), "numpy", X)) for i in range(6)]
     assert len(worker._models) == worker.MOST_MODELS
     for i, scorer in enumerate(pickle.loads(pickle.dumps(scorers))):  # the first two are loaded again
         np.testing.assert_allclose(scorer(pa.table({"x": X[:, 0]}))["predict"], X[:, 0] * i, atol=1e-12)
@@ -117,7 +117,7 @@ def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_needs_no_source_library(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "scorer").write_bytes(pickle.dumps(Scorer(model, METHODS)))
+    (tmp_path / "scorer").write_bytes(pickle.dumps(WorkerMethod(model, METHODS)))
     code = (
         "import pickle, sys, pyarrow as pa; scorer = pickle.load(open(sys.argv[1], 'rb'));"
         "scorer(pa.table({'town': ['Ulm'], 'age': [3.0], 'fare': pa.array([1.0], 'float32'), 'visits': [3]}));"
