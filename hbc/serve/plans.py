@@ -88,7 +88,7 @@ def one_row(names: frozenset[str], count: int, inputs: list[Any], raw: bytes | m
             size = _size(each)
             if size is None or raw is None:
                 return None
-            value = _of_bytes(datatype, raw[place : place + size], size)
+            value = value_in(raw[place : place + size], datatype, size)
             place += size
         else:
             data = each.get("data")
@@ -122,7 +122,7 @@ def _of_json(datatype: str, value: Any) -> Any:
     return value if wanted is not int or -(1 << 63) <= value < 1 << 63 else None
 
 
-def _of_bytes(datatype: str, raw: bytes | memoryview, size: int) -> Any:
+def value_in(raw: bytes | memoryview, datatype: str, size: int) -> Any:
     """The value of a column of this datatype, from its bytes. None for bytes that are no value of it."""
     if len(raw) != size:
         return None

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hbc.serve.engine import clock
+from hbc.serve.engine import Request, clock
 from hbc.serve.failures import Failure
 from hbc.serve.grpc import tensors
 from hbc.serve.grpc.messages import DATA_TYPES, Messages
@@ -46,9 +46,13 @@ class Methods:
         engine = self._service.engine
         limits = [seconds for seconds in (remaining, tensors.timeout_of(request)) if seconds is not None]
         names = tensors.asked(request)
-        given = tensors.read(request)
         deadline = started + min(limits) if limits else None
-        asked = request_of(served, given, asked_outputs(served, names), self._service.limits, deadline, started)
+        methods = asked_outputs(served, names)
+        row = tensors.row_of(request, served.known_names, served.n_features)
+        if row is not None and len(row) <= self._service.limits.columns:
+            asked = Request(served, methods or (served.usual,), "record", row, 1, deadline, started)
+        else:
+            asked = request_of(served, tensors.read(request), methods, self._service.limits, deadline, started)
         read = clock()
         answer = engine.now(asked) or await engine.answer(asked)
         done = clock()

@@ -9,6 +9,7 @@ import numpy as np
 
 from hbc.serve.failures import Failure
 from hbc.serve.grpc.messages import Messages
+from hbc.serve.plans import ONE_ROW, value_in
 from hbc.serve.tensors import Tensor, dtype_of, from_bytes, text, to_bytes
 
 CONTENTS = {
@@ -36,6 +37,23 @@ def read(request: Any) -> list[Tensor]:
             "invalid", f"raw_input_contents: found {len(raw)}, expected one for each of {len(request.inputs)} inputs."
         )
     return [_tensor(each, raw[place] if raw else None) for place, each in enumerate(request.inputs)]
+
+
+def row_of(request: Any, names: frozenset[str], count: int) -> dict[str, Any] | None:
+    """The record that the tensors of a ModelInferRequest are, if each is a raw column of one row. None for all others: they are read as
+    tensors, which takes 100 µs more for 30 columns. names: of the model's columns, if they have some, and `count` their number."""
+    inputs, raw = request.inputs, request.raw_input_contents
+    if not names or not len(inputs) == len(raw) == count:
+        return None
+    row: dict[str, Any] = {}
+    for each, data in zip(inputs, raw, strict=True):
+        if each.shape not in ONE_ROW or each.parameters or each.HasField("contents"):
+            return None
+        value = value_in(data, each.datatype, len(data))
+        if value is None:
+            return None
+        row[each.name] = value
+    return row if len(row) == count and row.keys() <= names else None
 
 
 def _tensor(given: Any, raw: bytes | None) -> Tensor:
