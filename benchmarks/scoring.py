@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Size:
     part: int = 500_000
     train: int = 50_000
     trees: int = 100
-    killed: int = 2_000_000
+    killed: int = 1_000_000
     kills: int = 20
 
 
@@ -301,7 +301,8 @@ def killed(run: Run, job: Job, files: Sequence[Path], kills: int) -> dict[str, A
                 process = job.start(SCORE, files, out)
                 time.sleep(random_moment.uniform(0, seconds))
                 ended = process.poll() is not None
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 if ended:
                     break
@@ -328,6 +329,8 @@ def killed(run: Run, job: Job, files: Sequence[Path], kills: int) -> dict[str, A
 
 def run(run: Run) -> None:
     size = QUICK if run.quick else FULL
+    if run.options.out is None and any(getattr(run.options, name) for name in ("rows", "part", "kills")):
+        run.options.out = report.CACHE / "last" / "scoring.json.gz"  # a smaller run does not replace what is kept in git
     rows = run.given("rows", size.rows, size.rows)
     part, kills = run.given("part", size.part, size.part), run.given("kills", size.kills, size.kills)
     cores = os.sched_getaffinity(0)
