@@ -127,7 +127,7 @@ def _answered(scorer: Scorer, plan: Plan, piece: Piece, name: str, reject: Rejec
         if not reject.allowed:
             first = first_bad(batch, answer) if batch.num_rows else None
             if first is None:
-                raise InvalidInputError(**{**error.facts, "where": f"{name}, {error.facts['where']}"}) from error
+                raise _in_file(name, error) from error
             index, wrong = first
             raise bad_row(piece.number(index), wrong, batch, index, good_row(batch, index, answer), answer).error(
                 name
@@ -135,7 +135,10 @@ def _answered(scorer: Scorer, plan: Plan, piece: Piece, name: str, reject: Rejec
         head = batch.slice(0, TRIED)
         if piece.first == 0 and head.num_rows == TRIED and not bisected(head, answer)[0]:
             raise InvalidInputError(**{**error.facts, "where": f"{name}, all of its first {TRIED} rows"}) from error
-        answers, bad_ones = bisected(batch, answer)
+        try:
+            answers, bad_ones = bisected(batch, answer)
+        except InvalidInputError as error:  # it rejects the batch, and no row of it
+            raise _in_file(name, error) from error
         wrongs = {index for index, _ in bad_ones}
         good = next((index for index in range(batch.num_rows) if index not in wrongs), None)
         bad += [bad_row(piece.number(index), wrong, batch, index, good, answer) for index, wrong in bad_ones]
@@ -143,6 +146,11 @@ def _answered(scorer: Scorer, plan: Plan, piece: Piece, name: str, reject: Rejec
     for each in sorted(bad, key=lambda each: each.row):
         reject(each)
     return pa.RecordBatch.from_arrays([*scorer.kept(plan, batch), *found.columns], schema=plan.schema)
+
+
+def _in_file(name: str, error: InvalidInputError) -> InvalidInputError:
+    """The same error, with the name of the file."""
+    return InvalidInputError(**{**error.facts, "where": f"{name}, {error.facts['where']}"})
 
 
 def _with_nulls(pa: Any, answers: Sequence[Any], bad: Sequence[int], rows: int, fields: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ from hbc.scoring.formats import PIPE, require_format
 from hbc.scoring.inputs import fragments_of, partition_types
 from hbc.scoring.job import ENGINES, Job, Progress
 from hbc.scoring.places import place_of, same_file
-from hbc.scoring.scorer import DTYPES, Options, Scorer, digest_of, give_scorer, scorer_of
+from hbc.scoring.scorer import DTYPES, Options, Scorer, digest_of, forget_scorer, give_scorer, scorer_of
 
 BESIDE_DATA = 400 << 20
 """The bytes that Python, hbc with its compiler, and pyarrow take themselves."""
@@ -125,9 +125,10 @@ def score(
         ValueError: an option is wrong.
 
     Example:
+        >>> import pandas
         >>> pandas.DataFrame(X).add_prefix("c").to_parquet("rows.parquet")
         >>> hbc.score(hbc.convert(forest), "rows.parquet", "scored.parquet").rows
-        150
+        200
     """
     started = time.perf_counter()
     sources = [os.fspath(each) for each in ([source] if isinstance(source, (str, os.PathLike)) else source)]
@@ -151,6 +152,7 @@ def score(
         )
         if isinstance(model, CompiledModel):
             give_scorer(path, options, Scorer(model, options))
+            stack.callback(forget_scorer, path, options)
         scorer = scorer_of(path, options)
         names = (*options.keep, *(field.name for field in scorer.fields))
         job = Job(path, fragments, folder, options, None if bad_rows is None else place_of(bad_rows), progress)

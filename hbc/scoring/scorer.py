@@ -123,6 +123,7 @@ class Scorer:
                 where=name,
             )
         in_file = [column for column in wanted if column not in folders]
+        in_file = in_file or reader.names[:1]  # for the number of rows
         require_columns(name, reader.names, [column for column in in_file if column in given], "the columns of the model")
         require_columns(name, reader.names, [column for column in in_file if column in keep], "the columns to keep")
         partitions = {}
@@ -215,6 +216,12 @@ def give_scorer(model: str, options: Options, scorer: Scorer) -> None:
     """Let `scorer_of` return this one in this process: of a model that is loaded already."""
     with _lock:
         _kept((model, options), scorer)
+
+
+def forget_scorer(model: str, options: Options) -> None:
+    """Let this process keep the model no longer."""
+    with _lock:
+        _scorers.pop((model, options), None)
 
 
 def _kept(key: tuple[str, Options], scorer: Scorer) -> Scorer:

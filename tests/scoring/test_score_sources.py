@@ -160,6 +160,19 @@ def test_a_model_without_names_takes_columns_in_order(tmp_path: Path) -> None:
         hbc.score(compiled, tmp_path / "x.parquet", tmp_path / "out.parquet")
 
 
+def test_columns_by_name_where_the_library_goes_by_position(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=list("abc"))
+    source = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(frame, frame.a)
+    compiled = hbc.convert(source, backend="numpy")
+    frame.assign(z=1.0)[list("zcba")].to_parquet(tmp_path / "x.parquet")
+    hbc.score(compiled, tmp_path / "x.parquet", tmp_path / "out.parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet").predict
+    np.testing.assert_allclose(found, source.predict(frame), rtol=1e-5)
+    frame.rename(columns={"c": "d"}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(hbc.InvalidInputError, match="found no column 'c'"):
+        hbc.score(compiled, tmp_path / "x.parquet", tmp_path / "out.parquet")
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 def test_files_without_rows(suffix: str, model: Path, tmp_path: Path) -> None:
     frame = frame_of(0) if suffix != "jsonl" else frame_of(1)
