@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import contextlib
+import resource
+from dataclasses import fields, replace
 
 from hbc.lazy import record
 
@@ -44,3 +46,19 @@ class Limits:
             value = getattr(self, field.name)
             if not (value > 0 or (field.name == "delay" and value == 0)):
                 raise ValueError(f"{field.name}: found {value}, expected a positive number")
+
+
+FILES = 50
+"""The files that a worker opens besides its connections."""
+
+
+def within_files(limits: Limits) -> Limits:
+    """The limits with no more connections than this process may have open files. It is allowed as many as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        soft = limits.connections + FILES if hard == resource.RLIM_INFINITY else hard
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return replace(limits, connections=max(min(limits.connections, soft - FILES), 1))

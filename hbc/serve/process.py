@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import gc
 import json
 import logging
+import mmap
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +36,9 @@ from hbc.serve.engine import Engine, clock
 from hbc.serve.failures import Failure
 from hbc.serve.hosts import hosts_of
 from hbc.serve.http import Application
-from hbc.serve.limits import Limits
+from hbc.serve.keeper import inbox_of
+from hbc.serve.kept import Keeping
+from hbc.serve.limits import Limits, within_files
 from hbc.serve.logs import Forward, Log
 from hbc.serve.protocol import Connection, connection_class
 from hbc.serve.repository import Repository
@@ -123,22 +126,6 @@ def _listening(host: str, port: int) -> list[socket.socket]:
     return found
 
 
-FILES = 50
-"""The files that a worker opens besides its connections."""
-
-
-def _within_files(limits: Limits) -> Limits:
-    """The limits with no more connections than this process may have open files. It is allowed as many as the system lets it have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return limits
-    if hard == resource.RLIM_INFINITY or hard > soft:
-        soft = limits.connections + FILES if hard == resource.RLIM_INFINITY else hard
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return replace(limits, connections=max(min(limits.connections, soft - FILES), 1))
-
-
 def settle() -> None:
     """Free what loading has left behind and models that nobody holds any more, and give their memory back. The collector leaves
     alone what stays. A worker that has compiled a forest of 50 MB has 314 MB of its own, and had 393 without.
@@ -181,16 +168,23 @@ def _refuse_new(sockets: list[socket.socket]) -> None:
 
 
 class Worker:
-    """A process that serves. control: the socket to the parent, if there is one. folder: where the workers' statistics are."""
+    """A process that serves. control: the socket to the parent, if there is one. folder: where the workers' statistics are. keeping: of its
+    connections, if it has a keeper."""
 
     def __init__(
-        self, settings: Settings, sockets: list[socket.socket], control: socket.socket | None = None, folder: Path | None = None
+        self,
+        settings: Settings,
+        sockets: list[socket.socket],
+        control: socket.socket | None = None,
+        folder: Path | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.settings = settings
+        self.keeping = keeping
         self._sockets = sockets
         self._control = control
         self.log = Log(quiet=settings.quiet)
-        limits = _within_files(Limits(**settings.limits))  # type: ignore[arg-type]
+        limits = within_files(Limits(**settings.limits))  # type: ignore[arg-type]
         directory = None if settings.directory is None else Path(settings.directory)
         files = {name: Path(path) for name, path in settings.files.items()}
         self.repository = Repository(
@@ -344,9 +338,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, worker: Worker) -> None:
         settings, limits = worker.settings, worker.service.limits
+        protocol: Any = (worker.keeping.connection_factory if worker.keeping else connection_class)(worker.service)
         config = uvicorn.Config(
             Application(worker.service, worker.family),
-            http=connection_class(worker.service),
+            http=protocol,
             ws="none",
             loop="uvloop",
             lifespan="off",
@@ -373,6 +368,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         await self._worker.start_grpc()
         self._worker.started()
+        if self._worker.keeping is not None:
+            options = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+            self._worker.keeping.begin(functools.partial(self.config.http_protocol_class, **options))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -418,6 +416,8 @@ class Server(uvicorn.Server):
         if grpc is not None:
             grpc.drain()
         await asyncio.sleep(LINGER_SECONDS)
+        if self._worker.keeping is not None:
+            self._worker.keeping.stop()
         if grpc is None:
             await super().shutdown(sockets)
         else:
@@ -440,6 +440,8 @@ class Parent:
         self._stopping = False
         self._ready = 0
         self._folder = tempfile.TemporaryDirectory(prefix="hbc-serve-")
+        self._inbox = [] if settings.certificate else inbox_of(sockets)  # keys are lost with a process
+        self._keepers: list[int] = []
 
     def run(self) -> None:
         """Raises ArtifactError if the first worker ends before it is ready."""
@@ -469,17 +471,22 @@ class Parent:
                 signal.signal(each, handler)
             os.close(wake_read)
             os.close(wake_write)
+            for end in self._inbox:
+                end.close()
+            self._bury(0)
             self._folder.cleanup()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         sockets = [each.fileno() for each in self._sockets]
-        command = command_of("hbc.serve.process", str(theirs.fileno()))
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno(), *sockets], stdin=subprocess.DEVNULL)
+        inbox = [each.fileno() for each in self._inbox]
+        command = command_of("hbc.serve.worker", str(theirs.fileno()))
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno(), *sockets, *inbox], stdin=subprocess.DEVNULL)
         theirs.close()
         told = {
             "settings": asdict(self._settings),
             "sockets": sockets,
+            "inbox": inbox,
             "folder": self._folder.name,
             "unloaded": sorted(self._unloaded),
             "must_load": not self._ready,
@@ -508,6 +515,9 @@ class Parent:
             self._ready += 1
             while not self._stopping and len(self._workers) < self._settings.workers:
                 self._start()
+            return
+        if message["what"] == "keeper":
+            self._keepers.append(message["process"])
             return
         (self._unloaded.add if message["what"] == "unload" else self._unloaded.discard)(message["name"])
         for other, (_, control) in self._workers.items():
@@ -545,29 +555,28 @@ class Parent:
             self._log.tell("worker ended", worker=pid, status=process.returncode)
             time.sleep(0.05)  # one that ends at once must not be started in a tight loop
             self._start()
+        self._bury()
+
+    def _bury(self, options: int = os.WNOHANG) -> None:
+        """Hear of the end of keepers, which would remain as zombies."""
+        for each in list(self._keepers):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(each, options)[0]:
+                    self._keepers.remove(each)
 
 
-def _worker(control_number: int) -> None:
-    """The main function of a worker, which `Parent` starts."""
-    control = socket.socket(fileno=control_number)
-    told = b""
-    while not told.endswith(b"\n"):
-        part = control.recv(1)  # byte by byte: what follows the line is for later
-        if not part:
-            return
-        told += part
-    document = json.loads(told)
-    settings = Settings(**document["settings"])
-    sockets = [socket.socket(fileno=number) for number in document["sockets"]]
-    worker = Worker(settings, sockets, control, Path(document["folder"]))
-    worker.must_load = document["must_load"]
-    for name in document["unloaded"]:
+def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None) -> None:
+    """Be a worker, of which the parent has told this. memory: of its connections, if it has a keeper."""
+    settings = Settings(**told["settings"])
+    sockets = [socket.socket(fileno=number) for number in told["sockets"]]
+    keeping = None if memory is None else Keeping(memory, socket.socket(fileno=told["inbox"][0]))
+    worker = Worker(settings, sockets, control, Path(told["folder"]), keeping)
+    if keeping is None and told["inbox"]:
+        worker.log.tell("connections are not kept", reason="this system does not have what it takes")
+    worker.must_load = told["must_load"]
+    for name in told["unloaded"]:
         worker.repository.leave_out(name)
     try:
         worker.run()
     except HbcError as error:
         sys.exit(f"hbc: {error}")
-
-
-if __name__ == "__main__":
-    _worker(int(sys.argv[1]))

@@ -256,9 +256,10 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._since = clock()
-        super().on_response_complete()
+        last = not self.pipeline
+        super().on_response_complete()  # which begins with the next one
         self._unset_keepalive_if_required()  # `look` closes idle connections: a timer for each request would take 2 µs
-        if (self._half_closed or self._ending) and not self.pipeline:
+        if (self._half_closed or self._ending) and last:
             self.transport.close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]

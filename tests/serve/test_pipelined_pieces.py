@@ -43,3 +43,12 @@ def test_a_pipeline_cut_anywhere(server: Running) -> None:
             assert b'"model":"people"' in asked(connection, (one + two)[cut:])
             for again, model in ((one, b"numbers"), (two, b"people")):
                 assert b'"model":"%b"' % model in asked(connection, again), cut
+
+
+def test_what_is_sent_before_the_last_request_is_answered(server: Running) -> None:
+    """The last one closes the connection: it is none, or says so. Others before it take a longer way."""
+    live = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    for last in (b"no request\r\n\r\n", live.replace(b"x\r\n", b"x\r\nConnection: close\r\n")):
+        for count in range(1, 5):
+            found = server.raw(live * count + last)
+            assert found.count(b'{"live":true}') == count + last.startswith(b"GET")

@@ -152,7 +152,7 @@ def test_sighup_looks_at_the_files_under_load(tmp_path: Path) -> None:
 
 
 def test_workers_are_one_server() -> None:
-    """A killed worker is started anew, and loses only the requests in it; unloading and statistics are those of all; SIGTERM ends all."""
+    """A killed worker is started anew; unloading and statistics are those of all; SIGTERM ends all."""
     with served(workers=2) as process:
         parent = process.process.pid
         first, second = process.workers
@@ -166,7 +166,7 @@ def test_workers_are_one_server() -> None:
         done = load.good
         until(lambda: load.good > done + 100)
         load.stop()
-        assert len(load.bad) <= 4  # one for each connection to the killed one
+        assert load.bad == [] or sys.platform != "linux"  # keeper.py
         assert not any("timed out" in each for each in load.bad)  # it is told at once
 
         def ask(method: str, path: str) -> tuple[int, bytes]:
