@@ -16,6 +16,8 @@ from random_trees import RANDOM, random_ensemble, random_tree, rows_at_threshold
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles
+from hbc.compiler.tvm.run.methods import GraphMethods
+from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
 from hbc.ir.graph import Graph, Input, Node
@@ -144,6 +146,25 @@ def test_what_is_chosen() -> None:
     for other in (replace(shallow, output="leaf"), random_ensemble(MOST_PLANES, 1)[0]):
         assert not any(form.fits(other) for form in FORMS.values())
         assert choose_for_gpu(other, shares=True) == ("walk", "the only one on a GPU for trees like these")
+
+
+@pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_75"}, {"kind": "cuda", "arch": "sm_90a"}])
+def test_cards_whose_blocks_have_too_little_shared_memory(target: dict[str, Any]) -> None:
+    op, _ = for_strategy("levels", "several groups of lanes", 1)
+    shares = target["arch"] == "sm_90a"
+    options = CompileOptions(device="cuda", target=target)
+    assert (COMPILER.choose_strategy(op, options)[0] in FORMS) == shares
+    graph = Graph((x := Input("x", "f32", ("N", 9))(),), {"predict": (op(x),)}).verify()
+    function = GraphMethods(graph, options, machine("cuda", target)).kernel("predict").function
+    assert ("shared.dyn" in function.script()) == shares
+
+
+@pytest.mark.parametrize("strategy", FORMS)
+def test_on_a_cpu_the_trees_are_walked(strategy: str) -> None:
+    op, data = for_strategy(strategy, "float32 sums", 40)
+    graph = Graph((x := input_of(data),), {"predict": (op(x),)}).verify()
+    (found,) = COMPILER.compile(graph, CompileOptions()).run("predict", [data])
+    np.testing.assert_array_equal(found, graph.evaluate(data)["predict"][0])
 
 
 def test_the_schedule_of_a_method() -> None:
