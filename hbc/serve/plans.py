@@ -237,6 +237,10 @@ class Plan:
         return dict(zip(self.names, values, strict=True))
 
 
+Columns = tuple[tuple[str, ...], tuple[str, ...]]
+"""The names of columns, and their datatypes."""
+
+
 class Plans:
     """The plans of one model, for requests as bytes and as JSON. The event loop alone uses them."""
 
@@ -245,15 +249,18 @@ class Plans:
         """How the JSON begins → the plans, the newest first."""
         self._json: dict[bytes, Plan] = {}
         """The JSON without values → the plan."""
+        self._columns: dict[bytes, Columns] = {}
+        """A message of gRPC without values → what it says of them."""
         self._seen: set[int] = set()
 
     def __len__(self) -> int:
-        return sum(map(len, self._bytes.values())) + len(self._json)
+        return sum(map(len, self._bytes.values())) + len(self._json) + len(self._columns)
 
     @property
     def held(self) -> int:
         """The bytes of what stays the same in their requests."""
-        return sum(map(len, self._json)) + sum(len(plan.text) for alike in self._bytes.values() for plan in alike)
+        texts = (plan.text for alike in self._bytes.values() for plan in alike)
+        return sum(map(len, (*self._json, *self._columns, *texts)))
 
     def of_bytes(self, text: bytes, body: bytes) -> tuple[Plan, str | None, Any] | None:
         """(the plan for a request, the id that it begins with, its record or matrix). text: the JSON that the body begins with; bytes
@@ -289,11 +296,7 @@ class Plans:
         key = _without_id(key)[0]
         if not raw and key in self._json:
             return  # its values were such that the usual way had to read them
-        seen = hash((raw, key))
-        if seen not in self._seen:
-            if len(self._seen) >= MOST_SEEN:
-                self._seen.clear()
-            self._seen.add(seen)
+        if self._is_new(hash((raw, key))):
             return
         inputs = document["inputs"]
         if raw and any("data" in each for each in inputs):
@@ -305,15 +308,38 @@ class Plans:
         plan = _plan(inputs, skeleton, methods, wanted, template, shape)
         if plan is None:
             return
-        if len(self) >= MOST_PLANS or self.held + len(template or key) > MOST_BYTES:
-            self._bytes.clear()
-            self._json.clear()
+        self._make_room(template or key)
         if raw:
             head = key[: key.find(SIZE)]
             alike = [other for other in self._bytes.get(head, ()) if other.text != plan.text]
             self._bytes[head] = [plan, *alike[: MOST_ALIKE - 1]]
         else:
             self._json[key] = plan
+
+    def columns(self, key: bytes) -> Columns | None:
+        """What a message of gRPC says of its raw columns of one row. key: all of it but for its values and its id."""
+        return self._columns.get(key)
+
+    def learn_columns(self, key: bytes, columns: Columns) -> None:
+        """Keep this, if such a message has come before."""
+        if not self._is_new(hash(key)):
+            self._make_room(key)
+            self._columns[key] = columns
+
+    def _is_new(self, request: int) -> bool:
+        """Whether no request with this hash has come before."""
+        new = request not in self._seen
+        if new and len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(request)
+        return new
+
+    def _make_room(self, text: bytes) -> None:
+        """Throw all plans away, if there is no room for one more with this text."""
+        if len(self) >= MOST_PLANS or self.held + len(text) > MOST_BYTES:
+            self._bytes.clear()
+            self._json.clear()
+            self._columns.clear()
 
 
 def _without_id(text: bytes) -> tuple[bytes, str | None]:

@@ -23,6 +23,7 @@ from hbc.serve.grpc.messages import Messages
 from hbc.serve.grpc.methods import Methods
 from hbc.serve.limits import Limits
 from hbc.serve.logs import Log
+from hbc.serve.plans import MOST_BYTES, MOST_PLANS, Plans
 from hbc.serve.repository import Repository
 from hbc.serve.service import Service
 from hbc.serve.workers import Family
@@ -69,8 +70,7 @@ def request(
 
 
 def is_row(methods: Methods, made: Any) -> bool:
-    served = methods._served("people", "")
-    return tensors.row_of(made, served.known_names, served.n_features) is not None
+    return tensors.row_of(made, methods._served("people", "")) is not None
 
 
 def test_a_row_is_answered_as_the_source_does(methods: Methods) -> None:
@@ -104,8 +104,12 @@ VALUES: list[tuple[str, tuple[str, Any]]] = [
 def test_other_values_are_answered_as_tensors_are(methods: Methods, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [request({**ROW, name: value}) for name, value in VALUES]
     cases += [request(dict(reversed(ROW.items()))), request(outputs=()), request(outputs=("fly",))]
+    served = methods._served("people", "")
+    served.plans = Plans()
     found = [outcome(methods, made) for made in cases]
     assert sum(is_row(methods, made) for made in cases) > len(cases) - 4
+    assert len(served.plans) > 4
+    assert [outcome(methods, made) for made in cases] == found
     monkeypatch.setattr(tensors, "row_of", lambda *_: None)
     for made, each in zip(cases, found, strict=True):
         assert each == outcome(methods, made), made
@@ -152,8 +156,32 @@ def test_random_changes_are_answered_as_tensors_are(methods: Methods, monkeypatc
     order = random.Random(0)
     cases = [changed(order) for _ in range(1_500)]
     rows = [is_row(methods, made) for made in cases]
+    served = methods._served("people", "")
+    served.plans = Plans()
+    found = [outcome(methods, made) for made in cases]
+    assert served.plans._columns
+    assert [outcome(methods, made) for made in cases] == found
+    order.shuffle(cases)
     found = [outcome(methods, made) for made in cases]
     monkeypatch.setattr(tensors, "row_of", lambda *_: None)
     for made, each in zip(cases, found, strict=True):
         assert each == outcome(methods, made), made
     assert 100 < sum(rows) < 1_400
+
+
+def test_what_is_kept_of_messages_is_bounded(methods: Methods) -> None:
+    served = methods._served("people", "")
+    served.plans = Plans()
+    for number in range(3 * MOST_PLANS):
+        for size in (1, 20_000):
+            made = request()
+            made.parameters["note"].string_param = f"{number}" * size
+            for _ in range(2):
+                assert is_row(methods, made)
+        assert len(served.plans) <= MOST_PLANS
+        assert served.plans.held <= MOST_BYTES
+    assert len(served.plans) > 0
+    served.plans = Plans()
+    for number in range(20):
+        assert is_row(methods, request(model_version=str(number)))
+        assert len(served.plans) == 0  # each came once

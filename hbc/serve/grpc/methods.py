@@ -48,7 +48,7 @@ class Methods:
         names = tensors.asked(request)
         deadline = started + min(limits) if limits else None
         methods = asked_outputs(served, names)
-        row = tensors.row_of(request, served.known_names, served.n_features)
+        row = tensors.row_of(request, served)
         if row is not None and len(row) <= self._service.limits.columns:
             asked = Request(served, methods or (served.usual,), "record", row, 1, deadline, started)
         else:

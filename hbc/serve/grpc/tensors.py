@@ -9,7 +9,8 @@ import numpy as np
 
 from hbc.serve.failures import Failure
 from hbc.serve.grpc.messages import Messages
-from hbc.serve.plans import ONE_ROW, value_in
+from hbc.serve.plans import LONGEST, ONE_ROW, Columns, value_in
+from hbc.serve.served import Served
 from hbc.serve.tensors import Tensor, dtype_of, from_bytes, text, to_bytes
 
 CONTENTS = {
@@ -39,21 +40,40 @@ def read(request: Any) -> list[Tensor]:
     return [_tensor(each, raw[place] if raw else None) for place, each in enumerate(request.inputs)]
 
 
-def row_of(request: Any, names: frozenset[str], count: int) -> dict[str, Any] | None:
+def row_of(request: Any, served: Served) -> dict[str, Any] | None:
     """The record that the tensors of a ModelInferRequest are, if each is a raw column of one row. None for all others: they are read as
-    tensors, which takes 100 µs more for 30 columns. names: of the model's columns, if they have some, and `count` their number."""
-    inputs, raw = request.inputs, request.raw_input_contents
-    if not names or not len(inputs) == len(raw) == count:
+    tensors, which takes 100 µs more for 30 columns.
+
+    To read the names and shapes of 30 tensors takes 25 µs. So they are kept, under the bytes of the message without values and id."""
+    raw, count = request.raw_input_contents[:], served.n_features
+    if not served.names or not len(request.inputs) == len(raw) == count or sum(map(len, raw)) > LONGEST:
         return None
-    row: dict[str, Any] = {}
-    for each, data in zip(inputs, raw, strict=True):
-        if each.shape not in ONE_ROW or each.parameters or each.HasField("contents"):
-            return None
-        value = value_in(data, each.datatype, len(data))
-        if value is None:
-            return None
-        row[each.name] = value
-    return row if len(row) == count and row.keys() <= names else None
+    rest = Messages.ModelInferRequest()
+    rest.CopyFrom(request)
+    rest.ClearField("raw_input_contents")
+    rest.ClearField("id")
+    key = rest.SerializeToString(deterministic=True)
+    known = served.plans.columns(key)
+    columns = known or _columns_of_one_row(request.inputs, served.known_names)
+    if columns is None:
+        return None
+    names, datatypes = columns
+    values = [value_in(data, datatype, len(data)) for data, datatype in zip(raw, datatypes, strict=True)]
+    if None in values:
+        return None
+    if known is None and len(key) <= LONGEST:
+        served.plans.learn_columns(key, columns)
+    return dict(zip(names, values, strict=True))
+
+
+def _columns_of_one_row(inputs: Any, known: frozenset[str]) -> Columns | None:
+    """The names and datatypes of inputs, if they are known columns of one row without parameters and contents."""
+    names = tuple(each.name for each in inputs)
+    if len({*names}) < len(names) or not known.issuperset(names):
+        return None
+    if any(each.shape not in ONE_ROW or each.parameters or each.HasField("contents") for each in inputs):
+        return None
+    return names, tuple(each.datatype for each in inputs)
 
 
 def _tensor(given: Any, raw: bytes | None) -> Tensor:
