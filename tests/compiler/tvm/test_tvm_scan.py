@@ -79,7 +79,32 @@ def test_any_number_of_rows_gives_the_same_sums(
     X[rng.random(X.shape) < 0.05] = np.nan
     X[rng.random(X.shape) < 0.03] = np.inf
     X[rng.random(X.shape) < 0.03] = -np.inf
-    batches = (330, *range(1, 51), 63, 64, 65, 66, 100, 104, 105, 127, 129, 175, 176, 177, 191, 193, 255, 256, 257, 258, 320)
+    batches = (
+        330,
+        *range(1, 51),
+        63,
+        64,
+        65,
+        66,
+        100,
+        104,
+        105,
+        127,
+        129,
+        175,
+        176,
+        177,
+        191,
+        193,
+        223,
+        224,
+        225,
+        255,
+        256,
+        257,
+        258,
+        320,
+    )
     whole, *parts = scanned(op, X, batches, target)
     np.testing.assert_allclose(whole, op.evaluate(X), rtol=1e-9, atol=1e-9)
     for rows, part in zip(batches[1:], parts, strict=True):

@@ -79,6 +79,7 @@ FEW_ROWS_IN_LANES = (32, 56)
 average."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
+ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long
 MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
 MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
 MOST_DEPTH = 192  # the greatest depth of a tree, whose parts have all splits above them
@@ -152,7 +153,8 @@ def tree_scan(f: Block, node: Node) -> None:
     # takes: `scanned` are those that end in `leaves`.
     chunks = VECTORS_OF_PIECES
     every = ROWS_IN_VECTOR * chunks
-    several = T.Bind((f.rows + (every - ROWS_FOR_ALL if f.block % every == 0 else 0)) // every)
+    least = ROWS_FOR_ALL if f.dialect.wide else ROWS_FOR_ALL_IN_HALVES
+    several = T.Bind((f.rows + (every - least if f.block % every == 0 else 0)) // every)
     whole = T.Bind(tirx.Min(f.rows, several * every))
     lanes = f.once(pack_lanes_of, op, ranked) if in_lanes else None
     rest = rows_for_lanes(packed, lanes, len(ranked.split_lo)) if lanes is not None else None
