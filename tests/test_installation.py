@@ -122,3 +122,19 @@ def test_the_distributions_in_an_empty_environment(tmp_path: Path) -> None:
     checked = json.loads(said("-m", "pyright", *options, "user.py", "wrong.py"))["generalDiagnostics"]
     found = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in checked if each["severity"] == "error"]
     assert found == [("wrong.py", line) for line in lines]
+
+
+WITHOUT_EXTRAS = """
+import sys
+for name in sys.argv[1].split():
+    sys.modules[name] = None  # as if it were not installed
+import hbc.cli, hbc.adapters.hosted, hbc.adapters.triton_folder, hbc.serve.served, hbc.scoring.run
+"""
+
+
+def test_the_command_line_and_the_adapters_need_no_extra() -> None:
+    """`pip install '.[tvm]'` gives a command `hbc` that starts: each command imports what it needs."""
+    absent = "orjson uvicorn httptools uvloop starlette simdjson grpc torch onnx onnxruntime sklearn lightgbm xgboost catboost scipy "
+    absent += "pandas polars pyarrow duckdb fsspec mlflow ray pyspark dask daft"
+    done = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, absent], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from kserve.errors import InferenceError, InvalidInput, ModelNotReady
 from kserve.protocol.infer_type import InferOutput, InferRequest, InferResponse
 
 from hbc.adapters.hosted import Failure, Hosted, Tensor
-from hbc.serve.documents import jsonable
+from hbc.serve.jsonable import jsonable
 from hbc.serve.served import Outputs
 from hbc.serve.tensors import metadata
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hbc.runtime.schema import Column
 from hbc.serve import documents
-from hbc.serve.documents import jsonable
+from hbc.serve.jsonable import jsonable
 from hbc.serve.served import Served
 from hbc.serve.service import Service
 from hbc.serve.statistics import BUCKETS, Statistics

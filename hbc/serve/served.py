@@ -6,19 +6,22 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hbc.errors import ArtifactError, HbcError, InvalidInputError
 from hbc.ir.signature import InputSpec
+from hbc.lazy import cached_property
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
-from hbc.serve.documents import jsonable
 from hbc.serve.drift import Drift
 from hbc.serve.failures import Failure
-from hbc.serve.plans import Plans
+from hbc.serve.jsonable import jsonable
 from hbc.serve.statistics import Statistics
+
+if TYPE_CHECKING:
+    from hbc.serve.plans import Plans
 
 Outputs = dict[str, Any]
 """Name of an output → its values: an array [rows, …]. For a single record: one value, or an array without the axis of rows."""
@@ -174,11 +177,17 @@ class Served:
         self.outputs: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}
         """Method → name of an output → its dtype, and its shape after the rows, for an example of the input."""
         self.cost = Cost()
-        self.plans = Plans()
         self.drift: Drift | None = None
         """Counts what is unusual in the rows; None: nobody asked for it."""
         self.pending = 0
         """The requests that are waiting or being computed."""
+
+    @cached_property
+    def plans(self) -> Plans:
+        """How repeated requests are read. Adapters, which need no extra of hbc's, do not ask for it."""
+        from hbc.serve.plans import Plans  # reads JSON with orjson
+
+        return Plans()
 
     def watch(self) -> None:
         """Count missing, unknown and outlying values from now on."""

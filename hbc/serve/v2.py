@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hbc.serve.documents import described, jsonable, parsed, written
+from hbc.serve.documents import described, parsed, written
 from hbc.serve.engine import Answer, Request
 from hbc.serve.failures import Failure
+from hbc.serve.jsonable import jsonable
 from hbc.serve.limits import Limits
 from hbc.serve.messages import Head, Reply
 from hbc.serve.numbers import MANY, STAND_IN, cut_out

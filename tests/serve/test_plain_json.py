@@ -137,7 +137,8 @@ def test_unknown_names(server: Running) -> None:
 
 def test_numbers_that_json_cannot_hold() -> None:
     """NaN is null, infinities are text: an infinity must not become null silently."""
-    from hbc.serve.documents import jsonable, written
+    from hbc.serve.documents import written
+    from hbc.serve.jsonable import jsonable
 
     values = np.array([1.5, np.nan, np.inf, -np.inf])
     assert json.loads(written(jsonable(values))) == [1.5, None, "Infinity", "-Infinity"]
