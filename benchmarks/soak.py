@@ -1,8 +1,8 @@
 """`hbc serve` under load for minutes: errors and memory over time, while its model is replaced and its processes end.
 
 Every five seconds the model's file is written anew. First the server is left alone: its memory must not grow. Then, once a minute, it gets
-SIGTERM and another takes its place at the same port. No request that it has accepted may stay without an answer. The command fails if one
-was lost or if the memory has grown."""
+SIGTERM and another takes its place at the same port. At last a server with two workers runs, of which one is killed every few seconds.
+No request that was accepted may stay without an answer. The command fails if one was lost or if the memory has grown."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import report
-from benchmarks.servers import SERVERS, Request, Task, load
-from benchmarks.servers.process import Running, second_class
+from benchmarks.servers import SERVERS, Request, Server, Task, load
+from benchmarks.servers.process import Running, processes_of, second_class
 from benchmarks.serving import START_LIMIT, cores, tasks
 from benchmarks.session import Run
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--soak": {"type": float, "help": "minutes of full load on each workload; a quarter of it more for SIGTERM"},
+    "--soak": {
+        "type": float,
+        "help": "minutes of full load on each workload; a quarter of it more for SIGTERM, and one for kills",
+    },
     "--connections": {"type": int, "help": "connections of the load"},
 }
 SAMPLE_SECONDS = 5.0
 TERM_SECONDS = 60.0
+KILLS = 10
+WORKERS = 2
 GROWTH_MIB = 3.0
 """The growth of memory from which on the run has failed, in MiB. Each of the reloads of ten minutes kept 1.2 before they were mended."""
 FEW_SAMPLES = 10
@@ -44,15 +49,17 @@ LEGEND = (
     "answers of the other clients are compared with the source's. Memory: of the server, in MiB, in the first and in the last fifth of "
     "that part, in which nobody stops it. *grown*: from the second fifth to the last. *lost*: requests that got no answer, or a wrong one; "
     "a connection that the server has closed is opened anew. *reloads*: the file of the model was written anew. *SIGTERM*: the server was "
-    "told to end, and another one started."
+    "told to end, and another one started. *kills*: one of two workers was killed (SIGKILL); here a connection "
+    "that is closed counts as a lost request."
 )
 
 
 class Client(threading.Thread):
-    """One connection that sends a request again and again."""
+    """One connection that sends a request again and again. strict: the server has no reason to close it."""
 
-    def __init__(self, port: int, request: Request, task: Task, core: int, end: float) -> None:
+    def __init__(self, port: int, request: Request, task: Task, core: int, end: float, strict: bool = False) -> None:
         super().__init__(daemon=True)
+        self._strict = strict
         self._port, self._request, self._task, self._core, self._end = port, request, task, core, end
         self.answered = 0
         self.lost: list[str] = []
@@ -77,7 +84,9 @@ class Client(threading.Thread):
                 # at the very moment of sending: the client may send it again, as every client of HTTP does.
                 connection.close()
                 connection = None
-                if not isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+                if self._strict or not isinstance(
+                    error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+                ):
                     self.lost.append(repr(error))
                 continue
             self.longest = max(self.longest, time.monotonic() - begin)
@@ -87,6 +96,9 @@ class Client(threading.Thread):
                 connection = None
         if connection is not None:
             connection.close()
+
+    def stop(self) -> None:
+        self._end = 0.0
 
     def _connected(self) -> http.client.HTTPConnection | None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
@@ -152,9 +164,55 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
     failed = found.get("full_load", {}).get("failed", 0)
     if failed:
         lost.append(f"h2load: {failed} requests without a good answer")
+    killed = kills(server, task, minutes, connections, say)
+    lost += [f"kills: {reason}" for client in killed for reason in client.lost]
+    clients += killed
+    found["kills"] = KILLS
     found |= {"answered": sum(client.answered for client in clients), "lost": len(lost), "reasons": lost[:10]}
     found["longest_s"] = max(client.longest for client in clients)
     found["growth"] = growth([mib for _, mib in found["memory"]])
+    return found
+
+
+def kills(server: Server, task: Task, minutes: float, connections: int, say: Any) -> list[Client]:
+    """The clients of a server with workers, which are killed one after another."""
+    request = server.request(task)
+    assert request is not None
+    core, other = cores()
+
+    def command(*given: Any) -> list[str]:
+        return [*server.command(*given), "--workers", str(WORKERS)]
+
+    with Running(replace(server, command=command), task, core) as running:
+        running.wait(request, START_LIMIT)
+        pause = max(15 * minutes / KILLS, 1.0)
+        clients = [Client(running.port, request, task, other, float("inf"), strict=True) for _ in range(connections)]
+        for client in clients:
+            client.start()
+        for number in range(KILLS):
+            victims = _workers(running)
+            while len(victims) < WORKERS:  # the new one is being started
+                time.sleep(0.1)
+                victims = _workers(running)
+            time.sleep(pause)
+            os.kill(victims[number % WORKERS], signal.SIGKILL)
+            say(f"{number + 1} killed, {sum(len(client.lost) for client in clients)} lost")
+        time.sleep(pause)
+        for client in clients:
+            client.stop()
+        for client in clients:
+            client.join(60)
+    return clients
+
+
+def _workers(running: Running) -> list[int]:
+    """The workers of a server: its children that are no keepers."""
+    found = []
+    for each in sorted(processes_of(running.process.pid) - {running.process.pid}):
+        with contextlib.suppress(OSError):
+            name, _, rest = Path(f"/proc/{each}/stat").read_text().rpartition(")")
+            if int(rest.split()[1]) == running.process.pid and rest.split()[0] != "Z" and not name.endswith("(hbc-keeper"):
+                found.append(each)
     return found
 
 
@@ -200,6 +258,7 @@ def markdown(results: dict[str, Any]) -> str:
         "lost",
         "reloads",
         "SIGTERM",
+        "kills",
         "memory at first",
         "at last",
         "grown",
@@ -211,7 +270,7 @@ def markdown(results: dict[str, Any]) -> str:
         ends = [f"{np.median(part):.1f}" if part else "–" for part in (memory[:fifth], memory[-fifth:])]
         full = found.get("full_load", {"answered": 0, "requests_per_second": 0})
         counts = [f"{full['answered']:,}", report.figure(full["requests_per_second"]), f"{found['answered']:,}"]
-        counts += [str(found[key]) for key in ("lost", "reloads", "terms")]
+        counts += [str(found[key]) for key in ("lost", "reloads", "terms", "kills")]
         grown = "–" if found["growth"] is None else f"{found['growth']:+.1f}"
         lines.append("| " + " | ".join([name, *counts, *ends, grown, f"{1e3 * found['longest_s']:.0f}"]) + " |")
     reasons = [f"- {name}: {reason}" for name, found in results["workloads"].items() for reason in found["reasons"]]

@@ -371,7 +371,7 @@ def test_the_table_of_servers_names_what_failed() -> None:
     assert serving.status(results) == 0
     servers["hbc serve, rows"]["rounds"].append({**good, "failed": 1})
     assert serving.status(results) == 1
-    soaked = {"memory": [(0.0, 48.0), (5.0, 49.0)], "reloads": 2, "terms": 1, "answered": 7, "longest_s": 0.1}
+    soaked = {"memory": [(0.0, 48.0), (5.0, 49.0)], "reloads": 2, "terms": 1, "kills": 10, "answered": 7, "longest_s": 0.1}
     soaked |= {"lost": 1, "reasons": ["503"], "growth": None}
     results["workloads"] = {"row": soaked}
     assert "- row: 503" in soak.markdown(results)

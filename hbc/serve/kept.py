@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import mmap
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hbc.serve.keeper import (
@@ -25,6 +25,7 @@ from hbc.serve.keeper import (
     TRIED,
     WORDS,
     Left,
+    as_message,
     mark,
     of_message,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 LARGE = 4096 - 8 * WORDS
 """A slot that has held more bytes takes more than a page, and is given back when the connection is idle."""
 ANSWERS = WORDS - ENDS
+SHARE_SECONDS = 1.0
+"""How long a worker that gives connections to a new one takes none."""
 
 
 class Slots:
@@ -290,6 +293,28 @@ class Kept(asyncio.BufferedProtocol):
             self._large = False
             self._slots.give_back(self._slot)
 
+    def is_idle(self) -> bool:
+        """Whether nothing that has come waits for an answer, and no answer for the kernel."""
+        return (
+            self._connection is not None
+            and not self.is_closing()
+            and not self._filled
+            and self._is_done()
+            and not self._waiting()
+        )
+
+    def give(self, put: socket.socket) -> None:
+        """Put the connection into the inbox. Raises BlockingIOError if that is full."""
+        number = self.get_extra_info("socket").fileno()
+        found = Left(self._written & LOW, self._read & LOW, 0, 0, False)
+        self._words[self._at + CLOSE] = GONE  # two must never have it
+        try:
+            socket.send_fds(put, [as_message(found, self._memory, 0)], [number], socket.MSG_DONTWAIT)
+        except OSError:
+            self._words[self._at + CLOSE] = 0
+            raise
+        self._transport.abort()  # for this process; the connection stays open
+
     # --- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
@@ -316,11 +341,15 @@ class Kept(asyncio.BufferedProtocol):
 
 
 class Keeping:
-    """What a worker does with a keeper: its connections are kept, and it takes those of workers that have ended out of the inbox."""
+    """What a worker does with a keeper: its connections are kept, and it takes those of workers that have ended out of the inbox. When a
+    new worker comes, each of the others puts its share into the inbox. Without that, connections that stay open would all be with those
+    which have lived longest."""
 
-    def __init__(self, memory: mmap.mmap, inbox: socket.socket) -> None:
+    def __init__(self, memory: mmap.mmap, inbox: socket.socket, put: socket.socket) -> None:
         self._slots = Slots(memory)
         self._inbox = inbox
+        self._put = put
+        self._make: Callable[..., Any] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def connection_factory(self, service: Service) -> Callable[..., Any]:
@@ -330,9 +359,31 @@ class Keeping:
 
     def begin(self, make: Callable[..., Any]) -> None:
         """Take connections from now on. make: makes a protocol, of what is left."""
+        self._make = make
         asyncio.get_running_loop().add_reader(self._inbox, self._take, make)
 
+    async def share(self, connections: Sequence[Any], workers: int) -> None:
+        """Give away one of so many connections, as far as a moment comes at which no request is in them. It takes none meanwhile."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._inbox)
+        end = loop.time() + SHARE_SECONDS
+        try:
+            own = [each.kept for each in connections if isinstance(each, KeptConnection)]
+            left = len(own) // workers
+            while left and loop.time() < end:
+                with contextlib.suppress(BlockingIOError):  # others have not taken yet what was given
+                    for each in own:
+                        if left and each.is_idle():
+                            each.give(self._put)
+                            left -= 1
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(end - loop.time())
+        finally:
+            if self._make is not None:
+                loop.add_reader(self._inbox, self._take, self._make)
+
     def stop(self) -> None:
+        self._make = None
         asyncio.get_running_loop().remove_reader(self._inbox)
 
     def _take(self, make: Callable[..., Any]) -> None:

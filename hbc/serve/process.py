@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from types import FrameType
@@ -215,6 +215,8 @@ class Worker:
         """The server of gRPC, if there is one."""
         self.must_load = True
         """Whether a file that was named has to be good. It has not where another worker serves already."""
+        self.connections: Callable[[], Iterable[Any]] = tuple
+        """The connections over HTTP that there are."""
         self._background: set[asyncio.Task[Any]] = set()
         self._unsettled = False
         self._finishing = False
@@ -326,6 +328,10 @@ class Worker:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _hear(self, message: dict[str, Any]) -> None:
+        if message["what"] == "share":
+            if self.keeping is not None and not self.service.draining:
+                self._start(self.keeping.share(list(self.connections()), message["workers"]))
+            return
         self._start(asyncio.to_thread(self._change, message["what"], message["name"]))
 
     def _change(self, what: str, name: str) -> None:
@@ -356,6 +362,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._worker = worker
+        worker.connections = lambda: self.server_state.connections
         self._look = False
         """Whether SIGHUP has asked to look at the files."""
         forward = Forward(worker.log)
@@ -513,6 +520,7 @@ class Parent:
     def _hear(self, pid: int, message: dict[str, Any]) -> None:
         if message["what"] == "ready":
             self._ready += 1
+            self._tell_others(pid, {"what": "share", "workers": self._settings.workers})
             while not self._stopping and len(self._workers) < self._settings.workers:
                 self._start()
             return
@@ -520,6 +528,9 @@ class Parent:
             self._keepers.append(message["process"])
             return
         (self._unloaded.add if message["what"] == "unload" else self._unloaded.discard)(message["name"])
+        self._tell_others(pid, message)
+
+    def _tell_others(self, pid: int, message: dict[str, Any]) -> None:
         for other, (_, control) in self._workers.items():
             if other != pid:
                 with contextlib.suppress(OSError):
@@ -569,7 +580,7 @@ def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None)
     """Be a worker, of which the parent has told this. memory: of its connections, if it has a keeper."""
     settings = Settings(**told["settings"])
     sockets = [socket.socket(fileno=number) for number in told["sockets"]]
-    keeping = None if memory is None else Keeping(memory, socket.socket(fileno=told["inbox"][0]))
+    keeping = None if memory is None else Keeping(memory, *(socket.socket(fileno=number) for number in told["inbox"]))
     worker = Worker(settings, sockets, control, Path(told["folder"]), keeping)
     if keeping is None and told["inbox"]:
         worker.log.tell("connections are not kept", reason="this system does not have what it takes")

@@ -253,7 +253,7 @@ def test_no_answer_is_lost_or_given_twice(slow: bool, narrow: bool) -> None:
     total: dict[str, int] = {}
 
     async def main() -> None:
-        worker = Worker(settings(), [], keeping=Keeping(keeper.new_memory(), inbox))
+        worker = Worker(settings(), [], keeping=Keeping(keeper.new_memory(), inbox, put))
         worker.repository.refresh()
         server = Server(worker)
         server.config.load()
@@ -298,7 +298,8 @@ def test_no_answer_is_lost_or_given_twice(slow: bool, narrow: bool) -> None:
                     after.kept.connection_lost(None)
         worker.service.engine.close()
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inbox:
+    inbox, put = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with inbox, put:
         asyncio.run(main())
     assert total["left"] > 100
     if not slow:

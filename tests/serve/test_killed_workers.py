@@ -131,6 +131,8 @@ def test_killed_workers_lose_no_request() -> None:
             alive.append(process.workers[-1])
             done = sum(load.answered for load in loads)
             until(lambda done=done: sum(load.answered for load in loads) > done + 100, 60)
+            # The new one gets its share of the connections, which stay open.
+            until(lambda worker=alive[-1]: connections(worker) > 1, 60)
         for load in loads:
             load.end = True
         for load in loads:
@@ -145,6 +147,17 @@ def test_killed_workers_lose_no_request() -> None:
         assert process.process.wait(30) == 0
         for each in kept:
             assert not Path(f"/proc/{each['process']}").exists()
+
+
+def connections(worker: int) -> int:
+    """How many connections of TCP a worker has, and sockets that it listens at."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    known = {f"socket:[{words[9]}]" for words in lines}
+    found = 0
+    for each in Path(f"/proc/{worker}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found += os.readlink(each) in known
+    return found
 
 
 def test_what_waits_when_all_are_killed_is_for_the_new_one(tmp_path: Path, monkeypatch: Any) -> None:
@@ -214,7 +227,8 @@ def test_a_request_that_kills_workers_is_given_up(tmp_path: Path, monkeypatch: A
         assert closed == [{"two workers have ended with its request": 1}]
 
 
-def test_an_answer_of_which_a_part_was_written(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_answer_of_which_a_part_was_written() -> None:
     """The client reads nothing, so that the kernel is full in the middle of an answer."""
     rows = [[0, 1, 2, 3, 4]] * 9000
     large = post(PATH, json.dumps({"id": "large", "rows": rows}).encode(), close=False)
