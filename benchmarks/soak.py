@@ -190,11 +190,9 @@ def kills(server: Server, task: Task, minutes: float, connections: int, say: Any
         for client in clients:
             client.start()
         for number in range(KILLS):
-            victims = _workers(running)
-            while len(victims) < WORKERS:  # the new one is being started
-                time.sleep(0.1)
-                victims = _workers(running)
             time.sleep(pause)
+            while len(victims := _workers(running)) < WORKERS:  # the new one is being started
+                time.sleep(0.1)
             os.kill(victims[number % WORKERS], signal.SIGKILL)
             say(f"{number + 1} killed, {sum(len(client.lost) for client in clients)} lost")
         time.sleep(pause)

@@ -28,6 +28,7 @@ import json
 import mmap
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -233,6 +234,8 @@ def start(told: dict[str, Any], control: socket.socket) -> mmap.mmap | None:
     try:
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # it ends when the worker does
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the worker may fill the table that far
         libc.prctl(ctypes.c_int(PR_SET_NAME), b"hbc-keeper", None, None, None)
         poll = select.poll()
         poll.register(ended, select.POLLIN)
@@ -279,7 +282,8 @@ def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int) -> None:
             given_up.append(memory[room : room + 200].split(b"\r\n")[0].decode("latin-1"))
         connection.close()
     given = asked = 0
-    for number, connection, rest in sorted(found, key=lambda each: not each[2].length):  # who waits for an answer comes first
+    # What may have ended the worker comes last, and each of these alone (kept.Keeping): so it ends no others.
+    for number, connection, rest in sorted(found, key=lambda each: each[2].begun):
         try:
             socket.send_fds(inbox, [as_message(rest, memory, number)], [number])
             given += 1

@@ -303,8 +303,12 @@ class Kept(asyncio.BufferedProtocol):
             and not self._waiting()
         )
 
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._connection is not None and not self._is_done() and not self._connection.is_waiting()
+
     def give(self, put: socket.socket) -> None:
-        """Put the connection into the inbox. Raises BlockingIOError if that is full."""
+        """Put the connection into the inbox. Raises OSError if that is full."""
         number = self.get_extra_info("socket").fileno()
         found = Left(self._written & LOW, self._read & LOW, 0, 0, False)
         self._words[self._at + CLOSE] = GONE  # two must never have it
@@ -349,7 +353,11 @@ class Keeping:
         self._slots = Slots(memory)
         self._inbox = inbox
         self._put = put
+        self.gives = True
+        """Whether connections may be given to other workers. A server that stops gives none: nobody may be left to take them."""
         self._make: Callable[..., Any] | None = None
+        self._away = 0
+        """How many reasons there are to take nothing from the inbox."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def connection_factory(self, service: Service) -> Callable[..., Any]:
@@ -360,18 +368,18 @@ class Keeping:
     def begin(self, make: Callable[..., Any]) -> None:
         """Take connections from now on. make: makes a protocol, of what is left."""
         self._make = make
-        asyncio.get_running_loop().add_reader(self._inbox, self._take, make)
+        asyncio.get_running_loop().add_reader(self._inbox, self._take)
 
     async def share(self, connections: Sequence[Any], workers: int) -> None:
         """Give away one of so many connections, as far as a moment comes at which no request is in them. It takes none meanwhile."""
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._inbox)
+        self._look_away()
         end = loop.time() + SHARE_SECONDS
         try:
             own = [each.kept for each in connections if isinstance(each, KeptConnection)]
             left = len(own) // workers
-            while left and loop.time() < end:
-                with contextlib.suppress(BlockingIOError):  # others have not taken yet what was given
+            while left and self.gives and loop.time() < end:
+                with contextlib.suppress(OSError):  # others have not taken yet what was given
                     for each in own:
                         if left and each.is_idle():
                             each.give(self._put)
@@ -379,31 +387,46 @@ class Keeping:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(end - loop.time())
         finally:
-            if self._make is not None:
-                loop.add_reader(self._inbox, self._take, self._make)
+            self._look_again()
 
     def stop(self) -> None:
         self._make = None
         asyncio.get_running_loop().remove_reader(self._inbox)
 
-    def _take(self, make: Callable[..., Any]) -> None:
-        """Take one connection. Others come after its answer was written: a request that ends this process takes none of them with it."""
+    def _look_away(self) -> None:
+        self._away += 1
+        asyncio.get_running_loop().remove_reader(self._inbox)
+
+    def _look_again(self) -> None:
+        self._away -= 1
+        if self._make is not None and not self._away:
+            asyncio.get_running_loop().add_reader(self._inbox, self._take)
+
+    def _take(self) -> None:
+        """Take one connection. Others come after its answer was written: a request that ends this process takes none with it."""
         try:
             message, numbers, _, _ = socket.recv_fds(self._inbox, HEADER.size + ROOM, 1, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:  # another worker has taken it
             return
-        if not numbers:  # no number of a file was free
+        if not numbers or self._make is None:  # no number of a file was free
             return
         found, data = of_message(message)
         self._slots.begin(min(numbers[0], SLOTS), found, data)
         connection = socket.socket(fileno=numbers[0])
         connection.setblocking(False)
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(loop.connect_accepted_socket(lambda: make(taken=(found, data)), connection))
+        task = asyncio.get_running_loop().create_task(self._go_on(self._make(taken=(found, data)), connection, found.begun))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # the client has left
+    async def _go_on(self, kept: Kept, connection: socket.socket, begun: bool) -> None:
+        """Serve a connection. Nothing else is taken while a request is answered that may have ended another worker."""
+        if begun:
+            self._look_away()
+        try:
+            with contextlib.suppress(OSError):  # the client has left
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: kept, connection)
+                while begun and kept.is_busy():
+                    await asyncio.sleep(0.005)
+        finally:
+            if begun:
+                self._look_again()

@@ -268,6 +268,8 @@ class Worker:
         """Called when the server begins to stop. The sockets of several workers are their parent's."""
         self.service.draining = True
         self.repository.stop()
+        if self.keeping is not None:
+            self.keeping.gives = False
         if self._control is None:
             _refuse_new(self._sockets)
 
@@ -448,7 +450,8 @@ class Parent:
         self._ready = 0
         self._folder = tempfile.TemporaryDirectory(prefix="hbc-serve-")
         self._inbox = [] if settings.certificate else inbox_of(sockets)  # keys are lost with a process
-        self._keepers: list[int] = []
+        self._keepers: dict[int, int] = {}
+        """The keepers, and their workers."""
 
     def run(self) -> None:
         """Raises ArtifactError if the first worker ends before it is ready."""
@@ -525,7 +528,7 @@ class Parent:
                 self._start()
             return
         if message["what"] == "keeper":
-            self._keepers.append(message["process"])
+            self._keepers[message["process"]] = pid
             return
         (self._unloaded.add if message["what"] == "unload" else self._unloaded.discard)(message["name"])
         self._tell_others(pid, message)
@@ -570,10 +573,12 @@ class Parent:
 
     def _bury(self, options: int = os.WNOHANG) -> None:
         """Hear of the end of keepers, which would remain as zombies."""
-        for each in list(self._keepers):
+        for each, worker in list(self._keepers.items()):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(each, options)[0]:
-                    self._keepers.remove(each)
+                    del self._keepers[each]
+                    if worker in self._workers and self._workers[worker][0].poll() is None:
+                        self._log.tell("keeper ended", keeper=each, worker=worker)  # whose connections are not kept any more
 
 
 def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None) -> None:

@@ -211,15 +211,16 @@ def test_a_request_that_kills_workers_is_given_up(tmp_path: Path, monkeypatch: A
     slow_and_deadly(tmp_path, monkeypatch)
     with served(workers=2, models=MODEL) as process, contextlib.ExitStack() as stack:
         deadly, other = (stack.enter_context(Client(process.port)) for _ in range(2))
+        other.send(REQUESTS[10] + SLOW)
+        assert other.answer()["id"] == "10"
         deadly.send(REQUESTS[8] + KILL + REQUESTS[9])
         assert deadly.answer()["id"] == "8"
-        other.send(REQUESTS[10])
-        assert other.answer()["id"] == "10"
+        assert other.answer()["id"] == "slow"
         with pytest.raises((EOFError, ConnectionResetError)):
             deadly.answer()
         until(lambda: len(process.events("worker ended")) == 2 and len(process.events("ready")) == 4, 60)
         other.send(REQUESTS[11])
-        assert other.answer()["id"] == "11"
+        assert other.answer()["id"] == "11", process.lines
         (given_up,) = process.events("request given up")
         assert given_up["level"] == "error"
         assert given_up["request"] == f"POST {PATH} HTTP/1.1"
