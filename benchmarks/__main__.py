@@ -35,8 +35,8 @@ ORDER = (
     "serving",
 )
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""
-OTHERS = ("checkouts", "soak")
-"""Those that need to be told something, or that take long and compare nothing."""
+OTHERS = ("checkouts", "soak", "workers")
+"""Those that need to be told something or other packages, or that take long and compare nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
