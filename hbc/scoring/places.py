@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,9 +114,10 @@ def writing(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.strerror or str(error).strip() or type(error).__name__
         raise ArtifactError(
             path=name,
-            found=f"a place that cannot be written to ({error.strerror or str(error).strip() or type(error).__name__})",
+            found=f"a place that cannot be written to ({re.sub(r'.*Detail: .errno [0-9]+. ', '', reason)})",  # as pyarrow says it
             expected="one with space and permission for a new file",
             advice=ADVICE,
         ) from error
