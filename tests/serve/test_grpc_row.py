@@ -185,3 +185,14 @@ def test_what_is_kept_of_messages_is_bounded(methods: Methods) -> None:
     for number in range(20):
         assert is_row(methods, request(model_version=str(number)))
         assert len(served.plans) == 0  # each came once
+
+
+def test_a_signalling_nan_is_no_warning(methods: Methods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes can hold one, for which numpy warns: it is a missing value, as every NaN is."""
+    made = request()
+    made.raw_input_contents[0] = struct.pack("<Q", 0x7FF0000000000001)
+    kind, message = outcome(methods, made)
+    assert kind == "invalid"
+    assert "column 0 ('age'): found NaN" in message
+    monkeypatch.setattr(tensors, "row_of", lambda *_: None)
+    assert outcome(methods, made) == (kind, message)

@@ -75,7 +75,7 @@ class Gate:
         filled = np.flatnonzero(~limits.allow_nan)
         rows = max(CELLS_PER_BLOCK // len(limits.limit), 1)
         size = np.empty((min(rows, len(array)), *array.shape[1:]), array.dtype)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is NaN too
             for start in range(0, len(array), rows):
                 block = array[start : start + rows]
                 found = np.abs(block, out=size[: len(block)])
