@@ -16,6 +16,7 @@ from hbc.runtime.calls import ArrayCall
 from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries, NoRows
 from hbc.runtime.input.columns import listed, names_of
 from hbc.runtime.input.frame_view import duplicates
+from hbc.runtime.schema import NAMED_BY_CLASS
 
 ROWS_AT_ONCE = 1 << 16
 """The most rows that are computed together. It bounds the memory beside the input: 15 MB for 30 columns."""
@@ -23,8 +24,6 @@ BYTES_AT_ONCE = 1 << 26
 """The most bytes of a result that are computed together: 64 MiB."""
 MOST_COLUMNS = 10_000
 """The most columns of a result: a schema of 10,000 fields takes as long to write as a batch of them."""
-NAMED_BY_CLASS = ("predict_proba", "predict_log_proba", "predict_joint_log_proba")
-"""The methods with a column for each class. Of `decision_function` the columns may be pairs of classes."""
 DEFAULT = ("predict", "transform")
 """What `CompiledModel.arrow` takes if it is told no method: the first of these that the model has."""
 

@@ -172,13 +172,17 @@ def _output(info: ModelInfo, main: Variant, method: str) -> Output:
     ]
     classes = _classes(info.attributes.get("classes_")) if method in CLASSIFIES else None
     names = info.frames[method].names if method in info.frames else None
-    if classes is not None and first.shape == (len(classes),) and method != "predict" and not isinstance(classes[0], tuple):
+    several = classes is not None and isinstance(classes[0], tuple)
+    if classes is not None and not several and first.shape == (len(classes),) and method in NAMED_BY_CLASS:
         names = tuple(map(str, classes))
     return Output(first.dtype, first.shape, classes, names, tuple(others))
 
 
 CLASSIFIES = ("predict", "predict_proba", "predict_log_proba", "predict_joint_log_proba", "decision_function", "raw_score")
 """The methods whose results are about classes."""
+
+NAMED_BY_CLASS = ("predict_proba", "predict_log_proba", "predict_joint_log_proba", "raw_score")
+"""The methods that give a number for each class. Three columns of `decision_function` can be the pairs of three classes."""
 
 
 def _classes(classes: Any) -> tuple[Any, ...] | None:

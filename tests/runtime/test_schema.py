@@ -15,9 +15,11 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multioutput import ClassifierChain
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.svm import SVC
 
 import hbc
 
@@ -128,3 +130,13 @@ def test_models_of_text_and_without_names() -> None:
     assert [(column.kind, column.dtype) for column in text.schema.columns] == [("document", None)]
     numbers = hbc.convert(LinearRegression().fit(np.eye(3), [1.0, 2.0, 3.0]), BACKEND)
     assert [(column.name, column.allows_missing) for column in numbers.schema.columns] == [(None, False)] * 3
+
+
+def test_only_columns_of_single_classes_are_named() -> None:
+    """Three columns of `decision_function` can be the three pairs of three classes. Columns of several labels have classes each."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    pairs = hbc.convert(SVC(decision_function_shape="ovo").fit(X, np.arange(60) % 3), backend="numpy").schema.outputs
+    assert pairs["decision_function"].shape == (3,)
+    assert pairs["decision_function"].names is None
+    labels = ClassifierChain(LogisticRegression()).fit(X, X[:, :2] > 0)
+    assert hbc.convert(labels, backend="numpy").schema.outputs["predict_proba"].names is None
