@@ -81,7 +81,7 @@ class CsvReader:
         stream, share = self._opened()
         found = csv.open_csv(
             stream,
-            csv.ReadOptions(block_size=at_once),
+            csv.ReadOptions(block_size=at_once, use_threads=False),  # with threads, it may not know the number of a bad line
             csv.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=not_a_row),
             csv.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())),
         )
@@ -179,6 +179,8 @@ class JsonReader:
 
     def _tables(self, block: bytes, schema: Any) -> tuple[list[Any], list[tuple[int, str, str, str | None, Any]]]:
         """(the tables of the lines that can be read, in order; number, found, expected, column and value of each other line)."""
+        if not block.strip():
+            return [], []
         try:
             return [self._table(block, schema)], []
         except ValueError:

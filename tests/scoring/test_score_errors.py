@@ -119,7 +119,7 @@ def test_lines_that_hold_no_row(model: Path, source: Any, folder: Path) -> None:
     lines.insert(1, "1,2")  # row 0
     lines.insert(102, "1,2,3,4,5,6")  # row 101
     lines.append("7,Oslo,young,3,no")  # row 202
-    (folder / "x.csv").write_text("\n".join(lines))
+    (folder / "x.csv").write_text("\n" + "\n".join([*lines[:50], "", *lines[50:]]))  # empty lines are none
     with pytest.raises(hbc.InvalidInputError, match=r"x\.csv, row 0 \(the first is 0\): found a line of 2 values, expected 5"):
         hbc.score(model, folder / "x.csv", folder / "out.csv")
     rows = frame.to_dict("records")

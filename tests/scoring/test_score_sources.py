@@ -186,3 +186,10 @@ def test_files_without_rows(suffix: str, model: Path, tmp_path: Path) -> None:
     summary = hbc.score(model, path, tmp_path / "out.parquet", keep="id")
     assert summary.rows == len(frame)
     assert pd.read_parquet(tmp_path / "out.parquet").columns.tolist() == ["id", "predict"]
+
+
+def test_a_file_without_a_byte(model: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "jsonl"):
+        (tmp_path / f"x.{suffix}").touch()
+        with pytest.raises(hbc.HbcError, match=f"x.{suffix}: found (a file that cannot be read|no column)"):
+            hbc.score(model, tmp_path / f"x.{suffix}", tmp_path / "out.parquet")
