@@ -15,6 +15,7 @@ from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.gpu import tiles
 from hbc.ir import archive
+from hbc.scoring import run
 from hbc.serve import engine
 from hbc.tuning import race
 
@@ -55,6 +56,8 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("gpu.md", "32 KB"): tiles.MOST_TILE_BYTES / 2**10,
     ("gpu.md", "96 KB"): schedule.MOST_SHARED / 2**10,
     ("house.md", "16 times"): walk.WALKS,
+    ("scoring.md", "1 GiB"): run._bytes(inspect.signature(run.score).parameters["memory"].default) / 2**30,
+    ("scoring.md", "400 MiB"): run.BESIDE_DATA / 2**20,
     ("serving.md", "2 seconds"): inspect.signature(serve).parameters["poll"].default,
     ("serving.md", "1 ms"): 1e3 * engine.INLINE_SECONDS,
     ("tree-kernels.md", "32 bytes"): BITS,
