@@ -326,6 +326,15 @@ def test_a_block_of_wide_rows_stays_in_the_cache_between_its_test_and_the_walk()
     assert make_plan((many(t.take(given("f64", 617), np.arange(6), axis=1)),)).rows == WALK_ROWS
 
 
+def test_trees_beside_an_input_of_conditions() -> None:
+    """The host gives conditions to the device, as a Yeo-Johnson transform before a tree does. Their size in memory is that of a byte."""
+    condition, x = given("bool", 6, name="condition"), given("f64", 6)
+    one = ENSEMBLES["one tree"]
+    graph, executable = compiled(one(t.where(condition, x, t.neg(x))), inputs=(condition, x))
+    X = near_thresholds(one, 50, 6).astype("f8")
+    agrees(graph, executable, X > 0, X)
+
+
 def test_a_chain_of_trees() -> None:
     """The second ensemble reads the first's result: exact sums, or another branch."""
     x = given("f32", 6)

@@ -15,5 +15,5 @@ def elements(kind: TensorType) -> int:
 
 
 def bytes_of(dtype: str) -> int:
-    """Bytes of one element of a storage dtype."""
-    return int(dtype[1:]) // 8
+    """Bytes of one element of a dtype in memory."""
+    return int(STORAGE.get(dtype, dtype)[1:]) // 8
