@@ -28,6 +28,8 @@ RANGE = (1, 10, 100, 1_000, 10_000, 100_000)
 of these, is least on average."""
 SHOWN = (1, 1_000, 100_000)
 """The numbers of rows whose estimates the reason of a choice shows."""
+NARROW = 63
+"""The most thresholds of a column whose ranks every processor with AVX-512 searches in registers."""
 FILE = Path(__file__).with_name("costs.json")
 
 
@@ -61,6 +63,8 @@ class Shape:
     """Whether the output is leaf numbers."""
     missing: bool = False
     """Whether some split sends NaN to the left."""
+    narrow: int = 0
+    """The number of input columns with at most NARROW thresholds."""
 
     @classmethod
     def of(cls, op: TreeEnsemble) -> Shape:
@@ -80,6 +84,7 @@ class Shape:
             planes=int(-(-thresholds // MOST_IN_PLANE).sum()),
             numbers=op.output == "leaf",
             missing=bool((op.missing_left & (op.feature >= 0)).any()),
+            narrow=int(((thresholds > 0) & (thresholds <= NARROW)).sum()),
         )
 
 

@@ -89,10 +89,12 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
+    narrow = s.narrow if chunks else 0
     work: dict[str, float] = {
         "call": 1,
-        f"row and column of {8 * s.bytes} bits": rows * s.columns,
-        "row and plane": rows * s.planes,
+        f"row and column of {8 * s.bytes} bits": rows * (s.columns - narrow),
+        "row and narrow column": rows * narrow,
+        "row and plane": rows * (s.planes - narrow),
         "row and output": rows * s.outputs,
         "256 rows and split": together * splits,
         "64 rows and split": (chunks - together) * splits,

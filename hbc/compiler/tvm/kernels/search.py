@@ -13,6 +13,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
 from hbc.compiler.tvm.tir.vectors import REGISTER_TABLES, look_up, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -44,22 +45,10 @@ def rank(f: Chunk, node: Node) -> None:
         _one_by_one(f, node, op.edges)
 
 
-def _padded(edges: Array, size: int) -> Array:
-    """The edges of every column, padded to `size` edges with the largest number of the dtype (∞ for floats): no value is above it."""
-    largest = np.inf if edges.dtype.kind == "f" else np.iinfo(edges.dtype).max
-    padded = np.full((len(edges), size), largest, edges.dtype)
-    padded[:, : edges.shape[1]] = edges
-    return padded
-
-
 def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
     """Emit the search for all rows of a register at once.
 
-    The edges form a binary search tree. The root, node 1, is the middle edge of a column, and node k has the children 2k and 2k + 1. So
-    the nodes of a level are consecutive and are looked up in up to REGISTERS registers. If there are more levels than registers hold,
-    `_descended` searches the rest row by row.
-
-    Nodes have negative numbers, -1 for the root: a condition as an integer of all bits (-1) takes one instruction, as 1 two.
+    If there are more levels than REGISTERS registers hold, `_descended` searches the rest row by row.
     """
     (x,), (width, count) = node.inputs, edges.shape
     dtype, bits = x.type.dtype, 8 * edges.itemsize
@@ -67,36 +56,22 @@ def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
     levels, most = count.bit_length(), (lanes * REGISTERS).bit_length()
     below = 0 if levels <= most else max(levels - most, NODE.bit_length() - 1)
     top = levels - below
-    padded = _padded(edges, 1 << levels)
-    tree = np.zeros((width, max(1 << top, lanes)), edges.dtype)
-    for level in range(top):
-        size, start = max(1 << level, lanes), (1 << level) // lanes * lanes
-        tree[:, start + -np.arange(1 << level, 2 << level) % size] = padded[
-            :, (1 << (levels - level - 1)) - 1 :: 1 << (levels - level)
-        ]
-    tree, stride = f.own(tree, dtype), tree.shape[1]
-    padded = f.own(padded, dtype) if below else padded
+    sorted_edges = padded(edges, 1 << levels)
+    tree = f.own(search_tree(sorted_edges, top), dtype)
+    stride = tree.shape[1]
+    sorted_edges = f.own(sorted_edges, dtype) if below else sorted_edges
     with f.grid([width]) as (column,):
-        values, places, ks = f.scratch(f.lanes, dtype), f.scratch(f.lanes, "i32"), f.scratch(lanes, f"i{bits}")
+        values, places, nodes = f.scratch(f.lanes, dtype), f.scratch(f.lanes, "i32"), f.scratch(lanes, f"i{bits}")
         with f.lane() as lane:
             T.buffer_store(values, f.read(x, [column], f.row(lane)), [lane])
         for first in range(0, f.lanes, lanes):
             value = T.Bind(vector(values, first, lanes))
-            store(ks, tirx.Broadcast(tirx.const(-1, f"int{bits}"), lanes), 0, lanes)
-            for level in range(top):
-                start = (1 << level) // lanes * lanes  # the first levels together fit in one register
-                registers = range(start, max(2 * start, lanes), lanes)
-                k = vector(ks, 0, lanes)
-                edge = look_up([f.constants(tree, dtype, column * stride + at, lanes) for at in registers], k, dtype)
-                above = tirx.Select(
-                    tirx.LT(edge, value), *(tirx.Broadcast(tirx.const(b, f"int{bits}"), lanes) for b in (-1, 0))
-                )
-                store(ks, tirx.Add(tirx.Add(k, k), above), 0, lanes)
-            place = tirx.Sub(tirx.Broadcast(tirx.const(-1 << top, f"int{bits}"), lanes), vector(ks, 0, lanes))
+            read = lambda at: f.constants(tree, dtype, column * stride + at, lanes)  # noqa: E731
+            place = edges_below(value, top, read, dtype, nodes)
             store(places, tirx.Cast(f"int32x{lanes}", place), first, lanes)
         if below:
             with f.each_row() as row:
-                place = _descended(f, padded, dtype, column << levels, below, values[row.lane], places[row.lane])
+                place = _descended(f, sorted_edges, dtype, column << levels, below, values[row.lane], places[row.lane])
                 f.store(node, column, row, place)
         else:
             with f.lane() as lane:
@@ -137,14 +112,14 @@ def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
     """Emit ranks by a binary search, one row after the other."""
     (x,), (width, count) = node.inputs, edges.shape
     dtype, levels = x.type.dtype, count.bit_length()
-    padded = f.own(_padded(edges, 1 << levels), dtype)
+    sorted_edges = f.own(padded(edges, 1 << levels), dtype)
     with f.each_row() as row, f.grid([width]) as (column,):
         value, place = f.scratch(1, dtype), f.scratch(1, "i64")
         T.buffer_store(value, f.read(x, [column], row), [0])
         T.buffer_store(place, tirx.const(0, "int64"), [0])
         for level in reversed(range(levels)):
             half = 1 << level
-            edge = f.constant(padded, dtype, (column << levels) + place[0] + (half - 1))
+            edge = f.constant(sorted_edges, dtype, (column << levels) + place[0] + (half - 1))
             T.buffer_store(place, place[0] + tirx.Cast("int64", tirx.LT(edge, value[0])) * half, [0])
         f.store(node, column, row, tirx.Cast("int32", place[0]))
 

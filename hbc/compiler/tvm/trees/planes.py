@@ -21,6 +21,7 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
+from hbc.compiler.tvm.trees.register_ranks import RegisterRanks
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
@@ -52,16 +53,11 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
         return result
     chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
     lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, MOST_IN_PLANE))
-    zero = tirx.const(0, "int64")
-    if ranked.most_thresholds <= MOST_IN_PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
-        together = T.Bind(tirx.Min(rows, (rows + (ROWS_IN_VECTOR - FEW_ROWS_TO_RANK)) // ROWS_IN_VECTOR * ROWS_IN_VECTOR))
-        _rank_many(f, x, ranked, result, together)
-        _rank(f, x, ranked, result, together, rows, 1)
-    elif ranked.most_thresholds <= MOST_IN_PLANE:
-        _rank(f, x, ranked, result, zero, rows, 1)
+    if ranked.most_thresholds <= MOST_IN_PLANE:
+        _rank(f, x, ranked, result, rows)
     else:
         ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-        _rank(f, x, ranked, ranks, zero, rows, 2 if ranked.most_thresholds < 8192 else 3)
+        _rank(f, x, ranked, ranks, rows)
         columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
         with f.repeat(f.size(len(ranked.plane_column))) as plane:
             start = T.Bind(f.constant(columns, "i64", plane) * f.block)
@@ -86,42 +82,64 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -
     return result
 
 
-def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, first: Expr, end: Expr, levels: int) -> None:
-    """Emit the ranks of all columns of the rows from `first` to `end`: for each value, how many thresholds are below it.
+def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
+    """Emit the ranks of all columns of the first `rows` rows: many rows by searches in registers where the processor has them."""
+    search, registers, zero = Search(f, x, ranked), RegisterRanks(f, x, ranked), tirx.const(0, "int64")
+    done = registers.fill(result, rows)
+    if len(registers.others):
+        if ranked.most_thresholds <= MOST_IN_PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
+            _rank_many(f, x, ranked, result, done, registers.others)
+        else:
+            search.fill(result, zero, done, registers.others)
+    search.fill(result, done, rows)
+
+
+class Search:
+    """Emits the ranks of columns, one value after the other: how many thresholds are below it.
 
     It is a search tree. The number of pivots below x says in which line of 16 thresholds to count. A value takes two compares of 16
-    lanes and two population counts. More than 255 thresholds take a compare of 32 lanes more (levels 2), more than 8,191 another of 16
-    (levels 3).
+    lanes and two population counts. More than 255 thresholds take a compare of 32 lanes more, more than 8,191 another of 16.
     """
-    dtype, columns = x.type.dtype, len(ranked.column_feature)
-    widths = {1: [16], 2: [32, 16], 3: [16, 32, 16]}[levels]
-    capacity = 16 * int(np.prod(widths))
-    thresholds = np.full((columns, capacity), np.inf, ranked.thresholds[0].dtype)
-    for column, values in enumerate(ranked.thresholds):
-        thresholds[column, : len(values)] = values
-    lines = f.own(thresholds, dtype)
-    pivots = []
-    size = capacity
-    for count in widths:
-        # A pivot is the last threshold of its part. The last part needs none: its pivot is +inf, which is never below x.
-        size //= count
-        last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
-        last[:, :, -1] = np.inf
-        pivots.append((f.own(last, dtype), count, last.shape[1]))
-    identity = np.array_equal(ranked.column_feature, np.arange(columns))
-    features = f.own(ranked.column_feature, "i64")
-    missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
-    with T.serial(first, end) as row, f.repeat(f.size(columns)) as column:
-        value = T.Bind(f.read(x, [column if identity else T.Bind(f.constant(features, "i64", column))], Row(row)))
-        at: Expr = tirx.const(0, "int64")
-        for last, count, parts in pivots:
-            at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
-        rank = at * 16 + below(f, lines, dtype, (column * (capacity // 16) + at) * 16, 16, value)
-        if missing is not None:
-            rank += tirx.Cast("int64", is_nan(value)) * f.constant(missing, "i64", column)  # until here, the rank of NaN is 0
-        if result.dtype == "uint8" and f.dialect.byte_masks:
-            rank = rank - 128
-        T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
+
+    def __init__(self, f: Block, x: Node, ranked: RankedTrees) -> None:
+        self.f, self.x, dtype, columns = f, x, x.type.dtype, len(ranked.column_feature)
+        most = ranked.most_thresholds
+        widths = [16] if most <= MOST_IN_PLANE else [32, 16] if most < 8192 else [16, 32, 16]
+        self.capacity = 16 * int(np.prod(widths))
+        thresholds = np.full((columns, self.capacity), np.inf, ranked.thresholds[0].dtype)
+        for column, values in enumerate(ranked.thresholds):
+            thresholds[column, : len(values)] = values
+        self.lines = f.own(thresholds, dtype)
+        self.pivots = []
+        size = self.capacity
+        for count in widths:
+            # A pivot is the last threshold of its part. The last part needs none: its pivot is +inf, which is never below x.
+            size //= count
+            last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
+            last[:, :, -1] = np.inf
+            self.pivots.append((f.own(last, dtype), count, last.shape[1]))
+        self.identity = np.array_equal(ranked.column_feature, np.arange(columns))
+        self.features = f.own(ranked.column_feature, "i64")
+        self.missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
+        self.columns = f.size(columns)
+
+    def fill(self, result: Any, first: Expr, end: Expr, some: Array | None = None) -> None:
+        """Rank the rows from `first` to `end`. some: the columns to rank; None: all."""
+        f, dtype = self.f, self.x.type.dtype
+        chosen = None if some is None else f.own(some, "i64")
+        with T.serial(first, end) as row, f.repeat(self.columns if some is None else f.size(len(some))) as index:
+            column = index if chosen is None else T.Bind(f.constant(chosen, "i64", index))
+            feature = column if self.identity else T.Bind(f.constant(self.features, "i64", column))
+            value = T.Bind(f.read(self.x, [feature], Row(row)))
+            at: Expr = tirx.const(0, "int64")
+            for last, count, parts in self.pivots:
+                at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
+            rank = at * 16 + below(f, self.lines, dtype, (column * (self.capacity // 16) + at) * 16, 16, value)
+            if self.missing is not None:  # until here, the rank of NaN is 0
+                rank += tirx.Cast("int64", is_nan(value)) * f.constant(self.missing, "i64", column)
+            if result.dtype == "uint8" and f.dialect.byte_masks:
+                rank = rank - 128
+            T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
 
 
 LINE = 8  # thresholds in a line
@@ -129,21 +147,21 @@ FEW_ROWS_TO_RANK = 16  # for fewer rows, 64 at once take longer than one by one:
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
 
 
-def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
-    """The same as `_rank`, column by column for 64 rows at once: for processors with slow compares into masks (Zen 4).
+def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, some: Array) -> None:
+    """The same as `Search`, for some columns, one by one for 64 rows at once: for processors with slow compares into masks (Zen 4).
 
     For float32 with at most 255 thresholds. A binary search among 32 pivots, for 16 values at once, says in which line of 8 thresholds to
     count.
     """
-    columns = len(ranked.column_feature)
+    columns = len(some)
     thresholds = np.full((columns, 32 * LINE), np.inf, np.float32)
-    for column, values in enumerate(ranked.thresholds):
-        thresholds[column, : len(values)] = values
+    for place, column in enumerate(some):
+        thresholds[place, : len(ranked.thresholds[column])] = ranked.thresholds[column]
     last = thresholds[:, LINE - 1 :: LINE].copy()
     last[:, -1] = np.inf
     lines, pivots = f.own(thresholds, "f32"), f.own(last, "f32")
-    features = f.own(ranked.column_feature, "i64")
-    missing = f.own(ranked.missing_rank, "i32") if ranked.missing_rank.any() else None
+    features, results = f.own(ranked.column_feature[some], "i64"), f.own(some, "i64")
+    missing = f.own(ranked.missing_rank[some], "i32") if ranked.missing_rank[some].any() else None
     count = f.size(columns)
     turned = T.alloc_buffer((few_sizes(columns) * ROWS_IN_VECTOR,), "float32")
     places, before, less = (T.alloc_buffer((ROWS_IN_VECTOR,), dtype) for dtype in ("int32", "uint8", "uint8"))
@@ -183,7 +201,7 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) 
             store(
                 result,
                 held(f, tirx.Add(vector(before, 0, ROWS_IN_VECTOR), ones), ROWS_IN_VECTOR),
-                column * f.block + first,
+                T.Bind(f.constant(results, "i64", column)) * f.block + first,
                 ROWS_IN_VECTOR,
             )
 

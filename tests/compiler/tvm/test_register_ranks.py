@@ -1,0 +1,80 @@
+"""Ranks of many rows, searched in registers (compiler/tvm/trees/register_ranks.py): columns of 1 to 400 thresholds, of one to hundreds of
+features, whose ensembles compare all features or a few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_trees import random_tree, rows_at_thresholds
+
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import Array, N
+from hbc.ops import tensor
+from hbc.ops.tree import TreeEnsemble, join
+
+pytest.importorskip("tvm")
+
+
+def ensemble(
+    rng: np.random.Generator, features: int, leaves: int, trees: int, dtype: str, digits: int, missing: bool, step: int
+) -> TreeEnsemble:
+    """Trees that compare every `step`-th feature. The values are integers, so that the order of the sums does not show."""
+    values = rng.integers(-1000, 1000, (50, 1)).astype(float)
+    grown = [random_tree(rng, leaves, -(-features // step), dtype, values, missing, digits) for _ in range(trees)]
+    op = join(grown, np.zeros(1), None)
+    return replace(op, feature=np.where(op.feature >= 0, op.feature * step, -1).astype(op.feature.dtype), strategy="scan")
+
+
+CASES = [  # features, leaves, trees, digits of thresholds, NaN both ways, step
+    (1, 60, 2, 1, True, 1),  # less than a register of features
+    (15, 31, 40, 1, True, 1),
+    (16, 60, 30, 2, False, 1),  # squares, and 6 as well as 8 levels
+    (33, 100, 60, 2, True, 1),  # the last square overlaps
+    (200, 30, 30, 2, False, 1),  # few thresholds a column
+    (300, 60, 20, 2, True, 7),  # few of the features are compared
+    (2, 255, 20, 4, True, 1),  # more thresholds than registers hold, ranks of 16 bits
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sums_and_leaves_agree(case: tuple[int, int, int, int, bool, int], dtype: str) -> None:
+    features, leaves, trees, digits, missing, step = case
+    rng = np.random.default_rng([features, leaves, dtype == "f8"])
+    op = ensemble(rng, features, leaves, trees, dtype, digits, missing, step)
+    X = rows_at_thresholds(rng, op, 333, features)
+    agree(op, X, "f32" if dtype == "f4" else "f64")
+
+
+@pytest.mark.parametrize("target", [{"mcpu": "znver4"}, {"mcpu": "x86-64-v4"}, {"mcpu": "haswell"}], ids=lambda t: t["mcpu"])
+def test_code_for_other_processors(target: dict[str, str]) -> None:
+    rng = np.random.default_rng(5)
+    op = ensemble(rng, 40, 60, 60, "f4", 2, True, 1)
+    agree(op, rows_at_thresholds(rng, op, 300, 40), "f32", {"kind": "llvm", **target})
+
+
+def test_numbers_that_an_operator_before_has_computed() -> None:
+    """They lie in columns already, and nothing must transpose them."""
+    rng = np.random.default_rng(7)
+    op = ensemble(rng, 20, 40, 20, "f4", 1, True, 1)
+    X = rows_at_thresholds(rng, op, 300, 20)
+    x = Input("X", "f32", (N, 20))()
+    graph = Graph((x,), {"predict": (op(tensor.Neg()(x)),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1))
+    for rows in (300, 65, 31):
+        np.testing.assert_array_equal(executable.run("predict", [X[:rows]])[0], op.evaluate(-X[:rows]))
+
+
+def agree(op: TreeEnsemble, X: Array, dtype: str, target: dict[str, str] | None = None) -> None:
+    """The code gives what the reference gives, for sums and for leaf numbers, and for every kind of remainder of rows."""
+    x = Input("X", dtype, (N, X.shape[1]))()
+    numbers = replace(op, output="leaf")
+    graph = Graph((x,), {"predict": (op(x),), "apply": (numbers(x),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
+    for rows in (len(X), 256, 65, 64, 33, 32, 31, 17, 16, 8, 1):
+        some = np.ascontiguousarray(X[-rows:])
+        for method, expected in (("predict", op), ("apply", numbers)):
+            np.testing.assert_array_equal(executable.run(method, [some])[0], expected.evaluate(some), f"{method}, {rows} rows")
