@@ -31,11 +31,12 @@ DEFAULT = ("predict", "transform")
 class ArrowMethod:
     """Some methods of a model for Arrow. `CompiledModel.arrow` makes it.
 
-    | given | returned |
-    |---|---|
-    | `pyarrow.RecordBatch`, anything with `__arrow_c_array__` | `pyarrow.RecordBatch` |
-    | `pyarrow.Table` | `pyarrow.Table`, with a chunk for each chunk of the input |
-    | `pyarrow.RecordBatchReader`, anything with `__arrow_c_stream__` | `pyarrow.RecordBatchReader`: computes a batch when asked for it |
+    What it returns depends on what it is given:
+
+    * a `pyarrow.RecordBatch`, or anything with `__arrow_c_array__`: a `pyarrow.RecordBatch`;
+    * a `pyarrow.Table`: a `pyarrow.Table`, with a chunk for each chunk of the input;
+    * a `pyarrow.RecordBatchReader`, or anything with `__arrow_c_stream__`: a `pyarrow.RecordBatchReader`, which computes a batch when asked
+      for it.
 
     Frames of polars and pandas are such streams. Each batch is answered as the source answers the frame of pandas that Arrow makes of it
     (`batch.to_pandas()`), or an InvalidInputError names the column, and the row counted from the first one of the input. Columns are found
@@ -54,9 +55,9 @@ class ArrowMethod:
     methods: tuple[str, ...]
     """The names of the methods, in the order of their results."""
     columns: list[str] | None
-    """The names of the columns that it reads. None: the model knows no names, and takes all columns, in order."""
+    """The names of the columns that it reads. It is None if the model knows no names, and takes all columns, in order."""
     schema: Any
-    """The pyarrow.Schema of what it returns. It is the same for every input: where the source's dtype depends on that of the input
+    """The pyarrow.Schema of what it returns. It is the same for every input. Where the source's dtype depends on that of the input
     (float32 in, float32 out), a column has the dtype that holds all of them."""
 
     def __init__(self, model: Any, calls: Sequence[ArrayCall], class_names: Sequence[str] | None) -> None:

@@ -33,7 +33,7 @@ class Progress:
     rows: int
     """The rows that were written since the start."""
     share: float | None
-    """How much of the input is done, by bytes, from 0 to 1. None: not known, of a pipe."""
+    """How much of the input is done, by bytes, from 0 to 1. It is None for a pipe, whose end is not known."""
     files: int
     """The files that are done."""
     of: int
