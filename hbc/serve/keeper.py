@@ -50,11 +50,11 @@ WORDS = 64
 ROOM = SLOT - 8 * WORDS
 """The bytes of requests that a slot holds. A longer request is not kept."""
 
-BASE, CLOSE, SKIP, TRIED, ENDS = range(5)
+BASE, CLOSE, SKIP, TRIED, DONE, ENDS = range(6)
 """The words of a slot. BASE: the mark of the first byte in the room, before which all is answered; 0 for no connection. CLOSE: that the
 connection is closed after so many bytes of answers. SKIP and TRIED: what is known of the requests from a mark on when the connection came
-from another worker. From ENDS on: where the answers after BASE end; each is written before the answer is. A word is written by one
-instruction, so that a kill leaves no half of it."""
+from another worker. DONE: the mark at which all that was read is answered, written before the last of these answers is. From ENDS on: where
+the answers after BASE end; each is written before the answer is. A word is written by one instruction, so a kill leaves no half."""
 
 LOW = (1 << 32) - 1
 FLAG = 1 << 32
@@ -104,6 +104,8 @@ def left(words: list[int], written: int, read: int) -> Left | str:
         return "just opened or closed" if written or read else Left(0, 0, 0, 0, False)
     if close & GONE or (close & FLAG and close & LOW == written & LOW):
         return ""
+    if words[DONE] == mark(written, read):  # also where the room was too small for what is answered
+        return Left(written & LOW, read & LOW, 0, 0, False)
     tag = base & LOW
     skip = words[SKIP] >> 32 if words[SKIP] and words[SKIP] & LOW == tag else 0
     if written & LOW != base >> 32:

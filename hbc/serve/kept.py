@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hbc.serve.keeper import (
     BASE,
     CLOSE,
+    DONE,
     ENDS,
     FLAG,
     GONE,
@@ -101,6 +102,10 @@ class KeptConnection(Connection):
         cycle = self.cycle
         return bool(self._reading) and (cycle is None or cycle.response_complete)
 
+    def is_last(self, cycle: Any) -> bool:
+        """Whether all that has come is answered when this cycle is, and the connection stays open then."""
+        return cycle is self.cycle and cycle.keep_alive and not (self._reading or self.pipeline or self._refused)
+
     def on_headers_complete(self) -> None:
         if self._skip:
             self._reading = "body"
@@ -164,7 +169,7 @@ class Watched:
         self._held += data
         if cycle.expected_content_length == 0 or cycle.scope["method"] == "HEAD":
             self._cycle = None  # nothing goes round
-            self._kept.write(self._held)
+            self._kept.write_whole(self._held, cycle)
 
 
 class Kept(asyncio.BufferedProtocol):
@@ -329,6 +334,13 @@ class Kept(asyncio.BufferedProtocol):
             self._words[self._ends + number] = (written & LOW) << 32 | self._tag
         self._answers = number + 1
         self._send(data)
+
+    def write_whole(self, data: bytes, cycle: Any) -> None:
+        """Write the answer of a cycle. The kernel may have it, and the client may ask again, long before `rest` is called."""
+        connection = self._connection
+        if connection is not None and connection.is_last(cycle):
+            self._words[self._at + DONE] = mark(self._written + len(data), self._read)
+        self.write(data)
 
     def write_part(self, data: bytes) -> None:
         """Write what comes before the end of an answer."""

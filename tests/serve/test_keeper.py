@@ -304,3 +304,35 @@ def test_no_answer_is_lost_or_given_twice(slow: bool, narrow: bool) -> None:
     assert total["left"] > 100
     if not slow:
         assert (PART in total) == narrow
+
+
+def test_a_connection_is_kept_once_its_long_request_is_answered() -> None:
+    """The kernel has the answer before the worker takes down that the room is free. The client may have sent its next request by then."""
+    long = post("/v1/models/numbers:predict", json.dumps({"rows": [[0, 1, 2, 3, 4]] * 9000}).encode(), close=False)
+    assert len(long) > keeper.ROOM
+
+    async def main() -> None:
+        worker = Worker(settings(), [], keeping=Keeping(keeper.new_memory(), inbox, put))
+        worker.repository.refresh()
+        server = Server(worker)
+        server.config.load()
+        with connected() as (_, accepted):
+
+            def make(taken: Any) -> Any:
+                options = {"config": server.config, "server_state": ServerState(), "app_state": {}}
+                return server.config.http_protocol_class(taken=taken, **options)
+
+            assert worker.keeping is not None
+            ended = Ended(worker.keeping, make, accepted, [long])
+            await ended.finish()
+            ends = answer_ends(bytes(ended.wire.sent))
+            assert ended.check(ends).keys() == {"left", "idle", TOO_LONG}
+            answered = [found for written, _, _, found, _ in ended.seen if written == ends[1]]
+            assert len(answered) > 2
+            assert answered == [keeper.Left(ends[1], len(long), 0, 0, False)] * len(answered)
+            ended.kept.connection_lost(None)
+        worker.service.engine.close()
+
+    inbox, put = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with inbox, put:
+        asyncio.run(main())
