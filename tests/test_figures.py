@@ -16,7 +16,7 @@ from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.gpu import tiles
 from hbc.ir import archive
 from hbc.scoring import run
-from hbc.serve import engine
+from hbc.serve import engine, keeper
 from hbc.tuning import race
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +58,7 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("house.md", "16 times"): walk.WALKS,
     ("scoring.md", "1 GiB"): run._bytes(inspect.signature(run.score).parameters["memory"].default) / 2**30,
     ("scoring.md", "400 MiB"): run.BESIDE_DATA / 2**20,
+    ("serving.md", "127 KiB"): keeper.ROOM // 2**10,
     ("serving.md", "2 seconds"): inspect.signature(serve).parameters["poll"].default,
     ("serving.md", "1 ms"): 1e3 * engine.INLINE_SECONDS,
     ("tree-kernels.md", "32 bytes"): BITS,

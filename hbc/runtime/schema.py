@@ -170,7 +170,8 @@ def _output(info: ModelInfo, main: Variant, method: str) -> Output:
         Output(info.output_dtypes.get(method) or str(NUMPY_DTYPES[kind.dtype]), tuple(map(int, kind.shape[1:])), None, None)
         for kind in main.facts.results[method]
     ]
-    classes = _classes(info.attributes.get("classes_")) if method in CLASSIFIES else None
+    # The `classes_` of CatBoost's regressors have no classes.
+    classes = (_classes(info.attributes.get("classes_")) or None) if method in CLASSIFIES else None
     names = info.frames[method].names if method in info.frames else None
     several = classes is not None and isinstance(classes[0], tuple)
     if classes is not None and not several and first.shape == (len(classes),) and method in NAMED_BY_CLASS:

@@ -83,8 +83,8 @@ define ptr @{SYMBOL}(ptr %self, ptr %arguments, i64 %count) nounwind {{
 start:
   %answer = alloca [2 x i64], align 64
   %call = alloca [{ARGUMENTS + 2 * MOST_ARGUMENTS} x i64], align 64
-  %X.sizes = alloca [2 x i64], align 16
-  %out.sizes = alloca [2 x i64], align 16
+  %X.sizes = alloca [2 x i64], align 64
+  %out.sizes = alloca [2 x i64], align 64
 {_load("first", "self", MEMORY)}\
 {_load("X", "arguments", 0)}\
 {_load("X.type", "X", TYPE)}\
