@@ -200,6 +200,7 @@ class Kept(asyncio.BufferedProtocol):
         self._use(min(transport.get_extra_info("socket").fileno(), SLOTS))
         if self._taken is None:
             self._slots.begin(self._slot, NEW)
+        connection.admitted = self._taken is not None
         found, data = self._taken or (NEW, b"")
         self._taken = None
         self._written, self._read, self._answers = found.written, found.read, 0

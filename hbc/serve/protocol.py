@@ -52,6 +52,9 @@ class Connection(HttpToolsProtocol):
     usual: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
     """The headers that every answer has, and the start of an answer of JSON with them."""
 
+    admitted = False
+    """Whether it comes from another worker, which has let it in: it is not one too many."""
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._since = clock()
@@ -67,7 +70,7 @@ class Connection(HttpToolsProtocol):
         self._raw: bytes | None = None
         self._refused = False
         self._half_closed = False
-        if len(self.connections) > self.service.limits.connections:
+        if len(self.connections) > self.service.limits.connections and not self.admitted:
             self._end(Failure("unavailable", "the server has too many connections.", retry_after=1))
 
     # --- reading -------------------------------------------------------------------------------------------------------

@@ -185,6 +185,26 @@ def test_what_waits_when_all_are_killed_is_for_the_new_one(tmp_path: Path, monke
             assert client.answer()["id"] == "7"
 
 
+def test_a_full_worker_takes_what_another_has_let_in() -> None:
+    """It wrote a 503 on connections that had asked nothing."""
+    with served("--max-connections", "4", workers=2, models=MODEL) as process, contextlib.ExitStack() as stack:
+        clients: list[Client] = []
+
+        def all_let_in() -> bool:
+            client = stack.enter_context(Client(process.port))
+            with contextlib.suppress(AssertionError, EOFError, ConnectionResetError):  # that worker is full
+                client.send(REQUESTS[0])
+                client.answer()
+                clients.append(client)
+            return len(clients) == 6
+
+        until(all_let_in, 60)
+        os.kill(process.workers[0], signal.SIGKILL)
+        for client in clients:
+            client.send(REQUESTS[1])
+        assert [client.answer()["id"] for client in clients] == ["1"] * 6
+
+
 def slow_and_deadly(folder: Path, monkeypatch: Any) -> None:
     """Have workers take a second to answer what is called "slow", and end when they answer "kill"."""
     code = """
