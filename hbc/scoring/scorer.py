@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import Reader, require_columns
 
 DTYPES = ("float32", "float64")
+_LABEL = re.compile(r"predict(_\d+)*")
+"""The names of the columns of `predict`, also of several targets."""
 
 
 @record
@@ -79,9 +82,11 @@ class Scorer:
         )  # the method knows LightGBM's names, which the source does not compare
         self._by_name = {} if self.method.columns is None else dict(zip(known, self._kinds, strict=True))
         cast = None if options.dtype is None else pa.from_numpy_dtype(options.dtype)
+        output = model.schema.outputs.get("predict")
+        classifies = output is not None and output.classes is not None  # a label that is a float stays what it is
         self.fields = [
             pa.field(field.name, cast)
-            if cast is not None and pa.types.is_floating(field.type)
+            if cast is not None and pa.types.is_floating(field.type) and not (classifies and _LABEL.fullmatch(field.name))
             else pa.field(field.name, field.type)
             for field in self.method.schema
         ]

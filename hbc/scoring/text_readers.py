@@ -250,8 +250,7 @@ def numbers(values: Any) -> Any:
     try:
         found = compute.cast(values, pa.float64())
     except pa.ArrowInvalid:
-        values = compute.utf8_trim_whitespace(values)
-        values = compute.if_else(compute.is_in(values, value_set=pa.array(MISSING)), pa.scalar(None, pa.string()), values)
+        values = compute.utf8_trim_whitespace(values)  # " NA" is text to pandas too, which the source rejects
         try:
             found = compute.cast(values, pa.float64())
         except pa.ArrowInvalid as error:

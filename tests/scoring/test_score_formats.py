@@ -11,8 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
+from hbc.errors import InvalidInputError
 
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "rows.parquet": lambda frame, path: frame.to_parquet(path, row_group_size=100),
@@ -91,3 +94,25 @@ def test_checksums_of_parquet_are_read(model: Path, frame: pd.DataFrame, tmp_pat
     with pytest.raises(hbc.ArtifactError, match=r"cannot be read .*checksum"):
         hbc.score(model, path, tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_labels_that_are_floats_keep_their_dtype(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(20.0)})
+    source = DecisionTreeClassifier().fit(frame, np.where(frame.a > 9, 16777217.0, 16777219.0))
+    frame.to_parquet(tmp_path / "x.parquet")
+    model = hbc.convert(source, "numpy", frame)
+    hbc.score(model, tmp_path / "x.parquet", tmp_path / "y.parquet", methods=["predict", "predict_proba"], dtype="float32")
+    found = pd.read_parquet(tmp_path / "y.parquet")
+    np.testing.assert_array_equal(found["predict"], source.predict(frame))
+    assert [str(kind) for kind in found.dtypes] == ["float64", "float32", "float32"]
+
+
+@pytest.mark.parametrize("text", [" NA", "  "])
+def test_a_missing_word_with_spaces_is_text_as_in_pandas(tmp_path: Path, text: str) -> None:
+    frame = pd.DataFrame({"a": np.arange(20.0), "b": np.arange(20.0)})
+    source = HistGradientBoostingClassifier(max_iter=2).fit(frame, frame.a > 9)
+    (tmp_path / "x.csv").write_text(f"a,b\n{text},1\n2,3\n")
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        source.predict(pd.read_csv(tmp_path / "x.csv"))
+    with pytest.raises(InvalidInputError, match="text that is no number"):
+        hbc.score(hbc.convert(source, "numpy", frame), tmp_path / "x.csv", tmp_path / "y.parquet")
