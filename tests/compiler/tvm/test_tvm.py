@@ -326,6 +326,16 @@ def test_a_block_of_wide_rows_stays_in_the_cache_between_its_test_and_the_walk()
     assert make_plan((many(t.take(given("f64", 617), np.arange(6), axis=1)),)).rows == WALK_ROWS
 
 
+@pytest.mark.parametrize(("columns", "rows_of_block"), [(8, 2048), (9, MAX_ROWS), (26, 128), (100, 64)])
+def test_the_sums_of_a_block_stay_in_the_first_cache(columns: int, rows_of_block: int) -> None:
+    rng = np.random.default_rng(columns)
+    one = ensemble(columns, 3, 6, "f32", "f64", outputs=columns, vector=True)
+    x = given("f32", 6)
+    assert make_plan((one(x),)).rows == rows_of_block
+    graph, executable = compiled(one(x), inputs=(x,))
+    agrees(graph, executable, near_thresholds(one, 300 + int(rng.integers(64)), 6))
+
+
 def test_trees_beside_an_input_of_conditions() -> None:
     """The host gives conditions to the device, as a Yeo-Johnson transform before a tree does. Their size in memory is that of a byte."""
     condition, x = given("bool", 6, name="condition"), given("f64", 6)
