@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from scoring_rows import FEATURES, frame_of
-from sklearn.compose import make_column_transformer
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 
 
 @pytest.fixture(scope="session")
 def source() -> Any:
-    """The fitted pipeline: the oracle."""
+    """The fitted pipeline: the oracle. Its libraries are imported here, since this file is read where they are missing."""
+    from scoring_rows import FEATURES, frame_of
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     frame = frame_of(400, seed=1)
     y = np.where(frame.rooms + np.nan_to_num(frame.age) / 10 > 8, "yes", "no")
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
@@ -37,5 +37,8 @@ def model(source: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def frame() -> pd.DataFrame:
+def frame() -> Any:
+    """500 other rows of it."""
+    from scoring_rows import frame_of
+
     return frame_of(500)
