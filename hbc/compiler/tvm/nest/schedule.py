@@ -116,21 +116,34 @@ class CpuBlocks(Schedule):
         return T.serial(first, count)  # type: ignore[no-any-return]
 
 
-class GpuRows(Schedule):
-    """Each thread of a CUDA launch computes one row, in registers and memory of its own."""
+class GpuSchedule(Schedule):
+    """What the schedules of a GPU have in common: a thread computes one row at a time, in registers and memory of its own."""
 
     lanes = 1
     scope = "local"
     numbers_before_loops = False
     flattens = False
     own_code_for_full_vectors = False
+
+    def register_bits(self, dialect: Dialect) -> int:
+        return 0
+
+    @contextmanager
+    def vector(self) -> Iterator[Expr]:
+        yield tirx.const(0, "int64")
+
+    @contextmanager
+    def each_row(self, count: Expr, partial: bool) -> Iterator[Expr]:
+        yield tirx.const(0, "int64")
+
+
+class GpuRows(GpuSchedule):
+    """Each thread of a CUDA launch computes one row."""
+
     tree_kernels: tuple[str, ...] = ("walk",)
 
     def rows_of_block(self, plan: Plan) -> int:
         return 1
-
-    def register_bits(self, dialect: Dialect) -> int:
-        return 0
 
     @contextmanager
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
@@ -145,14 +158,6 @@ class GpuRows(Schedule):
     def chunks(self, rows: Expr, part: str) -> Iterator[tuple[Expr, Expr]]:
         yield tirx.const(0, "int64"), tirx.const(1, "int64")
 
-    @contextmanager
-    def vector(self) -> Iterator[Expr]:
-        yield tirx.const(0, "int64")
-
-    @contextmanager
-    def each_row(self, count: Expr, partial: bool) -> Iterator[Expr]:
-        yield tirx.const(0, "int64")
-
 
 LANES = 32  # threads of a warp
 MOST_SHARED = 96 << 10
@@ -164,18 +169,13 @@ FEW_WARPS = 16
 """Warps of a block of `GpuFewRows`."""
 
 
-class GpuTiles(Schedule):
+class GpuTiles(GpuSchedule):
     """Each thread of a CUDA launch computes four consecutive rows. The threads of a block share memory, through which trees pass in tiles.
 
     It is good for ensembles, which all rows of a block walk at about the same time. Its limit is shared memory: see trees/gpu. Code of this
     schedule may have barriers: threads beyond the last row run it too, with no rows.
     """
 
-    lanes = 1
-    scope = "local"
-    numbers_before_loops = False
-    flattens = False
-    own_code_for_full_vectors = False
     tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links")
 
     rows_of_thread = 4
@@ -203,9 +203,6 @@ class GpuTiles(Schedule):
     def rows_of_block(self, plan: Plan) -> int:
         return self.rows_of_thread
 
-    def register_bits(self, dialect: Dialect) -> int:
-        return 0
-
     @contextmanager
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
         size = self.words * block
@@ -223,14 +220,6 @@ class GpuTiles(Schedule):
         all_rows = T.serial(tirx.const(0, "int64"), tirx.const(self.rows_of_thread, "int64"))
         with all_rows as row, T.If(tirx.LT(row, rows)), T.Then():
             yield row, tirx.const(1, "int64")
-
-    @contextmanager
-    def vector(self) -> Iterator[Expr]:
-        yield tirx.const(0, "int64")
-
-    @contextmanager
-    def each_row(self, count: Expr, partial: bool) -> Iterator[Expr]:
-        yield tirx.const(0, "int64")
 
     def view(self, dtype: str) -> Any:
         """The shared memory of the block as elements of a dtype, inside of `blocks`."""
