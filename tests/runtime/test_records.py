@@ -79,7 +79,8 @@ def assert_close(found: Any, expected: Any) -> None:
 
 
 def frame_of(model: Any, records: list[Any]) -> pd.DataFrame:
-    """The frame that records stand for. None is NaN among numbers; among strings it is what the model knows as missing."""
+    """The frame that records stand for. None is NaN among numbers; among strings it is what the model knows as missing. Categories of
+    pandas have their dtype: a record holds their values."""
     names = [column.name if column.name is not None else i for i, column in enumerate(model.schema.columns)]
     if not isinstance(records[0], dict):
         records = [dict(zip(names, record, strict=True)) for record in records]
@@ -92,6 +93,8 @@ def frame_of(model: Any, records: list[Any]) -> pd.DataFrame:
         if fact.strings and name in frame and any(value is None for value in values):
             missing = np.nan if fact.knows_nan and not fact.knows_none else None
             frame[name] = pd.Series([missing if value is None else value for value in values], dtype=object)
+        if (fact.category_values or fact.categories_only) and name in frame:
+            frame[name] = pd.Categorical(values, categories=list(fact.category_values) or None)
     return frame
 
 
