@@ -33,6 +33,17 @@ def name() -> str:
     return str(tvm.target.codegen.llvm_get_system_cpu())
 
 
+def blas() -> list[str]:
+    """The kernels of each BLAS that is loaded, such as "openblas SkylakeX". Empty where nothing tells."""
+    try:
+        import scipy.linalg  # noqa: F401  (loads NumPy's BLAS and SciPy's)
+        import threadpoolctl
+    except ImportError:
+        return []
+    loaded = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    return sorted({f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in loaded})
+
+
 def describe() -> dict[str, Any]:
     """Processor, memory, system, load, time and the commit of this tree. A busy machine shows in `load_before`."""
     processor = _read("/proc/cpuinfo")
@@ -44,6 +55,7 @@ def describe() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "blas": blas(),
         "load_before": os.getloadavg(),
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "commit": _git("rev-parse", "HEAD"),

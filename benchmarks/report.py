@@ -130,11 +130,12 @@ def heading(results: dict[str, Any], title: str, legend: str) -> str:
         for found in workload.get("engines", {}).values():
             versions |= found.get("versions", {})
     changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
+    blas = ", ".join(machine.get("blas", []))
     lines = [
         f"# {title}, {settings['size']['name']} size, {settings['threads']} thread(s)",
         f"{machine['time']}, commit {machine['commit'][:10]}{changes}",
         f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
-        f"{machine['system']}, Python {machine['python']}; "
+        f"{machine['system']}, Python {machine['python']}{', ' + blas if blas else ''}; "
         f"load {machine['load_before'][0]:.1f} before, {machine['load_after'][0]:.1f} after",
         ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         legend,
