@@ -82,6 +82,7 @@ MAY_IMPORT = {
         "parser.source",
         "scoring.job",
         "tuning.race",
+        "serve.parent",
         "serve.process",
         "serve.grpc.server",
         "adapters.triton_folder",

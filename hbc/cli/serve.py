@@ -101,7 +101,8 @@ def serve(
     `curl localhost:8000/v1/models/prices:predict -d '{"record": {"rooms": 4, "age": 31}}'`
     """
     try:
-        from hbc.serve.process import Settings, serve
+        from hbc.serve.parent import serve
+        from hbc.serve.process import Settings
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(backend="serve", reason=f"{error.name} is not installed", extra="serve") from error
     if grpc_port is not None:

@@ -50,9 +50,10 @@ WORDS = 64
 ROOM = SLOT - 8 * WORDS
 """The bytes of requests that a slot holds. A longer request is not kept."""
 
-BASE, CLOSE, SKIP, TRIED, DONE, ENDS = range(6)
-"""The words of a slot. BASE: the mark of the first byte in the room, before which all is answered; 0 for no connection. CLOSE: that the
-connection is closed after so many bytes of answers. SKIP and TRIED: what is known of the requests from a mark on when the connection came
+BASE, CLOSE, SKIP, TRIED, DONE, INODE, ENDS = range(7)
+"""The words of a slot. BASE: the mark of the first byte in the room, before which all is answered. CLOSE: that the connection is closed
+after so many bytes of answers. INODE: of the connection whose words these are (`inode_of`), written after them; the words of another one
+count for nothing. SKIP and TRIED: what is known of the requests from a mark on when the connection came
 from another worker. DONE: the mark at which all that was read is answered, written before the last of these answers is. From ENDS on: where
 the answers after BASE end; each is written before the answer is. A word is written by one instruction, so a kill leaves no half."""
 
@@ -60,6 +61,17 @@ LOW = (1 << 32) - 1
 FLAG = 1 << 32
 GONE = 1 << 33
 """In CLOSE: the connection is closed, whatever was written."""
+
+
+TAKING = SLOTS + 1
+"""The slot into which the kernel writes a message from the inbox. So there is no moment at which a worker has a connection, and what is
+left of it is in no slot. Its first word is the connection's INODE; 0 once the connection has a slot."""
+
+
+def inode_of(number: int) -> int:
+    """The number that the kernel gives each connection. The number of a file soon stands for another one, and a connection has several
+    of these while one worker hands it to another."""
+    return os.fstat(number).st_ino
 
 
 def mark(written: int, read: int) -> int:
@@ -71,7 +83,7 @@ def new_memory() -> mmap.mmap:
     """The slots. They take memory when they are written. Raises OSError if there is no such memory."""
     number = os.memfd_create("hbc-connections")
     try:
-        size = (SLOTS + 1) * SLOT
+        size = (TAKING + 1) * SLOT
         os.ftruncate(number, size)
         memory = mmap.mmap(number, size)
     finally:
@@ -97,8 +109,8 @@ class Left:
 
 
 def left(words: list[int], written: int, read: int) -> Left | str:
-    """What is left of the connection with these words of its slot, of which the kernel has taken so many bytes of answers and given so many
-    bytes of requests; or why it must be closed, "" if that is how it should end."""
+    """What is left of the connection with these words of its slot (all 0 if it has none), of which the kernel has taken so many bytes of
+    answers and given so many bytes of requests; or why it must be closed, "" if that is how it should end."""
     base, close = words[BASE], words[CLOSE]
     if not base:
         return "just opened or closed" if written or read else Left(0, 0, 0, 0, False)
@@ -124,19 +136,24 @@ def left(words: list[int], written: int, read: int) -> Left | str:
 
 TWICE = "two workers have ended with its request"
 
-HEADER = struct.Struct("<IIIB")
+HEADER = struct.Struct("<QIIIIB")
 
 
-def as_message(found: Left, memory: mmap.mmap, number: int) -> bytes:
+def as_message(inode: int, found: Left, data: bytes) -> bytes:
     """What is left of a connection, as it goes into the inbox."""
-    start = number * SLOT + 8 * WORDS
-    return HEADER.pack(found.written, found.read, found.skip, found.begun) + memory[start : start + found.length]
+    return HEADER.pack(inode, found.written, found.read, found.length, found.skip, found.begun) + data
 
 
-def of_message(message: bytes) -> tuple[Left, bytes]:
-    written, read, skip, begun = HEADER.unpack_from(message)
-    data = message[HEADER.size :]
-    return Left(written, read, len(data), skip, bool(begun)), data
+def of_message(message: memoryview) -> tuple[int, Left, bytes]:
+    """(inode, what is left of the connection, its requests) of a message. What follows the message counts for nothing."""
+    inode, written, read, length, skip, begun = HEADER.unpack_from(message)
+    return inode, Left(written, read, length, skip, bool(begun)), bytes(message[HEADER.size :][:length])
+
+
+def room_of(memory: mmap.mmap, slot: int, length: int) -> bytes:
+    """The first bytes of requests in a slot."""
+    start = slot * SLOT + 8 * WORDS
+    return memory[start : start + length]
 
 
 # --- what the kernel knows --------------------------------------------------------------------------------------------
@@ -231,9 +248,10 @@ def start(told: dict[str, Any], control: socket.socket) -> mmap.mmap | None:
     if made < 0:
         return None
     if made > 0:
-        control.sendall(json.dumps({"what": "keeper", "process": made}).encode() + b"\n")
         return memory
     try:
+        # Not the worker: it may be killed before it can say so, and nobody would wait for this process when it ends.
+        control.sendall(json.dumps({"what": "keeper", "process": os.getpid()}).encode() + b"\n")
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # it ends when the worker does
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -256,8 +274,10 @@ def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int) -> None:
     ports = [_port(number) for number in told["sockets"]]
     inbox = socket.socket(fileno=put)
     closed: Counter[str] = Counter()
-    found: list[tuple[int, socket.socket, Left]] = []
+    found: list[tuple[socket.socket, bytes, Left]] = []
+    """(connection, message, what is left)"""
     given_up = []
+    just_taken, taken_rest, taken_data = of_message(memoryview(memory)[TAKING * SLOT :])
     for number in map(int, os.listdir("/proc/self/fd")):
         connection = _connection(number, ports)
         if connection is None:
@@ -266,28 +286,31 @@ def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int) -> None:
                     os.close(number)  # others may wait for it: a lock, the end of a pipe
             continue
         slot = min(number, SLOTS)
+        inode = inode_of(number)
         words = memoryview(memory)[slot * SLOT :][: 8 * WORDS].cast("Q").tolist()
         known = counts(connection)
         if known is None:
             rest: Left | str = ""
+        elif inode == just_taken:
+            rest = taken_rest
         elif slot == SLOTS:
             rest = "the worker had too many connections"
         else:
-            rest = left(words, *known)
+            rest = left(words if words[INODE] == inode else [0] * WORDS, *known)
         if isinstance(rest, Left):
-            found.append((number, connection, rest))
+            data = taken_data if inode == just_taken else room_of(memory, slot, rest.length)
+            found.append((connection, as_message(inode, rest, data), rest))
             continue
         if rest:
             closed[rest] += 1
         if rest == TWICE:
-            room = number * SLOT + 8 * WORDS
-            given_up.append(memory[room : room + 200].split(b"\r\n")[0].decode("latin-1"))
+            given_up.append(room_of(memory, slot, 200).split(b"\r\n")[0].decode("latin-1"))
         connection.close()
     given = asked = 0
     # What may have ended the worker comes last, and each of these alone (kept.Keeping): so it ends no others.
-    for number, connection, rest in sorted(found, key=lambda each: each[2].begun):
+    for connection, message, rest in sorted(found, key=lambda each: each[2].begun):
         try:
-            socket.send_fds(inbox, [as_message(rest, memory, number)], [number])
+            socket.send_fds(inbox, [message], [connection.fileno()])
             given += 1
             asked += bool(rest.length)
         except OSError as error:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import mmap
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,18 @@ from hbc.serve.keeper import (
     FLAG,
     GONE,
     HEADER,
+    INODE,
     LOW,
     ROOM,
     SKIP,
     SLOT,
     SLOTS,
+    TAKING,
     TRIED,
     WORDS,
     Left,
     as_message,
+    inode_of,
     mark,
     of_message,
 )
@@ -52,12 +56,14 @@ class Slots:
         self.spare = memoryview(bytearray(256 << 10))
         """Where the rest of a request is read that is too long to be kept."""
         self._rooms = memoryview(memory)
+        self.taking = self._rooms[TAKING * SLOT :][: HEADER.size + ROOM]
 
     def room(self, slot: int) -> memoryview:
         return self._rooms[slot * SLOT + 8 * WORDS :][:ROOM]
 
-    def begin(self, slot: int, found: Left, data: bytes = b"") -> None:
-        """Take down a connection. Data: what is left of its requests."""
+    def begin(self, number: int, found: Left, data: bytes = b"") -> None:
+        """Take down a connection, the file with this number. Data: what is left of its requests."""
+        slot = min(number, SLOTS)
         at = slot * SLOT // 8
         words = self.words
         words[at + CLOSE : at + WORDS] = EMPTY
@@ -68,7 +74,9 @@ class Slots:
             words[at + TRIED] = FLAG | (point & LOW)
         if data:
             self.room(slot)[: len(data)] = data
-        words[at + BASE] = point  # from now on the slot counts
+        words[at + BASE] = point
+        words[at + INODE] = inode_of(number)  # from now on the slot counts
+        words[TAKING * SLOT // 8] = 0
 
     def give_back(self, slot: int) -> None:
         """Give the memory of a room back, but for its first page."""
@@ -197,9 +205,10 @@ class Kept(asyncio.BufferedProtocol):
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
         self.get_extra_info = transport.get_extra_info
-        self._use(min(transport.get_extra_info("socket").fileno(), SLOTS))
+        number = transport.get_extra_info("socket").fileno()
+        self._use(min(number, SLOTS))
         if self._taken is None:
-            self._slots.begin(self._slot, NEW)
+            self._slots.begin(number, NEW)
         connection.admitted = self._taken is not None
         found, data = self._taken or (NEW, b"")
         self._taken = None
@@ -237,8 +246,7 @@ class Kept(asyncio.BufferedProtocol):
         words, at, slot = self._words, self._at, self._slot
         large = self._large
         self._use(SLOTS)  # another connection has the slot soon
-        words[at + BASE] = 0
-        words[at + CLOSE] = 0
+        words[at + CLOSE] = GONE
         if large:
             self._slots.give_back(slot)
 
@@ -319,7 +327,7 @@ class Kept(asyncio.BufferedProtocol):
         found = Left(self._written & LOW, self._read & LOW, 0, 0, False)
         self._words[self._at + CLOSE] = GONE  # two must never have it
         try:
-            socket.send_fds(put, [as_message(found, self._memory, 0)], [number], socket.MSG_DONTWAIT)
+            socket.send_fds(put, [as_message(inode_of(number), found, b"")], [number], socket.MSG_DONTWAIT)
         except OSError:
             self._words[self._at + CLOSE] = 0
             raise
@@ -417,15 +425,17 @@ class Keeping:
 
     def _take(self) -> None:
         """Take one connection. Others come after its answer was written: a request that ends this process takes none with it."""
+        slots = self._slots
         try:
-            message, numbers, _, _ = socket.recv_fds(self._inbox, HEADER.size + ROOM, 1, socket.MSG_CMSG_CLOEXEC)
+            _, rest, _, _ = self._inbox.recvmsg_into([slots.taking], socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:  # another worker has taken it
             return
-        if not numbers or self._make is None:  # no number of a file was free
+        if not rest or self._make is None:  # no number of a file was free
             return
-        found, data = of_message(message)
-        self._slots.begin(min(numbers[0], SLOTS), found, data)
-        connection = socket.socket(fileno=numbers[0])
+        number = int.from_bytes(rest[0][2][:4], sys.byteorder)
+        _, found, data = of_message(slots.taking)
+        slots.begin(number, found, data)
+        connection = socket.socket(fileno=number)
         connection.setblocking(False)
         task = asyncio.get_running_loop().create_task(self._go_on(self._make(taken=(found, data)), connection, found.begun))
         self._tasks.add(task)

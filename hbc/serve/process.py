@@ -1,4 +1,4 @@
-"""The processes of a server: one that serves, or a parent that starts, watches and stops several that share a listening socket."""
+"""A process that serves: alone, or as one of the workers of a parent (parent.py), which share a listening socket."""
 
 from __future__ import annotations
 
@@ -7,36 +7,28 @@ import contextlib
 import ctypes
 import functools
 import gc
-import json
 import logging
 import mmap
 import os
-import selectors
 import signal
 import socket
-import ssl
 import struct
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
-from hbc.errors import ArtifactError, HbcError
+from hbc.errors import HbcError
 from hbc.lazy import record
-from hbc.serve.compiling import command_of
 from hbc.serve.engine import Engine, clock
 from hbc.serve.failures import Failure
 from hbc.serve.hosts import hosts_of
 from hbc.serve.http import Application
-from hbc.serve.keeper import inbox_of
 from hbc.serve.kept import Keeping
 from hbc.serve.limits import Limits, within_files
 from hbc.serve.logs import Forward, Log
@@ -83,28 +75,7 @@ class Settings:
     limits: Mapping[str, float] = field(default_factory=dict)
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, and end when all accepted requests are answered. SIGHUP looks at the files again. Raises HbcError
-    if a file that was named cannot be loaded, OSError if the address is taken, ValueError for settings that do not fit."""
-    Limits(**settings.limits)  # type: ignore[arg-type]
-    if settings.grpc == 0 and settings.workers > 1:
-        raise ValueError("port of gRPC: found 0, expected one that all workers can listen at")
-    if (settings.certificate is None) != (settings.key is None):
-        raise ValueError("TLS: found one of certificate and key, expected both")
-    if settings.certificate is not None and settings.key is not None:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.key)
-    sockets = _listening(settings.host, settings.port)
-    try:
-        if settings.workers == 1:
-            Worker(settings, sockets).run()
-        else:
-            Parent(settings, sockets).run()
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def _listening(host: str, port: int) -> list[socket.socket]:
+def listening(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of a host. Raises OSError if one is taken."""
     found: list[socket.socket] = []
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
@@ -156,7 +127,7 @@ ATTACH_FILTER = 26
 """SO_ATTACH_FILTER of Linux, which Python has no name for."""
 
 
-def _refuse_new(sockets: list[socket.socket]) -> None:
+def refuse_new(sockets: list[socket.socket]) -> None:
     """Let the kernel drop new connections, so that those which it has accepted already can all be answered before the sockets are closed:
     that would reset them. Only Linux can do so. The filter is one instruction of BPF: drop the packet."""
     if sys.platform != "linux":
@@ -271,7 +242,7 @@ class Worker:
         if self.keeping is not None:
             self.keeping.gives = False
         if self._control is None:
-            _refuse_new(self._sockets)
+            refuse_new(self._sockets)
 
     def look(self) -> None:
         """Look at the files in a thread."""
@@ -433,152 +404,6 @@ class Server(uvicorn.Server):
             await asyncio.gather(super().shutdown(sockets), grpc.stop(self._worker.service.limits.drain_seconds))
         self._worker.family.write()
         self._worker.log.tell("stopped")
-
-
-class Parent:
-    """The process that starts workers and watches them. It hands on SIGTERM, SIGINT and SIGHUP, and what one worker says to the others."""
-
-    def __init__(self, settings: Settings, sockets: list[socket.socket]) -> None:
-        self._settings = settings
-        self._sockets = sockets
-        self._log = Log(quiet=settings.quiet)
-        self._selector = selectors.DefaultSelector()
-        self._workers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
-        self._lines: dict[int, Lines] = {}
-        self._unloaded: set[str] = set()
-        self._stopping = False
-        self._ready = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="hbc-serve-")
-        self._inbox = [] if settings.certificate else inbox_of(sockets)  # keys are lost with a process
-        self._keepers: dict[int, int] = {}
-        """The keepers, and their workers."""
-
-    def run(self) -> None:
-        """Raises ArtifactError if the first worker ends before it is ready."""
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        self._selector.register(wake_read, selectors.EVENT_READ, None)
-        received: list[int] = []
-        before = {
-            s: signal.signal(s, lambda sig, _: received.append(sig))
-            for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-        }
-        previous = signal.set_wakeup_fd(wake_write)
-        try:
-            self._start()  # alone: what it compiles, the others find in the cache
-            while self._workers:
-                for key, _ in self._selector.select(timeout=1.0):
-                    if key.data is None:
-                        os.read(wake_read, 4096)
-                    else:
-                        self._read(key.data)
-                while received:
-                    self._signal(received.pop(0))
-                self._watch()
-        finally:
-            signal.set_wakeup_fd(previous)
-            for each, handler in before.items():
-                signal.signal(each, handler)
-            os.close(wake_read)
-            os.close(wake_write)
-            for end in self._inbox:
-                end.close()
-            self._bury(0)
-            self._folder.cleanup()
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        sockets = [each.fileno() for each in self._sockets]
-        inbox = [each.fileno() for each in self._inbox]
-        command = command_of("hbc.serve.worker", str(theirs.fileno()))
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno(), *sockets, *inbox], stdin=subprocess.DEVNULL)
-        theirs.close()
-        told = {
-            "settings": asdict(self._settings),
-            "sockets": sockets,
-            "inbox": inbox,
-            "folder": self._folder.name,
-            "unloaded": sorted(self._unloaded),
-            "must_load": not self._ready,
-        }
-        ours.sendall(json.dumps(told).encode() + b"\n")
-        ours.setblocking(False)
-        self._workers[process.pid] = (process, ours)
-        self._selector.register(ours, selectors.EVENT_READ, process.pid)
-        self._lines[process.pid] = Lines(lambda message, pid=process.pid: self._hear(pid, message))  # type: ignore[misc]
-
-    def _read(self, pid: int) -> None:
-        _, control = self._workers[pid]
-        try:
-            data = control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._lines[pid].feed(data)
-        else:
-            self._selector.unregister(control)
-
-    def _hear(self, pid: int, message: dict[str, Any]) -> None:
-        if message["what"] == "ready":
-            self._ready += 1
-            self._tell_others(pid, {"what": "share", "workers": self._settings.workers})
-            while not self._stopping and len(self._workers) < self._settings.workers:
-                self._start()
-            return
-        if message["what"] == "keeper":
-            self._keepers[message["process"]] = pid
-            return
-        (self._unloaded.add if message["what"] == "unload" else self._unloaded.discard)(message["name"])
-        self._tell_others(pid, message)
-
-    def _tell_others(self, pid: int, message: dict[str, Any]) -> None:
-        for other, (_, control) in self._workers.items():
-            if other != pid:
-                with contextlib.suppress(OSError):
-                    control.sendall(json.dumps(message).encode() + b"\n")
-
-    def _signal(self, number: int) -> None:
-        if number == signal.SIGCHLD:
-            return
-        if number != signal.SIGHUP and not self._stopping:
-            self._stopping = True
-            _refuse_new(self._sockets)
-        for process, _ in self._workers.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
-
-    def _watch(self) -> None:
-        """Start another worker for one that has ended. Raises ArtifactError if none has ever been ready."""
-        for pid, (process, control) in list(self._workers.items()):
-            if process.poll() is None:
-                continue
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(control)
-            control.close()
-            del self._workers[pid], self._lines[pid]
-            if self._stopping:
-                continue
-            if not self._ready:
-                raise ArtifactError(
-                    path="worker",
-                    found=f"exit status {process.returncode} before it was ready",
-                    expected="a worker that serves",
-                )
-            self._log.tell("worker ended", worker=pid, status=process.returncode)
-            time.sleep(0.05)  # one that ends at once must not be started in a tight loop
-            self._start()
-        self._bury()
-
-    def _bury(self, options: int = os.WNOHANG) -> None:
-        """Hear of the end of keepers, which would remain as zombies."""
-        for each, worker in list(self._keepers.items()):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(each, options)[0]:
-                    del self._keepers[each]
-                    if worker in self._workers and self._workers[worker][0].poll() is None:
-                        self._log.tell("keeper ended", keeper=each, worker=worker)  # whose connections are not kept any more
 
 
 def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None) -> None:

@@ -1,4 +1,4 @@
-"""The program of a worker, which `process.Parent` runs. Its keeper starts before the rest is imported: it has what is in memory then."""
+"""The program of a worker, which `parent.Parent` runs. Its keeper starts before the rest is imported: it has what is in memory then."""
 
 from __future__ import annotations
 

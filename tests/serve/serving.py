@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
-from hbc.serve.process import Server, Settings, Worker, _listening
+from hbc.serve.process import Server, Settings, Worker, listening
 
 RANDOM = np.random.default_rng(0)
 
@@ -146,7 +146,7 @@ def until(ready: Any, seconds: float = 20) -> None:
 @contextmanager
 def running(chosen: Settings) -> Iterator[Running]:
     """A server in a thread of this process."""
-    sockets = _listening(chosen.host, chosen.port)
+    sockets = listening(chosen.host, chosen.port)
     worker = Worker(chosen, sockets)
     worker.repository.refresh()
     server = Server(worker)
