@@ -9,11 +9,12 @@ paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the
    2k and 2k + 1 of the next level, and a step is three look-ups, 1.8 ns.
 3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
 
-Trees are walked in groups, so that the values of a group stay in the second-level cache.
+Trees are walked in groups, so that the values of a group stay in the second-level cache. For few rows see few.py.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted
+from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, pack_values
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.ir.types import Array
@@ -91,7 +93,9 @@ def leaves(
     """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
 
     x: `encoded`; above: columns of it for the highest levels, [·, N]; row: the place in x where each row begins; trees: what `pack`
-    returns; depths: of the trees; numbers, places and bits: memory for numbers and i32 of each walk, and for a byte of each test."""
+    returns; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32 of each walk, and for a byte of
+    each test."""
+    trees = [each.detach() for each in trees]
     top_column, top_threshold, prefix, feature, threshold, exits, low_feature, low_threshold, low_left = trees
     count, rows, all_trees = end - first, row.size(0), top_column.size(1)
     walks = count * rows
@@ -130,7 +134,7 @@ def leaves(
         full += 1
     torch.index_select(exits, 0, node, out=other)
     node, other = other, node
-    for _ in range(full, max(depths[first:end])):
+    for _ in range(full, max(depths[first // 64 : (end + 63) // 64])):
         torch.index_select(low_feature, 0, node, out=place)
         place.reshape(count, rows).add_(row)
         torch.index_select(flat, 0, place, out=number)
@@ -161,18 +165,28 @@ def sums(
     x: Tensor,
     encoding: list[Tensor],
     trees: list[Tensor],
+    blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
     walks: int,
+    steps: int,
+    few: int,
     always: bool,
 ) -> Tensor:
-    """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, of_leaves: what `pack`
-    returns. walks: the rows × trees of a group. `always`: the operators do not depend on x."""
+    """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, blocks, of_leaves:
+    what `pack` returns. walks: the rows × trees of a group. steps: see `steps_of`. few: the rows × trees that take blocks.
+    `always`: the operators do not depend on x."""
     values, target, base = of_leaves
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), len(depths), walks, always)
+    count = trees[0].size(1)
+    if takes_blocks(x.size(0), count, steps, few):
+        reached = by_blocks(encoded(x.detach(), encoding, always), blocks, steps).t()
+        total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
+        add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
+        return total.t()
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, walks, always)
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
-    for first in range(0, len(depths), step):
-        end = min(first + step, len(depths))
+    for first in range(0, count, step):
+        end = min(first + step, count)
         reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
         add_leaves(total, reached, values, target[first:end], terms)
     return total.t()
@@ -182,17 +196,24 @@ def ids(
     x: Tensor,
     encoding: list[Tensor],
     trees: list[Tensor],
+    blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
     walks: int,
+    steps: int,
+    few: int,
     always: bool,
 ) -> Tensor:
     """The leaves reached, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
     known = of_leaves[0].reshape(-1)
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), len(depths), walks, always)
+    count = trees[0].size(1)
+    if takes_blocks(x.size(0), count, steps, few):
+        reached = by_blocks(encoded(x.detach(), encoding, always), blocks, steps)
+        return known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1))
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, walks, always)
     parts: list[Tensor] = []
-    for first in range(0, len(depths), step):
-        end = min(first + step, len(depths))
+    for first in range(0, count, step):
+        end = min(first + step, count)
         reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
         parts.append(known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1)))
     return torch.cat(parts).t()
@@ -207,7 +228,7 @@ def starts(x: Tensor) -> Tensor:
 
 
 ENCODING, TABLES = 4, 9
-"""The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. The others are `of_leaves`."""
+"""The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. BLOCKS are `blocks`, and the others `of_leaves`."""
 
 
 def pack(op: TreeEnsemble) -> tuple[Array, ...]:
@@ -220,7 +241,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
     Then for the other levels that are full, one level after the other: columns i32 and thresholds, [T, 2^d]; and exits i32[T · 2^full],
     the number of the node below. Then for the nodes that are left, leaves included: column, threshold, left child, all [M].
-    of_leaves: what `pack_values` returns, by the numbers of nodes.
+    blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. Both by the numbers of nodes.
     """
     feature, copied, for_nan = _columns(op)
     only_nan, largest = _only_nan(op), np.finfo(op.threshold.dtype).max
@@ -262,6 +283,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         np.where(at_leaf, 0, feature[order]).astype(np.int32),
         np.where(at_leaf, np.inf, op.threshold[order]).astype(op.threshold.dtype),
         left.astype(np.int32),
+        *pack_blocks(op, feature, number),
         *pack_values(op, np.where(at_leaf, op.left[order], 0)),
     )
 
@@ -311,10 +333,16 @@ def row_bytes(op: TreeEnsemble) -> int:
 
 def walker(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
-    depths, compute = [int(depth) for depth in op.depths], sums if op.output == "sum" else ids
+    compute = sums if op.output == "sum" else ids
+    depths = [
+        int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)
+    ]  # a script reads long lists slowly
+    steps = steps_of(max(depths))
+    parts = list(itertools.pairwise([0, ENCODING, ENCODING + TABLES, ENCODING + TABLES + BLOCKS, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
-        encoding, trees = list(parameters[:ENCODING]), [each.detach() for each in parameters[ENCODING : ENCODING + TABLES]]
-        return scripted(compute)(x, encoding, trees, depths, list(parameters[ENCODING + TABLES :]), AT_ONCE, exporting())
+        encoding, trees, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
+        always = exporting()
+        return scripted(compute)(x, encoding, trees, blocks, depths, of_leaves, AT_ONCE, steps, 0 if always else FEW, always)
 
     return run

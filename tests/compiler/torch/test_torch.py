@@ -25,6 +25,7 @@ import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.builder import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
 from hbc.compiler.memory import writable  # noqa: E402
+from hbc.compiler.torch import few, walk  # noqa: E402
 from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402
 from hbc.compiler.torch.products import MOST_PARTS, by_parts  # noqa: E402
 from hbc.compiler.torch.program import Program, entry  # noqa: E402
@@ -343,7 +344,7 @@ def test_trees_are_the_references(name: str, kind: str, strategy: str) -> None:
         (x,), {"predict": (replace(op, strategy=strategy)(x),), "apply": (replace(op, strategy=strategy, output="leaf")(x),)}
     )
     executable = compiled(graph, name)
-    for n in (130, 1, 0):
+    for n in (130, 3, 1, 0):
         np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]))
         np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], replace(op, output="leaf").evaluate(X[:n]))
 
@@ -359,6 +360,33 @@ def test_walks_of_few_and_many_trees(name: str, trees: int) -> None:
     x = matrix("f32", 6)
     executable = compiled(Graph((x,), {"predict": (op(x),)}), name)
     np.testing.assert_array_equal(executable.run("predict", [np.ascontiguousarray(X)])[0], op.evaluate(X))
+
+
+@BOTH
+@pytest.mark.parametrize("depth", [1, 3, 4, 5, 8, 9, 40])
+def test_few_rows_walk_as_many_rows_do(name: str, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take blocks of up to four levels. Trees of other depths stand beside a chain of `depth` splits, and every row is at a threshold,
+    one unit beside it, infinite or NaN."""
+    rng = np.random.default_rng(depth)
+    grown = [random_tree(rng, leaves, 4, "f8", rng.normal(size=(30, 1)), True) for leaves in (1, 2, 1 << min(depth, 5))]
+    split, end = np.arange(2 * depth + 1) % 2 == 0, 2 * depth
+    split[end] = False
+    chain = Tree(
+        np.where(split, rng.integers(0, 4, end + 1), -1),
+        rng.normal(size=end + 1),
+        *(np.where(split, np.arange(end + 1) + step, 0) for step in (1, 2)),
+        rng.integers(0, 2, end + 1).astype(bool),
+        rng.normal(size=(end + 1, 1)),
+    )
+    op = replace(join([*grown, chain], np.array([0.5])), strategy="walk")
+    X, x, taken = rows_at_thresholds(rng, op, 60, 4), matrix("f64", 4), []
+    original = few.by_blocks
+    executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}), name)
+    monkeypatch.setattr(walk, "by_blocks", lambda *given: taken.append(len(given[0])) or original(*given))
+    for some in (*np.split(X, 60), *np.split(X, 12)):
+        np.testing.assert_array_equal(executable.run("predict", [some])[0], op.evaluate(some))
+        np.testing.assert_array_equal(executable.run("apply", [some])[0], replace(op, output="leaf").evaluate(some))
+    assert name == "torchscript" or taken == [*[1] * 120, *[5] * 24]
 
 
 def test_walks_where_only_nan_goes_right() -> None:
