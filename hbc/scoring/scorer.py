@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Plan:
     """Column → its only value, as a pyarrow scalar, for the columns of partitions that are kept or given to the model."""
     text: bool
     """All columns are text, of which the model's numbers are made (CSV)."""
+    bools: Collection[str] = ()
+    """The columns of text with the words of bool, as the Reader finds them."""
 
 
 class Scorer:
@@ -143,7 +145,8 @@ class Scorer:
             pa.field(column, partitions[column].type if column in partitions else _plain(found[column].type)) for column in keep
         ]
         schema = pa.schema([*fields, *self.fields])
-        return Plan(tuple(in_file), tuple(given), tuple(fields), schema, partitions, fragment.format == "csv")
+        bools = getattr(reader, "bools", ())
+        return Plan(tuple(in_file), tuple(given), tuple(fields), schema, partitions, fragment.format == "csv", bools)
 
     def kept(self, plan: Plan, batch: Any) -> list[Any]:
         """The columns of a raw batch that are passed on."""
@@ -167,7 +170,7 @@ class Scorer:
             kind = self._kinds[place] if self.method.columns is None else self._by_name.get(name)
             if plan.text and kind is not None:
                 try:
-                    column = numbers(column) if kind == "number" else strings(column)
+                    column = numbers(column, name in plan.bools) if kind == "number" else strings(column)
                 except InvalidInputError as error:
                     raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
             columns.append(column)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ MISSING = (
     *("NaN", "None", "n/a", "nan", "null"),
 )
 """The words of a CSV file that are missing values: those of pandas.read_csv."""
+BOOLS = ("true", "True", "TRUE", "false", "False", "FALSE")
+"""The words of a column of bool: those of pandas.read_csv."""
 
 
 def text_reader(fragment: Fragment, separator: str | None, texts: Texts, stack: contextlib.ExitStack) -> Reader:
@@ -42,7 +45,7 @@ def text_reader(fragment: Fragment, separator: str | None, texts: Texts, stack: 
         return stream, lambda: min(file.tell() / size, 1.0)
 
     if fragment.format == "csv":
-        return CsvReader(opened, separator_of(fragment.input, separator))
+        return CsvReader(opened, separator_of(fragment.input, separator), texts)
     return JsonReader(opened, texts)
 
 
@@ -50,8 +53,13 @@ class CsvReader:
     """Reads CSV with a header. All columns are text here: `numbers` makes numbers of those that the model reads so. pyarrow would fix the
     types by the first rows, and fail at a later row of another type."""
 
-    def __init__(self, opened: Callable[[], tuple[Any, Callable[[], float]]], separator: str) -> None:
-        self._opened, self._separator = opened, separator
+    bools: set[str]
+    """The columns of numbers whose first value is the word of a bool. pandas has columns of one or the other, so that a later value of
+    the other kind is an error. `pieces` adds a column before it yields its first value."""
+
+    def __init__(self, opened: Callable[[], tuple[Any, Callable[[], float]]], separator: str, texts: Texts) -> None:
+        self._opened, self._separator, self._texts = opened, separator, texts
+        self.bools = set()
         stream, _ = opened()
         lines = csv.reader(io.TextIOWrapper(io.BufferedReader(_Plain(stream)), "utf-8-sig", newline=""), delimiter=separator)
         header = next((line for line in lines if line), None)
@@ -70,8 +78,13 @@ class CsvReader:
 
         bad: list[BadRow] = []
         gaps: list[int] = []
+        end = secrets.token_hex(8) + self._separator * len(self.names)  # one value more than the header has
+        ended = []
 
         def not_a_row(line: Any) -> str:
+            if line.text == end:
+                ended.append(True)
+                return "skip"
             number = line.number - 2  # it counts from 1, with the header
             found = f"a line of {line.actual_columns} values"
             bad.append(BadRow(number, found, f"{line.expected_columns}, as in the header", None, line.text[:200]))
@@ -80,34 +93,60 @@ class CsvReader:
 
         stream, share = self._opened()
         found = csv.open_csv(
-            stream,
+            _Plain(stream, f"\n{end}".encode()),
             csv.ReadOptions(block_size=at_once, use_threads=False),  # with threads, it may not know the number of a bad line
             csv.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=not_a_row),
             csv.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())),
         )
+        undecided = [name for name in columns if self._texts(name) == "number"]
         first = 0
         for batch in found:
-            told, bad[:] = tuple(bad), []
+            undecided = [name for name in undecided if not self._decided(name, batch.column(name))]
             for start in range(0, max(batch.num_rows, 1), rows):
-                part = batch.slice(start, rows)
-                yield Piece(part, first + start, share(), told if not start else (), gaps)
+                yield _piece(batch.slice(start, rows), first + start, share(), bad, gaps)
             first += batch.num_rows
         if bad:
-            empty = pa.RecordBatch.from_pylist([], pa.schema(self.fields(columns)))
-            yield Piece(empty, first, 1.0, tuple(bad), gaps)
+            yield _piece(pa.RecordBatch.from_pylist([], pa.schema(self.fields(columns))), first, 1.0, bad, gaps)
+        if not ended:  # pyarrow takes the rest of the file for the value, and pandas rejects it
+            raise ValueError("a quote that opens and is not closed")
+
+    def _decided(self, name: str, values: Any) -> bool:
+        """Whether a column of numbers has its first value among these, which says whether it is one of bool."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        known = values.filter(compute.invert(compute.is_in(values, value_set=pa.array(MISSING))))
+        if len(known) and known[0].as_py() in BOOLS:
+            self.bools.add(name)
+        return bool(len(known))
+
+
+def _piece(batch: Any, first: int, share: float, waiting: list[BadRow], gaps: Sequence[int]) -> Piece:
+    """The Piece with those of the waiting lines that stand before its end. They wait no longer. pyarrow tells of lines before it gives
+    the rows that stand above them."""
+    end = Piece(batch, first, share, (), gaps).number(batch.num_rows)
+    told = tuple(each for each in waiting if each.row < end)
+    del waiting[: len(told)]
+    return Piece(batch, first, share, told, gaps)
 
 
 class _Plain(io.RawIOBase):
-    """The bytes of a pyarrow stream, for Python's csv."""
+    """The bytes of a pyarrow stream, and then `end`."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, end: bytes = b"") -> None:
+        self._stream, self._end = stream, end
 
     def readable(self) -> bool:
         return True
 
+    def read(self, size: int = -1) -> bytes:
+        data = bytes(self._stream.read(size))
+        if not data:
+            data, self._end = self._end, b""
+        return data
+
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
+        data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -125,11 +164,17 @@ class JsonReader:
         self.names: list[str] = self._guessed.names
 
     def _inferred(self) -> Any:
-        """The schema of the lines of the first block that can be read."""
+        """The schema of the lines of the first block that can be read. The first value of a column says whether it has numbers, strings
+        or others: a line with a value of another kind is a bad row, if that column is read."""
         import pyarrow as pa
 
-        tables, _ = self._tables(self._first, None)
-        return pa.unify_schemas([table.schema for table in tables], promote_options="permissive") if tables else pa.schema([])
+        found: dict[str, Any] = {}
+        for table in self._tables(self._first, None)[0]:
+            for field in table.schema:
+                both = [pa.schema([each]) for each in (found.get(field.name), field) if each is not None]
+                with contextlib.suppress(pa.ArrowTypeError):
+                    found[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+        return pa.schema(list(found.values()))
 
     def fields(self, columns: Sequence[str]) -> list[Any]:
         import pyarrow as pa
@@ -139,10 +184,10 @@ class JsonReader:
             kind, guessed = self._texts(name), self._guessed.field(name).type
             if kind == "number":
                 chosen = guessed if pa.types.is_boolean(guessed) else pa.float64()
-            elif kind is not None or pa.types.is_null(guessed) or pa.types.is_temporal(guessed):
+            elif kind is not None or pa.types.is_null(guessed):
                 chosen = pa.string()
             else:
-                chosen = guessed
+                chosen = _without_times(guessed)
             found.append(pa.field(name, chosen))
         return found
 
@@ -153,13 +198,13 @@ class JsonReader:
         block, first = self._first, 0
         while block:
             tables, bad = self._tables(block, schema)
-            told = tuple(BadRow(first + row, *rest) for row, *rest in bad)
+            told = [BadRow(first + row, *rest) for row, *rest in bad]
             gaps, at = [each.row for each in told], 0
             for table in tables or [schema.empty_table()]:
                 for batch in table.select(list(columns)).combine_chunks().to_batches(rows) or [None]:
                     batch = batch or pa.RecordBatch.from_pylist([], schema)
-                    yield Piece(batch, first + at, self._share(), told, gaps)
-                    at, told = at + batch.num_rows, ()
+                    yield _piece(batch, first + at, self._share(), told, gaps)
+                    at += batch.num_rows
             first += at + len(gaps)
             block = self._block(at_once)
 
@@ -207,46 +252,90 @@ class JsonReader:
 
         if _NO_OBJECT.search(block):  # pyarrow 26 crashes at a first line `null`
             raise ValueError("a line that is no object")
+        block.decode()  # pyarrow passes wrong UTF-8 on
         if schema is None:
             parsing = arrow_json.ParseOptions(unexpected_field_behavior="infer")
         else:
             parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        table = arrow_json.read_json(pa.BufferReader(block), arrow_json.ReadOptions(block_size=len(block) + 1), parsing)
+        try:
+            table = arrow_json.read_json(pa.BufferReader(block), arrow_json.ReadOptions(block_size=len(block) + 1), parsing)
+        except pa.ArrowException as error:  # not all of them are a ValueError
+            raise ValueError(str(error)) from error
         if table.num_rows != len(_LINE.findall(block)):
             raise ValueError("several objects in a line")
-        for name in () if schema is None else table.schema.names:
-            if self._texts(name) == "number" and pa.types.is_floating(table.schema.field(name).type):
-                for chunk in table.column(name).chunks:
-                    if _large(chunk) and re.search(rb"[^.\d]-?\d{16,}(?![.\deE])", block):
-                        raise ValueError("an integer of 2**53 or more, which float64 may not hold")
+        if schema is not None and _LARGE.search(block):
+            doubtful = [field for field in schema if "double" in str(field.type)]
+            for line in block.split(b"\n") if doubtful else ():
+                item = json.loads(line) if line.strip() else {}
+                for field in doubtful:
+                    if _rounds(item.get(field.name), field.type):
+                        raise ValueError(f"Column(/{field.name}) was rounded")
         return table
 
 
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^ \t\r\n{]", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
+_LARGE = re.compile(rb"[^.\d]-?\d{16,}(?![.\deE])")
+"""An integer that float64 may not hold, or its digits in a string."""
+
+
+def _rounds(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON has an integer that its column of this Arrow type would round."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(kind):
+        return isinstance(value, int) and int(float(value)) != value
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return any(_rounds(value.get(field.name), field.type) for field in kind)
+    return pa.types.is_list(kind) and isinstance(value, list) and any(_rounds(each, kind.value_type) for each in value)
+
+
+def _without_times(kind: Any) -> Any:
+    """The Arrow type with strings for times: pyarrow takes strings for times where all look so."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    return pa.string() if pa.types.is_temporal(kind) else kind
 
 
 def _told(line: bytes, error: ValueError, schema: Any) -> tuple[str, str, str | None, Any]:
     """(found, expected, column, value) of a line that cannot be read."""
     text = line.decode(errors="replace").strip()
-    column = re.search(r"Column\(/(.*?)\) (changed|was)", str(error))
+    column = re.search(r"Column\(/(.*?)\) (changed|was (?:specified twice|rounded)?)", str(error))
     try:
         item = json.loads(text)
     except ValueError as wrong:
         return f"a line that is no JSON ({wrong})", "an object", None, text[:200]
     name = column.group(1) if column else None
-    if isinstance(item, dict) and name in item and schema is not None:
-        return f"a {type(item[name]).__name__}", f"a value of the type {schema.field(name).type}", name, item[name]
+    if "\ufffd" in text and "\ufffd".encode() not in line:
+        return "a line that is no UTF-8", "an object in UTF-8", None, text[:200]
+    if column and isinstance(item, dict) and name in item and schema is not None:
+        found, expected = f"a value of the type {type(item[name]).__name__}", f"one of the type {schema.field(name).type}"
+        if column.group(2).endswith("twice"):
+            found, expected = "a key that occurs twice", "one value"
+        elif column.group(2).endswith("rounded"):
+            found, expected = "an integer that float64 does not hold", "a smaller one, or a string"
+        return found, expected, name, item[name]
     return f"a line that cannot be read ({error})", "an object", None, text[:200]
 
 
-def numbers(values: Any) -> Any:
-    """The numbers of a column of text: float64, or int64 where float64 does not hold them. Raises InvalidInputError for other text."""
+def numbers(values: Any, bools: bool = False) -> Any:
+    """The numbers of a column of text: float64, or int64 where float64 does not hold them. bools: of one of the words for True and False.
+    Raises InvalidInputError for other text."""
     import pyarrow as pa
     from pyarrow import compute
 
     missing = compute.is_in(values, value_set=pa.array(MISSING))
     values = compute.if_else(missing, pa.scalar(None, pa.string()), values)
+    if bools:
+        if not compute.all(compute.is_in(values, value_set=pa.array([*BOOLS, None])), min_count=0).as_py():
+            raise InvalidInputError(
+                found="text that is no bool", expected="True, False or a missing value, as in the rows above"
+            )
+        return compute.cast(compute.cast(compute.utf8_lower(values), pa.bool_()), pa.float64())
     try:
         found = compute.cast(values, pa.float64())
     except pa.ArrowInvalid:
@@ -254,10 +343,6 @@ def numbers(values: Any) -> Any:
         try:
             found = compute.cast(values, pa.float64())
         except pa.ArrowInvalid as error:
-            if compute.all(
-                compute.is_in(values, value_set=pa.array(["true", "True", "TRUE", "false", "False", "FALSE"]))
-            ).as_py():
-                return compute.cast(compute.cast(compute.utf8_lower(values), pa.bool_()), pa.float64())
             raise InvalidInputError(found="text that is no number", expected="a number or a missing value") from error
     if _large(found):
         try:
