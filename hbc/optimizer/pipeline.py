@@ -22,6 +22,7 @@ from hbc.optimizer.trees.absorb import NumbersIntoTrees
 from hbc.optimizer.trees.absorb_categories import CategoriesIntoTrees
 from hbc.optimizer.trees.narrow_codes import NarrowCodes
 from hbc.optimizer.trees.prune import PruneTrees
+from hbc.optimizer.trees.tables import LeavesIntoTables
 from hbc.process import CHOICES, GRAPHS, PASSES, debug_level
 
 Pass = Callable[[Graph], Graph | Noted]
@@ -72,6 +73,11 @@ ORDER: tuple[Position, ...] = (
     ),
     Position(NarrowCodes, lambda s: NarrowCodes(), "after NumbersIntoTrees, which removes operators between codes and trees"),
     Position(MergeColumns, lambda s: MergeColumns(), "before ChooseStrategy: fewer columns may reach a tree ensemble"),
+    Position(
+        LeavesIntoTables,
+        lambda s: LeavesIntoTables(s.compiler, s.options),
+        "before ChooseStrategy: numbers of leaves and sums are best computed in different ways",
+    ),
     Position(
         PlaceFunctions,
         lambda s: PlaceFunctions(s.compiler, s.options),

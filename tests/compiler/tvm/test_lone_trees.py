@@ -17,7 +17,7 @@ from hbc.compiler.tvm.trees.lone import walks_alone
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops import tensor as t
-from hbc.ops.tree import join
+from hbc.ops.tree import TreeEnsemble, join
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -41,6 +41,25 @@ def test_lone_trees_are_the_references(dtype: str, trees: int, behind: bool) -> 
         some = rows[:count].astype(dtype)
         for method, (expected,) in graph.evaluate(some).items():
             np.testing.assert_array_equal(executable.run(method, [some])[0], expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("values", [3, 4, 7, 8, 9, 17, 26, 100])
+def test_values_of_one_tree_are_copied(values: int, dtype: str) -> None:
+    """By whole registers, and by one that overlaps its neighbour; labels by one number. Nothing behind the last row is written."""
+    rng = np.random.default_rng(values)
+    leaves = rng.normal(size=(40, values)).astype(dtype)
+    op = join([random_tree(rng, 60, 9, "f4", leaves, True)], np.zeros(values, dtype))
+    x = Input("X", "f32", (N, 9))()
+    graph = Graph((x,), {"predict": (t.argmax(op(x), axis=1),), "predict_proba": (op(x),)})
+    builder = Builder("tvm", CompileOptions(threads=1), "auto")
+    plan = builder.plan(graph)
+    assert {node.op.output for node in plan.graph.nodes if isinstance(node.op, TreeEnsemble)} == {"leaf"}
+    executable = builder.compile(plan)
+    rows = rows_at_thresholds(rng, op, 5000, 9).astype("f4")
+    for count in (5000, 257, 17, 16, 1):
+        for method, (expected,) in graph.evaluate(rows[:count]).items():
+            np.testing.assert_array_equal(executable.run(method, [rows[:count]])[0], expected)
 
 
 def test_trees_of_many_steps_make_keys() -> None:

@@ -10,13 +10,16 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest import transpose
 from hbc.compiler.tvm.nest.function import Block, Chunk, flatten
 from hbc.compiler.tvm.plan.operators import emission
-from hbc.compiler.tvm.plan.sizes import elements
+from hbc.compiler.tvm.plan.sizes import bytes_of, elements
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.vectors import as_vector, store
 from hbc.ir.graph import Node
 
 
 def compute(f: Chunk, node: Node) -> None:
-    """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other."""
-    if elements(node.type):
+    """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other. An
+    output that is copied from a table has no memory."""
+    if elements(node.type) and node in f.plan.slots:
         (emission(node.op).kernel or at_once)(f, node)
 
 
@@ -42,6 +45,9 @@ def row_by_row(f: Chunk, node: Node, partial: bool = False) -> None:
 
 def give_back(f: Chunk, node: Node, output: Any) -> None:
     """Copy the current vector of rows of a value to the caller's array."""
+    if node not in f.plan.slots:
+        _copy_rows(f, node, output)
+        return
     size = transpose.narrow(f, node.type)
     if size:
         with f.whole_vector():
@@ -51,6 +57,30 @@ def give_back(f: Chunk, node: Node, output: Any) -> None:
             transpose.give_out(f, node, output, size)
     with f.each_row(partial=size > 0) as row, f.grid(node.type.shape[1:]) as index:
         T.buffer_store(output, f.read(node, index, row), [f.base + row.block, *index])
+
+
+def _copy_rows(f: Chunk, node: Node, output: Any) -> None:
+    """Copy rows of a table to the caller's array, a register at a time. If elements are left over, the last register overlaps the one
+    before it."""
+    table, place = node.inputs
+    array, width, dtype = f.plan.constants[table], elements(node.type), node.type.dtype
+    lanes = 1
+    if f.dialect.llvm and dtype != "bool":
+        most = f.schedule.register_bits(f.dialect) // (8 * bytes_of(dtype))
+        lanes = min(most, 1 << (width.bit_length() - 1))
+    flat, whole = as_vector(output), width // lanes
+    with f.each_row() as row:
+        start = T.Bind(tirx.Cast("int64", f.read(place, [], row)) * width)
+        end = T.Bind((f.base + row.block) * width)
+
+        def copy(at: Expr) -> None:
+            with T.serial(end + at, end + at + 1) as origin:  # one round, as in `transpose`: the run begins at a loop variable
+                store(flat, f.constants(array, dtype, start + at, lanes), origin, lanes)
+
+        with f.repeat(whole) as i:
+            copy(i * lanes)
+        if width % lanes:
+            copy(tirx.const(width - lanes, "int64"))
 
 
 def require(f: Chunk, node: Node, failed: Any) -> None:

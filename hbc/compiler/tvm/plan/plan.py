@@ -83,9 +83,9 @@ class Plan:
     """The values that a method computes, their order and their memory.
 
     constants: the values that depend on no input.
-    segments: the values that get a slot, in the order of computation. The values of a segment are computed together, for one vector of
-    rows after the other. A tree ensemble is a segment of its own: it goes through the whole block, so that its nodes are read once for
-    all rows.
+    segments: the values that get a slot, and outputs that are copied from a table, in the order of computation. The values of a segment
+    are computed together, for one vector of rows after the other. A tree ensemble is a segment of its own: it goes through the whole
+    block, so that its nodes are read once for all rows.
     slots: the place of each of these values. pools: the number of columns of each pool. rows: the rows of a block.
     columns: for each input that is read in part, the columns that are read.
     needed: for each value that is used only where something is missing, the conditions that say where. The value is not computed for a
@@ -155,7 +155,8 @@ def make_plan(
     before = _segments([node for node in nodes if node in first], reads)
     segments = before + _segments([node for node in nodes if node in reads and node not in first], reads)
     columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
-    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()})
+    copied = {node for node in outputs if is_copied(node, constants) and not readers[node]}
+    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()}, copied)
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
     rows = most_rows(trees, [node.type for node in readers if isinstance(node.op, Input)])
@@ -287,6 +288,12 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
     return is_elementwise(reader.op) and elements(reader.type) > elements(node.type)
 
 
+def is_copied(node: Node, constants: dict[Node, Array]) -> bool:
+    """Whether a value's rows are rows of several elements of a table, so that an output needs no memory of its own."""
+    by_row = isinstance(node.op, tensor.Take) and node.inputs[0] in constants and len(node.inputs[1].type.shape) == 1
+    return by_row and elements(node.type) > 1
+
+
 def _repeats(indices: Array) -> bool:
     return len(np.unique(indices)) < indices.size
 
@@ -383,9 +390,13 @@ def _columns_read(
 
 
 def _allocate(
-    segments: tuple[tuple[Node, ...], ...], reads: dict[Node, set[Node]], outputs: Sequence[Node], widths: dict[Node, int]
+    segments: tuple[tuple[Node, ...], ...],
+    reads: dict[Node, set[Node]],
+    outputs: Sequence[Node],
+    widths: dict[Node, int],
+    copied: set[Node],
 ) -> tuple[dict[Node, Slot], dict[tuple[str, bool], int]]:
-    """(node → slot, pool → columns): first fit, in memory of values whose last reader has run."""
+    """(node → slot, pool → columns): first fit, in memory of values whose last reader has run. `copied` get no slot."""
     segment = {node: i for i, group in enumerate(segments) for node in group}
     shared = {node for node in segment if isinstance(node.op, TreeEnsemble)}
     last: dict[Node, int] = {}
@@ -402,6 +413,8 @@ def _allocate(
     pools: dict[tuple[str, bool], int] = {}
     busy: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}  # (offset, end, time of the last reader), by offset
     for time, node in enumerate(order):
+        if node in copied:
+            continue
         dtype = STORAGE.get(node.type.dtype, node.type.dtype)
         pool = dtype, node in shared
         size = max(widths.get(node, elements(node.type)), 1)

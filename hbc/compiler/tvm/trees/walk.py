@@ -56,7 +56,7 @@ class PackedNodes:
     compared: the columns of keys that nodes compare. Entry k is column k + 1 of a row's keys. Column 0 is zeros, for the leaves.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
     first, then leaves in place of the trees that the last round of walks lacks.
-    values [D, V]: the different leaf values (`padded`). If the output is leaf numbers, those: [L, 1].
+    values [D, V]: the different leaf values (`padded`). If the output is leaf numbers, those: [D, 1].
     """
 
     compared: Compared
@@ -94,8 +94,8 @@ def _pack_lone(op: TreeEnsemble) -> LoneNodes:
 
 
 def _values(op: TreeEnsemble) -> tuple[Array, Array]:
-    """(the different values of leaves, or the numbers of leaves; for each leaf its row there)."""
-    return distinct(op.values) if op.output == "sum" else (op.leaf_ids[:, None], np.arange(len(op.leaf_ids)))
+    """(the different values of leaves, or numbers of leaves; for each leaf its row there)."""
+    return distinct(op.values if op.output == "sum" else op.leaf_ids[:, None])
 
 
 def whole_rounds(trees: int) -> int:
