@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,34 +101,37 @@ class ArrowMethod:
     def __repr__(self) -> str:
         return f"<ArrowMethod {', '.join(self.methods)} of {self._made_of[0]!r}>"
 
-    def __call__(self, source: Any) -> Any:
+    def __call__(self, source: Any, *, strings: Collection[str] = ()) -> Any:
         """The results for a batch, table or stream: see the class. Raises InvalidInputError for what the source rejects, at once if
-        columns are missing; a stream raises it where it comes to the batch."""
+        columns are missing; a stream raises it where it comes to the batch.
+
+        strings: names of columns that are strings, and no categories, although they come as dictionaries. `pyarrow.parquet` reads strings
+        so, in less time, if it is told to (`read_dictionary`)."""
         pa = _pyarrow()
         if isinstance(source, pa.RecordBatch):
-            return self._one(list(self._answers([source])))
+            return self._one(list(self._answers([source], strings)))
         if isinstance(source, pa.Table):
             self._require_columns(source.schema)
-            return pa.Table.from_batches(list(self._answers(source.to_batches())), self.schema)
+            return pa.Table.from_batches(list(self._answers(source.to_batches(), strings)), self.schema)
         if isinstance(source, pa.RecordBatchReader):
-            return self._stream(source)
+            return self._stream(source, strings)
         if hasattr(source, "__arrow_c_stream__"):
             try:
                 reader = pa.RecordBatchReader.from_stream(source)
             except (pa.ArrowException, TypeError) as error:
                 raise _rejected(source, f" that is no stream of batches ({error})") from error
-            return self._stream(reader)
+            return self._stream(reader, strings)
         if hasattr(source, "__arrow_c_array__"):
             try:
                 batch = pa.record_batch(source)
             except (pa.ArrowException, TypeError) as error:
                 raise _rejected(source, f" that is no batch ({error})") from error
-            return self(batch)
+            return self(batch, strings=strings)
         raise _rejected(source)
 
-    def _stream(self, reader: Any) -> Any:
+    def _stream(self, reader: Any, strings: Collection[str]) -> Any:
         self._require_columns(reader.schema)
-        return _pyarrow().RecordBatchReader.from_batches(self.schema, self._answers(reader))
+        return _pyarrow().RecordBatchReader.from_batches(self.schema, self._answers(reader, strings))
 
     def _one(self, batches: list[Any]) -> Any:
         pa = _pyarrow()
@@ -137,14 +140,14 @@ class ArrowMethod:
         columns = [pa.concat_arrays([batch.column(i) for batch in batches]) for i in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _answers(self, batches: Any) -> Iterator[Any]:
+    def _answers(self, batches: Any, strings: Collection[str]) -> Iterator[Any]:
         """Yields the results for batches, in pieces of at most `_rows` rows."""
         start = 0
         for batch in batches:
             for first in range(0, max(batch.num_rows, 1), self._rows):
                 piece = batch.slice(first, self._rows) if batch.num_rows > self._rows else batch
                 try:
-                    yield self._answer(piece)
+                    yield self._answer(piece, strings)
                 except InvalidInputError as error:
                     if not start + first or not re.search(r"\brow \d", str(error)):
                         raise
@@ -152,9 +155,9 @@ class ArrowMethod:
                     raise InvalidInputError(**{**error.facts, "where": where}) from error
             start += batch.num_rows
 
-    def _answer(self, batch: Any) -> Any:
+    def _answer(self, batch: Any, strings: Collection[str]) -> Any:
         pa = _pyarrow()
-        view = self._view(batch)
+        view = self._view(batch, strings)
         if not batch.num_rows:
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
         columns = [column for found in self._results(view) for column in _as_columns(found)]
@@ -181,10 +184,10 @@ class ArrowMethod:
         """Raise InvalidInputError for a schema without columns of the model."""
         self._layout(schema)
 
-    def _view(self, batch: Any) -> ArrowBatch:
+    def _view(self, batch: Any, strings: Collection[str]) -> ArrowBatch:
         """The columns of a batch that the model reads. Raises InvalidInputError if some are missing."""
         chosen, facts = self._layout(batch.schema)
-        return ArrowBatch(batch if chosen is None else batch.select(chosen), facts, self._dictionaries)
+        return ArrowBatch(batch if chosen is None else batch.select(chosen), facts, self._dictionaries, strings)
 
     def _layout(self, schema: Any) -> tuple[list[int] | None, Mapping[int, Column]]:
         """What `_chosen` returns. The last one is kept, since the batches of a stream have one schema. Raises InvalidInputError."""
@@ -319,7 +322,9 @@ def _arrow(pa: Any, column: Array, kind: Any) -> Any:
     try:
         if column.dtype.kind in "OUT":
             return pa.array(column, kind, from_pandas=True)
-        return pa.array(column).cast(kind)
+        stored = np.packbits(column, bitorder="little") if column.dtype.kind == "b" else np.ascontiguousarray(column)
+        buffers = [None, pa.py_buffer(stored)]  # pa.array imports pandas, which takes longer than hbc does
+        return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), buffers).cast(kind)
     except pa.ArrowException as error:
         raise InvalidInputError(
             found=f"a result that the column's type {kind} does not hold ({error})",

@@ -16,14 +16,14 @@ from hbc.scoring.text_readers import text_reader
 def opened(fragment: Fragment, separator: str | None, texts: Callable[[str], str | None]) -> Iterator[Reader]:
     """A context with the Reader of a fragment.
 
-    separator: the user's, for CSV. texts: name → how the model reads a column of text ("number", "text", "category"; None: it does not).
+    separator: the user's, for CSV. texts: name → how the model reads a column of text ("number", "text"; None: it does not).
     Raises ArtifactError for a file that cannot be read, FileNotFoundError."""
     with contextlib.ExitStack() as stack:
         with reading(fragment.input, fragment.format):
             if fragment.format in ("csv", "jsonl"):
                 reader: Reader = text_reader(fragment, separator, texts, stack)
             elif fragment.format == "parquet":
-                reader = ParquetReader(stack.enter_context(raw(fragment.input)))
+                reader = ParquetReader(stack.enter_context(raw(fragment.input)), texts)
             else:
                 source = sys.stdin.buffer if fragment.input == PIPE else stack.enter_context(raw(fragment.input, mapped=True))
                 reader = ArrowReader(source, fragment.input == PIPE)

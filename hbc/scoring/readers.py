@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from hbc.errors import ArtifactError, HbcError, InvalidInputError, meant
@@ -13,6 +13,14 @@ from hbc.scoring.places import ADVICE, place_of
 
 BUFFER = 1 << 20
 """Bytes that are read at a time of each column of a Parquet file: without it, pyarrow reads all bytes of a column of a row group."""
+STRINGS = ("string", "large_string")
+"""Arrow's types of strings, which may be read as dictionaries."""
+CODED_ROWS = 1 << 14
+"""The fewest rows of a batch, and of a row group on average, for which strings are read as dictionaries: each row group has a dictionary of
+its own, at which pyarrow ends a batch."""
+CODED_BYTES, MOST_CODED = 2, 1 << 25
+"""The most bytes a value, and of a column in a row group, that strings read as dictionaries take in the file. They bound the dictionary,
+which grows by all strings of the row group that are not in the file's own."""
 
 
 @record
@@ -87,13 +95,16 @@ def raw(name: str, mapped: bool = False) -> Iterator[Any]:
 
 
 class ParquetReader:
-    """Reads Parquet page by page, so that a large row group takes no more memory than a small one."""
+    """Reads Parquet page by page, so that a large row group takes no more memory than a small one.
 
-    def __init__(self, source: Any) -> None:
-        from pyarrow import parquet
+    Strings that the model reads come as dictionaries where the file has them so, and `fields` says that they are strings. 1,000,000 rows of
+    20 numbers and 10 strings take 0.20 s of a core to read then, instead of 0.45, and 0.23 to score, instead of 0.34 (znver5).
 
-        # pre_buffer would hold whole row groups (arrow#39808). Without the checksums, damaged numbers would be scored.
-        self._file = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
+    texts: name → how the model reads a column of text, as for `opened`."""
+
+    def __init__(self, source: Any, texts: Callable[[str], str | None]) -> None:
+        self._source, self._texts = source, texts
+        self._file = _parquet(source)
         self._schema = self._file.schema_arrow
         self._rows = self._file.metadata.num_rows
         self.names: list[str] = _without_index(self._schema)
@@ -102,13 +113,38 @@ class ParquetReader:
         return [self._schema.field(name) for name in columns]
 
     def pieces(self, columns: Sequence[str], rows: int, at_once: int) -> Iterator[Piece]:
-        first = 0
-        for batch in self._file.iter_batches(rows, columns=list(columns)):
+        first, coded = 0, self._coded(columns, rows)
+        file = _parquet(self._source, metadata=self._file.metadata, read_dictionary=coded) if coded else self._file
+        for batch in file.iter_batches(rows, columns=list(columns)):
             done = first + batch.num_rows
             yield Piece(batch.select(list(columns)), first, done / max(self._rows, 1))
             first = done
         if first != self._rows:
             raise ValueError(f"{first} rows of the {self._rows} that its end tells")
+
+    def _coded(self, columns: Sequence[str], rows: int) -> list[str]:
+        """The columns of these that are read as dictionaries: of strings that the model reads, few different ones."""
+        metadata = self._file.metadata
+        if rows < CODED_ROWS or self._rows < CODED_ROWS * metadata.num_row_groups:
+            return []
+        texts = [name for name in columns if self._texts(name) == "text" and str(self._schema.field(name).type) in STRINGS]
+        places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)} if texts else {}
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)] if texts else []
+        return [name for name in texts if all(_few(group.column(places[name])) for group in groups)]
+
+
+def _parquet(source: Any, **options: Any) -> Any:
+    """A pyarrow.parquet.ParquetFile. pre_buffer would hold whole row groups (arrow#39808). Without the checksums, damaged numbers would be
+    scored."""
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, **options)
+
+
+def _few(chunk: Any) -> bool:
+    """Whether a column of a row group has a dictionary, and few bytes."""
+    size = chunk.total_uncompressed_size
+    return bool(chunk.has_dictionary_page and size <= min(CODED_BYTES * chunk.num_values, MOST_CODED))
 
 
 class ArrowReader:

@@ -13,7 +13,7 @@ from hbc.errors import ArtifactError, InvalidInputError
 from hbc.lazy import record
 from hbc.loading import load_bytes
 from hbc.scoring.inputs import Fragment
-from hbc.scoring.readers import Reader, require_columns
+from hbc.scoring.readers import STRINGS, Reader, require_columns
 
 DTYPES = ("float32", "float64")
 _LABEL = re.compile(r"predict(_\d+)*")
@@ -55,6 +55,8 @@ class Plan:
     """The pyarrow.Schema of the output: what is kept, then the results."""
     partitions: dict[str, Any]
     """Column → its only value, as a pyarrow scalar, for the columns of partitions that are kept or given to the model."""
+    strings: tuple[str, ...]
+    """The columns of `given` that are strings, also where the reader gives dictionaries."""
     text: bool
     """All columns are text, of which the model's numbers are made (CSV)."""
     bools: Collection[str] = ()
@@ -145,8 +147,9 @@ class Scorer:
             pa.field(column, partitions[column].type if column in partitions else _plain(found[column].type)) for column in keep
         ]
         schema = pa.schema([*fields, *self.fields])
-        bools = getattr(reader, "bools", ())
-        return Plan(tuple(in_file), tuple(given), tuple(fields), schema, partitions, fragment.format == "csv", bools)
+        strings = [column for column in given if column in found and str(found[column].type) in STRINGS]
+        text, bools = fragment.format == "csv", getattr(reader, "bools", ())
+        return Plan(tuple(in_file), tuple(given), tuple(fields), schema, partitions, tuple(strings), text, bools)
 
     def kept(self, plan: Plan, batch: Any) -> list[Any]:
         """The columns of a raw batch that are passed on."""
@@ -174,7 +177,7 @@ class Scorer:
                 except InvalidInputError as error:
                     raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
             columns.append(column)
-        results = self.method(self._pa.RecordBatch.from_arrays(columns, list(plan.given)))
+        results = self.method(self._pa.RecordBatch.from_arrays(columns, list(plan.given)), strings=plan.strings)
         arrays = [
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip(results.columns, self.fields, strict=True)

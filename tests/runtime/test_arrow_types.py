@@ -272,3 +272,29 @@ def test_numbers_are_the_categories_that_equal_them(kind: str) -> None:
             strict(plain)
     with pytest.raises(hbc.InvalidInputError, match="the category 7"):
         strict(plain.set_column(0, "a", pa.array(np.full(ROWS, 7))))
+
+
+def answer_or_error(method: Any, table: Any, **options: Any) -> Any:
+    try:
+        return method(table, **options)
+    except hbc.InvalidInputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, array in TEXTS.items() if pa.types.is_dictionary(array.type)])
+@pytest.mark.parametrize("name", [*TEXT_MODELS, *(f"categories of {name}" for name in CATEGORY_MODELS)])
+def test_dictionaries_that_are_strings(name: str, kind: str) -> None:
+    """As the strings themselves: those of a dictionary that no row has are not there."""
+    method = compiled({**TEXT_MODELS, **{f"categories of {each}": model for each, model in CATEGORY_MODELS.items()}}[name])
+    coded, b = TEXTS[kind], B[: len(TEXTS[kind])]
+    strings = pa.array(coded.to_pylist(), pa.string())
+    expected = answer_or_error(method, pa.table({"a": strings, "b": b}))
+    table = pa.table({"a": coded, "b": b})
+    assert answer_or_error(method, table, strings=["a", "b", "no column"]) == expected
+    reader = answer_or_error(method, table.to_reader(), strings={"a"})
+    assert answer_or_error(lambda given: given.read_all(), reader) == expected if not isinstance(reader, str) else expected
+    for rows in (1, 3):
+        expected = answer_or_error(method, pa.table({"a": strings, "b": b}).slice(0, rows))
+        assert answer_or_error(method, table.slice(0, rows).to_batches()[0], strings=["a"]) == (
+            expected if isinstance(expected, str) else expected.to_batches()[0]
+        )

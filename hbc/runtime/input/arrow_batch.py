@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from hbc.runtime.input.places import MISSING, Places
 
 NEUTRAL = Column()
 TEXTS = ARROW_TEXTS | {"string_view"}
+MANY = 1000
+"""The most objects that are made without pyarrow's `to_numpy`, where that would import pandas. It takes a tenth of the time itself."""
 
 Dictionaries = dict[int, tuple[Any, Any, Array]]
 """The position of a column of dictionaries → (the last dictionary there, what stands for a missing value, the values as objects)."""
@@ -28,14 +31,18 @@ class ArrowBatch(ArrowFrame):
     whichever the model was fitted with (`Column.none_is_nan`). A dictionary is a column of categories.
 
     facts: position → what the model knows of the column there. dictionaries: what is kept of dictionaries from batch to batch, since the
-    batches of a file often share them: to make objects of 1,000 strings takes 25 µs."""
+    batches of a file often share them: to make objects of 1,000 strings takes 25 µs. strings: the names of the columns of dictionaries
+    that are strings, and no categories."""
 
     pandas = True
     library = "pandas"
     plain = False  # a column is looked at by its own dtype: see `own_dtype`
 
-    def __init__(self, batch: Any, facts: Mapping[int, Column], dictionaries: Dictionaries) -> None:
+    def __init__(
+        self, batch: Any, facts: Mapping[int, Column], dictionaries: Dictionaries, strings: Collection[str] = ()
+    ) -> None:
         super().__init__(batch)
+        self._strings = strings
         self.rows = batch.num_rows
         self._facts = facts
         self._dictionaries = dictionaries
@@ -44,6 +51,17 @@ class ArrowBatch(ArrowFrame):
     @cached_property
     def names(self) -> list[Any]:
         return list(self._frame.schema.names)
+
+    @cached_property
+    def _types(self) -> tuple[str, ...]:
+        types = self._stored_types()
+        if not self._strings:
+            return types
+        schema = self._frame.schema
+        return tuple(
+            str(schema.field(i).type.value_type) if kind.startswith("dictionary") and schema.names[i] in self._strings else kind
+            for i, kind in enumerate(types)
+        )
 
     def block(self) -> Array | None:
         kinds = set(self._types)
@@ -71,7 +89,10 @@ class ArrowBatch(ArrowFrame):
 
     def _values(self, index: int, column: Any, kind: str) -> Array:
         if kind in ARROW_NUMBERS:
-            return np.asarray(column.to_numpy(zero_copy_only=False))
+            return _numbers(column)
+        if kind in TEXTS and str(column.type).startswith("dictionary"):
+            codes, known = self._codes(index, column)
+            return known[codes]
         if kind in TEXTS:
             return self._filled(column, self._missing(index))
         if kind == "bool":
@@ -107,12 +128,17 @@ class ArrowBatch(ArrowFrame):
             advice=advice,
         )
 
+    def _stored(self, index: int) -> Any:
+        """The column, strings as such: a dictionary may have more than the rows."""
+        column = self._frame.column(index)
+        return _decoded(column) if self._types[index] in TEXTS and str(column.type).startswith("dictionary") else column
+
     def _filled(self, column: Any, missing: Any) -> Array:
         """The column as Python objects, `missing` for nulls."""
-        values = np.asarray(column.to_numpy(zero_copy_only=False), object)
+        values = _objects(column)
         if column.null_count and missing is not None:
             values = values.copy()
-            values[np.asarray(column.is_null().to_numpy(zero_copy_only=False))] = missing
+            values[_numbers(column.is_null().cast("uint8")) == 1] = missing
         return values
 
     def coded(self, index: int) -> tuple[Array, Array] | None:
@@ -134,9 +160,8 @@ class ArrowBatch(ArrowFrame):
         codes, missing = column.indices, self._missing(index)
         known = self._known(index, column.dictionary, missing)
         if not codes.null_count:
-            return np.asarray(codes.to_numpy(zero_copy_only=False)), known[:-1]
-        codes = codes.cast("int64").fill_null(len(known) - 1)
-        return np.asarray(codes.to_numpy(zero_copy_only=False)), known
+            return _numbers(codes), known[:-1]
+        return _numbers(codes.cast("int64").fill_null(len(known) - 1)), known
 
     def _known(self, index: int, dictionary: Any, missing: Any) -> Array:
         """The values of a dictionary, and then what stands for a missing one."""
@@ -144,7 +169,7 @@ class ArrowBatch(ArrowFrame):
         if last is not None and last[1] is missing and last[0].equals(dictionary):
             return last[2]
         known = np.empty(len(dictionary) + 1, object)
-        known[:-1], known[-1] = dictionary.to_numpy(zero_copy_only=False), missing
+        known[:-1], known[-1] = _objects(dictionary), missing
         self._dictionaries[index] = dictionary, missing, known
         return known
 
@@ -176,14 +201,14 @@ class ArrowBatch(ArrowFrame):
         return (fact.categories_only or bool(fact.category_values)) and not fact.category_of_frame
 
     def dictionary(self, index: int) -> list[Any] | None:
-        column = self._frame.column(index)
+        column = self._stored(index)
         if self._types[index].startswith("dictionary"):
             found: list[Any] = column.dictionary.to_pylist()
             return found
         return _encoded(column).dictionary.to_pylist() or None if self._types[index] in TEXTS else None
 
     def categorical(self, index: int) -> Any:
-        kind, column = self._types[index], self._frame.column(index)
+        kind, column = self._types[index], self._stored(index)
         if (kind in TEXTS or kind in ARROW_NUMBERS) and self._stands_for_categories(index):
             column = _encoded(_in_dtype(column, self._fact(index).category_dtype))
         elif not kind.startswith("dictionary"):
@@ -230,6 +255,29 @@ class ArrowCategories:
 
 def _kind(value: Any) -> str:
     return "string" if isinstance(value, str) else "bool" if isinstance(value, (bool, np.bool_)) else "number"
+
+
+def _numbers(column: Any) -> Array:
+    """A column of numbers as pyarrow's `to_numpy` has it: NaN for nulls, which makes float64 of integers. That imports pandas at its first
+    call, which takes longer than all else that a process with a small file does."""
+    dtype, end = np.dtype(column.type.to_pandas_dtype()), column.offset + len(column)
+    bits, data = column.buffers()
+    values: Array = np.frombuffer(data, dtype, end)[column.offset :] if end else np.empty(0, dtype)
+    if not column.null_count:
+        return values
+    valid = np.unpackbits(np.frombuffer(bits, np.uint8), count=end, bitorder="little")[column.offset :]
+    values = values.astype(np.float64 if dtype.kind in "iu" else dtype)
+    values[valid == 0] = np.nan
+    return values
+
+
+def _objects(column: Any) -> Array:
+    """A column as Python objects, None for nulls."""
+    if len(column) > MANY or "pandas" in sys.modules:
+        return np.asarray(column.to_numpy(zero_copy_only=False), object)
+    values = np.empty(len(column), object)
+    values[:] = column.to_pylist()
+    return values
 
 
 def _encoded(column: Any) -> Any:

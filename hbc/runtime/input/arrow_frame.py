@@ -49,6 +49,10 @@ class ArrowFrame(FrameView):
 
     @cached_property
     def _types(self) -> tuple[str, ...]:
+        """What each column counts as: one of Arrow's types."""
+        return self._stored_types()
+
+    def _stored_types(self) -> tuple[str, ...]:
         """The types of the columns. Those of the last table are kept, since to ask 30 columns for theirs takes 20 µs."""
         global _last_types
         schema, types = self._frame.schema, _last_types
