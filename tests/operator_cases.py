@@ -241,6 +241,10 @@ CASES["Smallest"] = [
 CASES["Smallest"] += [
     (Smallest(k), [np.random.default_rng(k).normal(size=(ROWS, 50)).astype(np.float32)]) for k in (9, 10, 24, 31)
 ]
+# So many columns that only candidates are sorted; the last group of columns is smaller than the others.
+CASES["Smallest"] += [(Smallest(k), [_many_ties(dtype, 601)]) for dtype in FLOATS for k in (4, 12, 20, 31)]
+CASES["Smallest"] += [(Smallest(k), [np.random.default_rng(k).normal(size=(ROWS, 300))]) for k in (3, 5, 10, 15)]
+CASES["Smallest"] += [(Smallest(k, ties="heap"), [_many_ties("f64", 250)]) for k in (5, 15)]
 CASES["Smallest"] += [(Smallest(k, 4), [_many_ties("f64", 40), _orders(10)]) for k in (1, 2, 6, 20, 31, 40)]
 CASES["Smallest"] += [(Smallest(k, 4, "heap"), [_many_ties("f64", 12), _orders(3)]) for k in (5, 12)]
 CASES["Smallest"] += [(Smallest(k, ties="heaps"), [_many_ties("f64", 15)]) for k in (4, 15)]
