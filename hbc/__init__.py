@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hbc.errors import (
     ArtifactError,
     BackendUnavailableError,
+    DeviceMemoryError,
     FrozenModelError,
     HbcError,
     InvalidInputError,
@@ -41,6 +42,7 @@ __all__ = [
     "ArtifactError",
     "BackendUnavailableError",
     "CompiledModel",
+    "DeviceMemoryError",
     "FrozenModelError",
     "HbcError",
     "InvalidInputError",

@@ -114,6 +114,23 @@ class BackendUnavailableError(HbcError, ImportError):
         super().__init__(message, backend=backend, reason=reason, extra=extra, advice=advice)
 
 
+class DeviceMemoryError(HbcError, MemoryError):
+    """A GPU, or the host's memory that a GPU can read, has no room for a model or for a piece of a call. device: which. wanted, free,
+    total: bytes, or None where they are not known."""
+
+    def __init__(self, *, device: str, wanted: int | None, free: int | None, total: int | None) -> None:
+        need = "more" if wanted is None else f"{wanted / 1e6:,.1f} MB"
+        have = "" if free is None or total is None else f", of which {free / 1e6:,.1f} of {total / 1e6:,.1f} MB are free"
+        super().__init__(
+            f"{device}: no memory for {need}{have}. Other programs and libraries use the same memory: end them or empty their caches "
+            "(torch.cuda.empty_cache()), or choose another GPU (device='cuda:1').",
+            device=device,
+            wanted=wanted,
+            free=free,
+            total=total,
+        )
+
+
 def meant(name: str, known: Sequence[str]) -> str:
     """The words " (did you mean …?)" if one of the known names is much like this one, otherwise nothing."""
     import difflib

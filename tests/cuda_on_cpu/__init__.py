@@ -16,15 +16,17 @@ import ctypes
 import functools
 import hashlib
 import os
+import random
 import re
 import subprocess
 import sys
 import tempfile
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, NamedTuple
 from unittest import mock
 from weakref import WeakValueDictionary
@@ -33,18 +35,19 @@ import numpy as np
 import tvm_ffi
 
 from hbc.compiler.tvm import compiler
-from hbc.compiler.tvm.run import cache
+from hbc.compiler.tvm.run import cache, lanes
+from hbc.compiler.tvm.run.card import CUDA, TO_CARD
 from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.cuda import CudaExecutable
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
 from hbc.compiler.tvm.run.targets import Machine
+from hbc.errors import DeviceMemoryError
 from hbc.ir.types import Array
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=gnu++14", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", f"-I{HERE}")
 PLAIN = ("-O1",)
 SANITIZED = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-CUDA = 2  # DLPack's number for memory of a CUDA device
 
 PATTERN = {"f": np.nan, "i": -77, "u": 77, "b": True}
 """Kind of dtype → what stands in the results before the kernel writes them. bools: as bytes, see `_room`."""
@@ -196,28 +199,113 @@ def launched(launch: Launch, seed: int = 0) -> None:
         raise EmulationError(message)
 
 
-class Card:
-    """What stands for a GPU. seed: of the order of blocks and threads; 0 for their own order. launches: all so far."""
+class Stream:
+    """A queue of copies and launches. They run when someone waits for the stream, or by chance before."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.lock = Lock()
+    value = 0
+
+    def __init__(self) -> None:
+        self.queue: deque[Callable[[], None]] = deque()
+
+
+class Card:
+    """What stands for a GPU. seed: of the order of blocks, threads and streams; 0 for their own order. size: the bytes of its memory.
+    launches: all so far, without their arguments if lanes are kept.
+
+    It has the members of hbc's own Card. Nothing that is put on a stream is done at once: it is done when the stream is waited for, or at
+    any other call, as chance decides. So memory that is used too early holds what it must not hold.
+    """
+
+    number = 0
+
+    def __init__(self, seed: int, size: int, keeps_lanes: bool) -> None:
+        self.seed, self.size, self.keeps_lanes = seed, size, keeps_lanes
+        self.lock = RLock()  # there is one card, which does one thing at a time
         self.launches: list[Launch] = []
-        self.memory: WeakValueDictionary[int, Array] = WeakValueDictionary()
+        self.arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """Address → array, of all tensors."""
+        self.streams: list[Stream] = []
+        self.at_once = 0
+        """The most streams that had something to do at the same time."""
+        self.used = 0
+        self._random = random.Random(seed)
+
+    # --- the members of hbc's Card
+
+    def stream(self) -> Stream:
+        stream = Stream()
+        self.streams.append(stream)
+        return stream
+
+    def pinned(self, size: int) -> Array:
+        return np.full(size, 0xA5, np.uint8)
+
+    def memory(self, shape: Sequence[int], dtype: Any) -> Any:
+        return self.tensor(np.full(shape, PATTERN[np.dtype(dtype).kind], dtype))
+
+    def send(self, array: Array) -> Any:
+        return self.tensor(array)
+
+    def copy(self, array: Array, tensor: Any, way: int, stream: Stream) -> None:
+        there = self.array(tensor)
+
+        def copy() -> None:
+            mine = there[: len(array)]
+            to, source = (mine, array) if way == TO_CARD else (array, mine)
+            to[...] = source
+
+        self._put(stream, copy)
+
+    def launch(self, stream: Stream, function: Any, arguments: Sequence[Any]) -> None:
+        self._put(stream, lambda: function(*arguments))
+
+    def wait(self, stream: Stream) -> None:
+        with self.lock:
+            self._do_some()
+            while stream.queue:
+                self._do_one(stream)
+
+    # --- how it is made
+
+    def _put(self, stream: Stream, work: Callable[[], None]) -> None:
+        with self.lock:
+            stream.queue.append(work)
+            self.at_once = max(self.at_once, sum(1 for each in self.streams if each.queue))
+            self._do_some()
+
+    def _do_some(self) -> None:
+        """What chance lets the card do now, of all streams."""
+        for stream in self.streams:
+            while self.seed and stream.queue and self._random.random() < 0.3:
+                self._do_one(stream)
+
+    def _do_one(self, stream: Stream) -> None:
+        try:
+            stream.queue.popleft()()
+        except BaseException:
+            stream.queue.clear()
+            raise
 
     def tensor(self, array: Array) -> Any:
-        """A copy of an array, which says that it lies on a CUDA device. It begins at a multiple of 256 bytes, as on a card."""
+        """A copy of an array, which says that it lies on a CUDA device. It begins at a multiple of 256 bytes, as on a card. Raises
+        DeviceMemoryError."""
+        if self.used + array.nbytes > self.size:
+            raise DeviceMemoryError(device="cuda:0", wanted=array.nbytes, free=self.size - self.used, total=self.size)
         memory = np.empty(array.nbytes + 256, np.uint8)
         start = -memory.ctypes.data % 256
         copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
         copy[...] = array
-        self.memory[copy.ctypes.data] = copy
+        self.arrays[copy.ctypes.data] = copy
+        self.used += array.nbytes
+        weakref.finalize(copy, self._freed, array.nbytes)
         return tvm_ffi.from_dlpack(_OnCuda(copy))
+
+    def _freed(self, size: int) -> None:
+        self.used -= size
 
     def array(self, tensor: Any) -> Array:
         """The memory of a tensor."""
-        return self.memory[tensor.data_ptr()]
+        return self.arrays[tensor.data_ptr()]
 
 
 class _OnCuda:
@@ -262,37 +350,26 @@ class Emulated(Code):
     def _launch(self) -> Launch:
         last = _Last.from_address(self.emulator.emu_last())
         kernel = next(kernel for kernel in kernels_of(self.source) if kernel.name == last.name.decode())
-        arguments = [
-            self.card.memory[given.value] if pointer else given.value
-            for given, pointer in zip(last.arguments, kernel.pointers, strict=False)
-        ]
+        arguments = (
+            []
+            if self.card.keeps_lanes
+            else [  # others will write to these arrays
+                self.card.arrays[given.value] if pointer else given.value
+                for given, pointer in zip(last.arguments, kernel.pointers, strict=False)
+            ]
+        )
         return Launch(self.source, kernel.name, tuple(arguments), last.grid, last.block, last.dynamic)
 
 
-class EmulatedExecutable(CudaExecutable):
-    """A compiled graph on a card that is none."""
-
-    card: Card
-
-    def _sent(self, array: Array) -> Any:
-        return self.card.tensor(array)
-
-    def _room(self, array: Array) -> Any:
-        return self.card.tensor(np.full_like(array, PATTERN[array.dtype.kind]))
-
-    def _fetched(self, tensor: Any) -> Array:
-        return self.card.array(tensor)
-
-    def _on_gpu(self, *arguments: Any) -> None:
-        with self.card.lock:  # there is one card, which runs one launch at a time
-            super()._on_gpu(*arguments)
-
-
 @contextmanager
-def emulated(seed: int = 0) -> Iterator[Card]:
-    """A context in which hbc runs code for CUDA on the processor. Code that is compiled in it is not kept after it."""
-    card = Card(seed)
-    executable = type("Executable", (EmulatedExecutable,), {"card": card})
+def emulated(seed: int = 0, size: int = 1 << 34, keeps_lanes: bool = False) -> Iterator[Card]:
+    """A context in which hbc runs code for CUDA on the processor. Code that is compiled in it is not kept after it.
+
+    size: the bytes of the card's memory. keeps_lanes: whether memory of one call is used for the next, as on a card. Without it, arrays on
+    the card have just the rows of a call, so that sanitizers find a row too many."""
+    card = Card(seed, size, keeps_lanes)
+    executable = type("Executable", (CudaExecutable,), {"_card": card})
+    exact = () if keeps_lanes else ((lanes, "rounded", lambda rows: rows), (lanes.Lanes, "give_back", lambda self, lane: None))
     with ExitStack() as stack:
         for place, name, new in (
             (cache, "_in_memory", lambda module: Emulated(module, card)),
@@ -301,6 +378,7 @@ def emulated(seed: int = 0) -> Iterator[Card]:
             (compiler, "CudaExecutable", executable),
             (Machine, "missing", None),
             (GraphMethods, "compile_all", lambda self: None),
+            *exact,
         ):
             stack.enter_context(mock.patch.object(place, name, new))
         yield card

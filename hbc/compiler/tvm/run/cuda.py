@@ -1,18 +1,28 @@
-"""Calls of code on a GPU: arrays are sent to the device, and results fetched from it."""
+"""Calls of code on a GPU. Arrays of the host pass through lanes (lanes.py). Arrays on the GPU are computed where they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
-import tvm
+import numpy as np
 
 from hbc.compiler.base import Direct
-from hbc.compiler.tvm.run.executable import Method, TvmExecutable
+from hbc.compiler.tvm.run.card import Card
+from hbc.compiler.tvm.run.executable import Compiled, Method, TvmExecutable
+from hbc.compiler.tvm.run.lanes import Kind, Lane, Lanes
 from hbc.compiler.tvm.run.targets import machine
+from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.lazy import cached_property
 from hbc.process import run_free
+
+COPIERS = 4
+"""Threads that copy rows between the caller's memory and pinned memory. One core copies about 10 GB/s, and the bus of a card 25 to 55."""
 
 
 class CudaExecutable(TvmExecutable):
@@ -32,24 +42,66 @@ class CudaExecutable(TvmExecutable):
         run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))
 
     def _on_gpu(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
-        sent = [self._sent(array) for array in inputs]
-        received = [self._room(array) for array in outputs]
-        ready.code(*sent, *ready.tables, *received, 0, n)
-        for array, result in zip(outputs, received, strict=True):
-            array[...] = self._fetched(result)
+        """Compute all rows, in pieces if they are many. Where the card has no memory for a piece, with smaller ones from the beginning."""
+        lanes = self._lanes[id(ready)]
+        while True:
+            try:
+                return self._in_pieces(ready, lanes, inputs, outputs, n)
+            except DeviceMemoryError:
+                if not lanes.smaller():
+                    raise
+            # Here the error is gone, and with it the lanes that its traceback held.
 
-    def _sent(self, array: Array) -> Any:
-        """A copy of an array on the device."""
-        return tvm.runtime.tensor(array, self._device)
+    def _in_pieces(self, ready: Method, lanes: Lanes, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
+        pieces = iter(list(pairwise([*range(0, n, lanes.most), n])))  # a list's iterator: threads may share it
+        threads = min(COPIERS, self.threads, -(-n // lanes.most) // 2)
 
-    def _room(self, array: Array) -> Any:
-        """Memory on the device for an array like this one."""
-        return tvm.runtime.empty(array.shape, str(array.dtype), self._device)
+        def work_off() -> None:
+            running: Lane | None = None
+            try:
+                for start, end in pieces:
+                    lane = lanes.take(end - start)
+                    lane.begin(ready.code, ready.tables, [a[start:end] for a in inputs], [a[start:end] for a in outputs])
+                    running, done = lane, running
+                    if done is not None:
+                        done.finish()
+                        lanes.give_back(done)
+            finally:
+                if running is not None:  # also after an error: its copies run
+                    running.finish()
+                    lanes.give_back(running)
 
-    def _fetched(self, result: Any) -> Array:
-        """A copy of an array of the device."""
-        return result.numpy()
+        others = []
+        if threads > 1:
+            with suppress(RuntimeError):  # the interpreter ends, or there are as many threads as may be
+                others = [self._workers().submit(work_off) for _ in range(threads - 1)]
+        try:
+            work_off()
+        finally:
+            wait([other for other in others if not other.cancel()])
+        while others:  # so that an error's traceback, which has this list, does not hold the error and the lanes
+            if not (other := others.pop()).cancelled():
+                other.result()
 
-    @property
-    def _device(self) -> Any:
-        return tvm.runtime.cuda(machine(self.options.device, self.options.target).number)
+    def _bind(self, compiled: Compiled) -> Method:
+        ready = super()._bind(compiled)
+        kinds = list(self.signature.inputs.values())
+        inputs = [_kind(kinds[place]) for place in ready.places]
+        self._lanes[id(ready)] = Lanes(self._card, inputs, [ready.results[i] for i in ready.filled])
+        return ready
+
+    def _sent(self, table: Array) -> Any:
+        return self._card.send(table)
+
+    @cached_property
+    def _lanes(self) -> dict[int, Lanes]:
+        """The lanes of each method, by its id: this object has the methods as long as it lives."""
+        return {}
+
+    @cached_property
+    def _card(self) -> Card:
+        return Card(machine(self.options.device, self.options.target).number)
+
+
+def _kind(of: TensorType) -> Kind:
+    return tuple(int(size) for size in of.shape[1:]), np.dtype(NUMPY_DTYPES[of.dtype])

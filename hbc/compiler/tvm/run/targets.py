@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
 from hbc.compiler.tvm.nest.schedule import Schedule, schedule_of
+from hbc.compiler.tvm.run.card import why_none
 from hbc.compiler.tvm.run.workspace import with_one_workspace
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.errors import BackendUnavailableError, InvalidInputError
@@ -159,7 +160,8 @@ def _missing_gpu(number: int) -> str | None:
         return None
     count = next(i for i in count_from(0) if not tvm.runtime.cuda(i).exist)
     if not count:
-        return "this computer has no CUDA device that TVM can use"
+        reason = why_none()
+        return "this computer has no CUDA device that TVM can use" + (f": {reason}" if reason else "")
     return f"this computer has {count} CUDA device{'s' * (count > 1)} that TVM can use, and none is 'cuda:{number}'"
 
 
