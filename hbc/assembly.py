@@ -15,6 +15,7 @@ from hbc.ir.rewrite import rewrite
 from hbc.ir.signature import Limits
 from hbc.ops.functions import Function
 from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
+from hbc.optimizer.limits.row_test import surely_accepted
 from hbc.optimizer.partition import Partition, makes_rows_of_much, partition, sides
 from hbc.optimizer.pipeline import optimize
 from hbc.runtime.host import HostedExecutable
@@ -56,6 +57,13 @@ def compile_plan(recipe: Recipe, plan: Plan) -> Executable:
     parts = parts.with_host(functools.partial(compiler.on_host, options=recipe.options))
     methods, in_blocks = frozenset(parts.device.outputs), makes_rows_of_much(plan.graph)
     return HostedExecutable(parts.before, device, methods, parts.after, parts.labels, in_blocks)
+
+
+def row_test(recipe: Recipe, graph: Graph, limits: Limits) -> Executable | None:
+    """The executable of the test of a graph's input, whose method "accepted" says of each row that it surely passes. None where no operator
+    can tell."""
+    test = surely_accepted(graph, limits)
+    return None if test is None else _compiled(recipe, optimize(test, *recipe).graph)
 
 
 def _compiled(recipe: Recipe, graph: Graph) -> Executable:

@@ -31,6 +31,7 @@ from hbc.compiler.base import (
 from hbc.errors import ArtifactError, UnsupportedOperatorError
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
+from hbc.ir.signature import Limits
 from hbc.kept import file_shelf, find, keep, keep_that_it_runs, known_to_run, made_by, shelf_of
 from hbc.lazy import record
 from hbc.runtime import artifact
@@ -180,6 +181,9 @@ class Builder:
 
     def compile(self, plan: Plan) -> Executable:
         return _assembly().compile_plan(self.recipe, plan)
+
+    def row_test(self, graph: Graph, limits: Limits) -> Executable | None:
+        return _assembly().row_test(self.recipe, graph, limits)
 
     def export(self, graph: Graph, path: str, about: About, methods: Sequence[str] | None, chosen: Mapping[str, Any]) -> None:
         suffix = Path(path).suffix.lower()

@@ -88,6 +88,22 @@ class Signature(NamedTuple):
         return cls(inputs, {method: tuple(node.type for node in group) for method, group in graph.outputs.items()})
 
 
+class OnCard(ABC):
+    """A method for one array that lies on a GPU. number: that of the GPU."""
+
+    number: int
+
+    @abstractmethod
+    def __call__(self, X: Any, stream: int, room: Callable[[tuple[int, ...], np.dtype[Any]], Any] | None) -> list[Any]:
+        """The results on the GPU, for an array of the input's dtype and shape. X: an object of DLPack. stream: the handle of the caller's
+        stream, on which everything is done. room: makes memory for a result, an object of DLPack; nothing waits for the results then. With
+        None, the results are new tensors, complete when this returns. Raises InvalidInputError for an array that is not contiguous."""
+
+    @abstractmethod
+    def to_host(self, X: Any, stream: int) -> Array:
+        """A copy of an array of the GPU, when all that was put on the stream before is done."""
+
+
 class Executable(ABC):
     """A compiled graph. Several threads may call it at once.
 
@@ -131,6 +147,10 @@ class Executable(ABC):
 
         The caller then takes the slow path, which says what is wrong with the input.
         """
+        return None
+
+    def on_card(self, method: str) -> OnCard | None:
+        """A method of one input for arrays that lie on a GPU, or None where there is none (the default)."""
         return None
 
     def keep_in(self, shelf: Shelf) -> None:

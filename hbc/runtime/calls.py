@@ -24,6 +24,7 @@ from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
 from hbc.runtime.input.sparse_reader import reject_sparse
 from hbc.runtime.one_row import OneRow
+from hbc.runtime.places import card_of
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class ArrayCall:
         if method in info.without_rows:
             dtype, shape = info.without_rows[method]
             self._empty = np.empty(shape, dtype)
-        self._keeps_dtype = bool(spec.own_dtype) and method == "transform"
+        self.keeps_dtype = bool(spec.own_dtype) and method == "transform"
         self._plain = shared.plain
         self._one_row: dict[Kinds, OneRow | None] = {}
         """The variants that one row has come to → its short way from then on, if there is one."""
@@ -104,13 +105,16 @@ class ArrayCall:
             found = self._records.without_frame(X)
             if found is not None:
                 return found
+        number = card_of(X)
+        if number is not None and not self.returns and self._resident.runs_there:
+            return self._resident(X, number)
         return self.result_for(self.shared.intake.frame_of(X))
 
     def result_for(self, X: Any) -> Any:
         """The result for an X that `Intake.frame_of` need not look at, such as a FrameView: an array, a list of several or a sparse
         matrix, also where the method returns a frame of these."""
         found = self._answer(X)
-        return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self._keeps_dtype else found
+        return as_given(found, X, self.shared.spec, self.shared.intake.positions) if self.keeps_dtype else found
 
     def _answer(self, X: Any) -> Any:
         """The result, before it is cast to the dtype of X (for methods that keep it)."""
@@ -128,13 +132,19 @@ class ArrayCall:
         return self._read(X)
 
     @cached_property
+    def _resident(self) -> Any:
+        from hbc.runtime.resident import Resident  # most calls have arrays of the host
+
+        return Resident(self)
+
+    @cached_property
     def _records(self) -> Any:
         return self.shared.record_handle(self)
 
     @property
     def answers_rows(self) -> bool:
         """Whether the result for a frame is that of `answer` for its arrays: an array, whatever the dtypes of the frame."""
-        return not (self.returns or self._keeps_dtype)
+        return not (self.returns or self.keeps_dtype)
 
     def _needs_blocks(self, X: Any) -> bool:
         """Whether a sparse matrix has to be cut into blocks of rows. Raises InvalidInputError where the method takes none."""

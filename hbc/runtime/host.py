@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hbc.cache.shelf import Shelf
-from hbc.compiler.base import Direct, Executable
+from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph
 from hbc.ir.rows import Rows
@@ -107,6 +107,12 @@ class HostedExecutable(Executable):
             return None
         short = self.device.direct(method, bound, missing, accepted)
         return short if short is None or method not in self.labels else Labels(short, self.labels[method])
+
+    def on_card(self, method: str) -> OnCard | None:
+        """See hbc.compiler.base.Executable. None where the host has a part in the method."""
+        if self.before is not None or self.device is None or method not in self.methods or method in self.after:
+            return None
+        return self.device.on_card(method)
 
     def warm_up(self, method: str) -> None:
         """See hbc.compiler.base.Executable."""

@@ -101,6 +101,11 @@ class Builder(Protocol):
 
     def compile(self, plan: Plan) -> Executable: ...
 
+    def row_test(self, graph: Graph, limits: Limits) -> Executable | None:
+        """The test of the values of a variant's input as a method "accepted", a bool for each row: that it surely passes. None where
+        no operator can tell."""
+        ...
+
     def recall(self, graph: LazyGraph, compiled: Callable[[], Executable]) -> Recalled | None:
         """The variant of this graph as the saved model or the cache on disk has it, or None. compiled: compiles the variant, for methods
         that are not there."""
@@ -179,6 +184,14 @@ class Variant:
             self._show("can run; it is optimized and compiled when it is needed")
         else:
             self._optimize()
+
+    @property
+    def device(self) -> str:
+        return self._builder.device
+
+    def row_test(self, method: str) -> Executable | None:
+        """See Builder.row_test."""
+        return self._builder.row_test(self.graph, self.facts.looser.get(method, self.facts.limits))
 
     def _show(self, text: str) -> None:
         """Print what happens to the variant, if HBC_DEBUG asks for it."""

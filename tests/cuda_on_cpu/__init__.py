@@ -225,6 +225,8 @@ class Card:
         self.arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """Address → array, of all tensors."""
         self.streams: list[Stream] = []
+        self.others: dict[int, Stream] = {}
+        """Handle → the stream of another library."""
         self.at_once = 0
         """The most streams that had something to do at the same time."""
         self.used = 0
@@ -246,7 +248,7 @@ class Card:
     def send(self, array: Array) -> Any:
         return self.tensor(array)
 
-    def copy(self, array: Array, tensor: Any, way: int, stream: Stream) -> None:
+    def copy(self, array: Array, tensor: Any, way: int, stream: Any) -> None:
         there = self.array(tensor)
 
         def copy() -> None:
@@ -256,20 +258,28 @@ class Card:
 
         self._put(stream, copy)
 
-    def launch(self, stream: Stream, function: Any, arguments: Sequence[Any]) -> None:
+    def launch(self, stream: Any, function: Any, arguments: Sequence[Any]) -> None:
         self._put(stream, lambda: function(*arguments))
 
-    def wait(self, stream: Stream) -> None:
+    def wait(self, stream: Any) -> None:
         with self.lock:
             self._do_some()
-            while stream.queue:
-                self._do_one(stream)
+            while self.of(stream).queue:
+                self._do_one(self.of(stream))
 
     # --- how it is made
 
-    def _put(self, stream: Stream, work: Callable[[], None]) -> None:
+    def of(self, stream: Any) -> Stream:
+        """A stream of this card, or of another library by its handle."""
+        if isinstance(stream, Stream):
+            return stream
+        if (stream.value or 0) not in self.others:
+            self.others[stream.value or 0] = self.stream()
+        return self.others[stream.value or 0]
+
+    def _put(self, stream: Any, work: Callable[[], None]) -> None:
         with self.lock:
-            stream.queue.append(work)
+            self.of(stream).queue.append(work)
             self.at_once = max(self.at_once, sum(1 for each in self.streams if each.queue))
             self._do_some()
 

@@ -18,6 +18,10 @@ RESHAPE = (
     "or array.reshape(1, -1) if it contains a single sample."
 )
 EVEN = "Give every row a value for every column (None where it is missing)."
+ELSEWHERE = (
+    'Copy it: X.cpu(). A model of the backend "tvm" on "cuda" takes X where it is, unless the host has a part in the method: strings, '
+    "frames, columns of several dtypes."
+)
 _CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
 
@@ -85,7 +89,7 @@ def _from_dlpack(X: Any) -> Array:
         kind = -1
     if kind not in _CPU:
         raise InvalidInputError(
-            found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice="Copy it: X.cpu()."
+            found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice=ELSEWHERE
         )
     try:
         return np.from_dlpack(X)

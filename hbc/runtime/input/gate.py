@@ -39,6 +39,8 @@ class Gate:
         of squares up to `fast`, and all that `accepted` computes true."""
         if self.simple and kinds[layout[0][0]] not in ("f32", "f64"):
             self.simple = self.safe >= 2.0**63  # no integer is larger
+        self.accepts_all = all(bound is None for bound in self.bounds) and not self.guards
+        """Whether no value is rejected."""
         self.fast = self.inputs[0][0].sum_of_squares(NUMPY_DTYPES[kinds[layout[0][0]]], self.safe) if self.simple else None
         """The largest sum of squares of all values that surely passes; None if every sum does."""
         self.missing = self.simple and bool(self.inputs[0][0].allow_nan.all())

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hbc.compiler.base import Direct
+from hbc.compiler.base import Direct, OnCard
 from hbc.compiler.tvm.run.card import Card
 from hbc.compiler.tvm.run.executable import Compiled, Method, TvmExecutable
 from hbc.compiler.tvm.run.lanes import Kind, Lane, Lanes
+from hbc.compiler.tvm.run.resident import OnThisCard
 from hbc.compiler.tvm.run.targets import machine
 from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph
@@ -37,6 +38,14 @@ class CudaExecutable(TvmExecutable):
     def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
         """`run` itself: the arrays have to be sent each time."""
         return lambda: self.run(method, arrays)
+
+    def on_card(self, method: str) -> OnCard | None:
+        """See hbc.compiler.base.Executable."""
+        if len(self.signature.inputs) != 1:
+            return None
+        if method not in self._on_card:
+            self._on_card[method] = OnThisCard(self._card, self._ready.get(method) or self._prepare(method))
+        return self._on_card[method]
 
     def _call(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
         run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))
@@ -96,6 +105,11 @@ class CudaExecutable(TvmExecutable):
     @cached_property
     def _lanes(self) -> dict[int, Lanes]:
         """The lanes of each method, by its id: this object has the methods as long as it lives."""
+        return {}
+
+    @cached_property
+    def _on_card(self) -> dict[str, OnCard]:
+        """The methods that were asked for."""
         return {}
 
     @cached_property

@@ -1,0 +1,171 @@
+"""Arrays that lie on a GPU: they are computed there, on the caller's stream, and the result is an array of the same library. The libraries
+here are stand-ins for CuPy, PyTorch and JAX, with memory of the emulator's card."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from ctypes import c_void_p
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytest.importorskip("sklearn")
+from cuda_on_cpu import Card, _OnCuda, cannot_run, emulated  # noqa: E402
+from sklearn.ensemble import RandomForestClassifier  # noqa: E402
+from sklearn.linear_model import LinearRegression  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+
+import hbc  # noqa: E402
+from hbc.compiler.tvm.run.resident import OnThisCard  # noqa: E402
+
+pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
+STREAM = 0x5000
+X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+LABELS = (X[:, 0] > X[:, 1]).astype(np.int64)
+
+
+class OnGpu:
+    """An array in a card's memory. asked: the streams on which others wanted it to be ready."""
+
+    number = 0
+
+    def __init__(self, card: Card, values: np.ndarray[Any, Any]) -> None:
+        self.card, self.tensor = card, card.tensor(values)
+        self.shape, self.dtype, self.device = values.shape, values.dtype, "a card"
+        self.asked: list[int] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.number
+
+    def __dlpack__(self, stream: int) -> Any:
+        self.asked.append(stream)
+        return _OnCuda(self.values).__dlpack__()
+
+    @property
+    def values(self) -> np.ndarray[Any, Any]:
+        """What lies there now."""
+        return self.card.array(self.tensor)
+
+
+@pytest.fixture
+def card() -> Iterator[Card]:
+    with emulated() as card:
+        yield card
+
+
+def cupy_of(card: Card) -> Any:
+    """(a stand-in for CuPy, the class of its arrays)."""
+    module = ModuleType("cupy")
+    kind = type("ndarray", (OnGpu,), {"__module__": "cupy"})
+    module.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=STREAM))  # type: ignore[attr-defined]
+    module.empty = lambda shape, dtype: kind(card, np.full(shape, 77, dtype))  # type: ignore[attr-defined]
+    return module, lambda values: kind(card, values)
+
+
+def torch_of(card: Card) -> Any:
+    module = ModuleType("torch")
+    kind = type("Tensor", (OnGpu,), {"__module__": "torch"})
+    module.cuda = SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM))  # type: ignore[attr-defined]
+    for name in ("float32", "float64", "int64", "bool"):
+        setattr(module, name, f"torch.{name}")
+    module.empty = lambda shape, dtype, device: kind(card, np.full(shape, 77, dtype.rpartition(".")[2]))  # type: ignore[attr-defined]
+
+    def tensor(values: Any) -> Any:
+        found = kind(card, values)
+        found.dtype = f"torch.{values.dtype}"
+        return found
+
+    return module, tensor
+
+
+@pytest.mark.parametrize(("name", "make"), [("cupy", cupy_of), ("torch", torch_of)])
+def test_on_the_stream_of_the_library(card: Card, name: str, make: Any) -> None:
+    model = RandomForestClassifier(5, max_depth=3, random_state=0).fit(X, LABELS)
+    compiled = hbc.convert(model, "tvm", device="cuda")
+    module, array = make(card)
+    with mock.patch.dict(sys.modules, {name: module}):
+        given = array(X)
+        with mock.patch.object(card, "wait", wraps=card.wait) as waits:
+            found = compiled.predict_proba(given)
+        assert type(found) is type(given)
+        assert set(given.asked) == {STREAM}
+        assert waits.call_count == 1, "only for the answer of the test of the values"
+        assert (found.values == 77).all(), "nobody has waited for the result"
+        card.wait(c_void_p(STREAM))
+        np.testing.assert_allclose(found.values, model.predict_proba(X), rtol=1e-6)
+        labels = compiled.predict(array(X))
+        card.wait(c_void_p(STREAM))
+        np.testing.assert_array_equal(labels.values, model.predict(X))
+        assert labels.values.dtype == model.predict(X).dtype
+
+
+def test_a_library_that_takes_memory_of_others(card: Card) -> None:
+    """The result is complete when it is handed over: that library may read it on any stream."""
+    space = SimpleNamespace(from_dlpack=lambda tensor: ("taken", card.array(tensor).copy()))
+    kind = type("Array", (OnGpu,), {"__array_namespace__": lambda self: space})
+    model = LinearRegression().fit(X, X[:, 0])
+    compiled = hbc.convert(model, "tvm", device="cuda")
+    given = kind(card, X)
+    word, values = compiled.predict(given)
+    assert word == "taken"
+    assert set(given.asked) == {1}, "DLPack's number of the default stream"
+    np.testing.assert_allclose(values, model.predict(X), rtol=1e-5)
+    other = compiled.predict(OnGpu(card, X))
+    np.testing.assert_array_equal(card.array(other), values)
+
+
+def test_values_are_tested_on_the_card(card: Card) -> None:
+    """Only a byte for each row comes back. X itself is copied only if a row may be rejected."""
+    scaler = StandardScaler().fit(X)
+    compiled = hbc.convert(scaler, "tvm", device="cuda")
+    bad = X.copy()
+    bad[17, 2] = np.inf
+    sent: list[int] = []
+    to_host = OnThisCard.to_host
+
+    def counted(self: Any, given: Any, stream: int) -> Any:
+        found = to_host(self, given, stream)
+        sent.append(found.nbytes)
+        return found
+
+    with mock.patch.object(OnThisCard, "to_host", counted):
+        found = compiled.transform(OnGpu(card, X))
+        np.testing.assert_allclose(card.array(found), scaler.transform(X), rtol=1e-6)
+        assert sent == [len(X)]
+        with pytest.raises(hbc.InvalidInputError, match="inf in row 17") as there:
+            compiled.transform(OnGpu(card, bad))
+        assert sent == [len(X), len(X), X.nbytes]
+    with pytest.raises(hbc.InvalidInputError) as here:
+        compiled.transform(bad)
+    assert str(there.value) == str(here.value)
+    missing = np.where(X > 2, np.float32(np.nan), X)
+    np.testing.assert_allclose(card.array(compiled.transform(OnGpu(card, missing))), scaler.transform(missing), rtol=1e-6)
+
+
+def test_what_cannot_stay_on_the_card_is_refused(card: Card) -> None:
+    model = RandomForestClassifier(3, max_depth=2, random_state=0).fit(X, np.where(LABELS, "yes", "no"))
+    compiled = hbc.convert(model, "tvm", device="cuda")
+    far = OnGpu(card, X)
+    far.number = 1
+    strided = type(
+        "Strided", (OnGpu,), {"__dlpack__": lambda self, stream: _OnCuda(self.values[:, ::-1][:, ::-1].T.copy().T).__dlpack__()}
+    )
+    for given, text in (
+        (far, r"cuda:1.*cuda:0, where the model is"),
+        (OnGpu(card, X.astype(np.float16)), "float16 on a GPU, expected float32 or float64"),
+        (OnGpu(card, X[:, :3].copy()), r"shape \(300, 3\), expected \[rows, 4\]"),
+        (strided(card, X), "do not lie one after the other"),
+    ):
+        with pytest.raises(hbc.InvalidInputError, match=text):
+            compiled.predict_proba(given)
+    with pytest.raises(hbc.InvalidInputError, match=r"tensor on the CPU.*strings"):
+        compiled.predict(OnGpu(card, X))  # its labels are strings
+    with pytest.raises(hbc.InvalidInputError, match="0 rows"):
+        compiled.predict_proba(OnGpu(card, X[:0].copy()))
+    with pytest.raises(hbc.InvalidInputError, match="tensor on the CPU"):
+        hbc.convert(model, "tvm").predict_proba(OnGpu(card, X))
