@@ -148,6 +148,10 @@ class ArrowMethod:
                 piece = batch.slice(first, self._rows) if batch.num_rows > self._rows else batch
                 try:
                     yield self._answer(piece, strings)
+                except (_pyarrow().ArrowException, UnicodeDecodeError) as error:
+                    if "Wrapping" not in str(error) and not isinstance(error, UnicodeDecodeError):
+                        raise
+                    raise InvalidInputError(found="a string that is no UTF-8", expected="strings in UTF-8") from error
                 except InvalidInputError as error:
                     if not start + first or not re.search(r"\brow \d", str(error)):
                         raise

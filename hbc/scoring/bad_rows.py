@@ -102,7 +102,7 @@ def bad_row(
     column = next((group for group in quoted.groups() if group), None) if quoted else None
     if column is None:
         column = _culprit(batch, index, good, answer) if good is not None else _named(batch.slice(index, 1), found)
-    value = None if column not in batch.schema.names else batch.column(column)[index].as_py()
+    value = None if column is None or column not in batch.schema.names else _value(batch, column, index)
     return BadRow(row, found, facts["expected"], column, value, facts["advice"])
 
 
@@ -121,8 +121,17 @@ def _culprit(batch: Any, bad: int, good: int, answer: Callable[[Any], Any]) -> s
 
 def _named(row: Any, found: str) -> str | None:
     """The only column whose value stands in the words of an error, None if there is none or several."""
-    names = [name for name in row.schema.names if repr(row.column(name)[0].as_py()) in found]
+    names = [name for name in row.schema.names if repr(_value(row, name, 0)) in found]
     return str(names[0]) if len(names) == 1 else None
+
+
+def _value(batch: Any, name: str, index: int) -> Any:
+    """The value of a column in a row. In a string that is no UTF-8, signs stand for the wrong bytes."""
+    found = batch.column(name)[index]
+    try:
+        return found.as_py()
+    except UnicodeDecodeError:
+        return found.cast("binary").as_py().decode(errors="replace")
 
 
 def good_row(batch: Any, first: int, answer: Callable[[Any], Any]) -> int | None:

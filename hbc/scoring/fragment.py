@@ -220,7 +220,7 @@ def score_to_stdout(
     teller: Callable[[Fragment], Tell],
 ) -> dict[str, Any]:
     """Score fragments one after another to one stream on standard output. Returns rows and bad_rows. Raises what `score_fragment` raises,
-    and InvalidInputError if the kept columns of two files have different types."""
+    and InvalidInputError if the kept columns of two files have different types. A stream of Arrow that an error ends has no end mark."""
     scorer = scorer_of(model, options)
     done = {"rows": 0, "bad_rows": 0}
     with contextlib.ExitStack() as stack:
@@ -230,6 +230,7 @@ def score_to_stdout(
             file = stack.enter_context(temporary.fs.open(temporary.path, "wb"))
         writer, schema = None, None
         for fragment in fragments:
+            require_unchanged(fragment)
             reject, tell = Rejects(fragment.input, bad_rows is not None, lambda: file), teller(fragment)
             with opened(fragment, options.separator, scorer.kind) as reader:
                 plan = scorer.plan(reader, fragment)
@@ -249,5 +250,6 @@ def score_to_stdout(
                         writer.write(batch)
                         done["rows"] += batch.num_rows
                         tell(batch.num_rows, share)
+            require_unchanged(fragment)
             done["bad_rows"] += reject.count
     return done

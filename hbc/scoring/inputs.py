@@ -57,6 +57,10 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
             if root is not None and (_hidden(relative) or not (input_format or suffixes_of(path)[0])):
                 continue
             name = place.name if root is None else _name_of(place, path)
+            if name.encode(errors="replace").decode() != name:
+                raise ArtifactError(
+                    path=name.encode(errors="replace").decode(), found="a name that is no UTF-8", expected="one that is"
+                )
             found = Place(name, place.fs, path, place.local)
             files.setdefault(
                 f"{type(place.fs).__name__} {path}",
@@ -106,13 +110,14 @@ def _name_of(place: Place, path: str) -> str:
 
 
 def partitions_of(path: str) -> tuple[tuple[str, str | None], ...]:
-    """The columns that the folders of a path name, in hive's way: `year=2026/month=07/part.parquet`."""
-    found: dict[str, str | None] = {}
+    """The columns that the folders of a path name, in hive's way: `year=2026/month=07/part.parquet`. A column that two folders name has
+    two entries."""
+    found: list[tuple[str, str | None]] = []
     for part in path.split("/")[:-1]:
         name, equals, value = part.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value == NO_VALUE else unquote(value)
-    return tuple(found.items())
+            found.append((unquote(name), None if value == NO_VALUE else unquote(value)))
+    return tuple(found)
 
 
 def partition_types(fragments: Iterable[Fragment]) -> tuple[tuple[str, str], ...]:
@@ -122,7 +127,7 @@ def partition_types(fragments: Iterable[Fragment]) -> tuple[tuple[str, str], ...
         for name, value in fragment.partitions:
             values.setdefault(name, []).extend([] if value is None else [value])
     return tuple(
-        (name, "int64" if all(re.fullmatch(r"-?\d{1,18}", value) for value in known) and known else "string")
+        (name, "int64" if all(re.fullmatch("-?[0-9]{1,18}", value) for value in known) and known else "string")
         for name, known in values.items()
     )
 

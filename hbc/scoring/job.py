@@ -101,7 +101,7 @@ class Job:
                 output = place_of(self.fragments[0].output)
                 work = output.parent.child(f".{output.path.rpartition('/')[2]}{FOLDER}")
                 stack.enter_context(locked(work))
-                stack.callback(work.remove)
+                stack.callback(clear, work, lambda name: name != "lock")
             else:
                 work = self.folder.child(FOLDER)
                 stack.enter_context(locked(work))
@@ -182,13 +182,13 @@ class Job:
 
 
 def _forget(manifest: Manifest, work: Place) -> None:
-    """Remove what earlier starts have written."""
+    """Remove what earlier starts have written. The manifest may not tell yet that a file is done: all that it plans are theirs."""
     try:
         document = manifest.document()
     except ArtifactError:
         document = None
-    for output in (document or {}).get("done", {}):
-        work.parent.child(output).remove()
+    for planned in (document or {}).get("inputs", ()):
+        work.parent.child(planned["output"]).remove()
     clear(work, lambda name: name != "lock")
 
 

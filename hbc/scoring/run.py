@@ -202,8 +202,10 @@ def _check(
         raise ValueError(f"engine_address: found {engine_address!r} without an engine, expected engine too")
     if engine is not None and PIPE in (sink, *sources):
         raise ValueError(f"engine: found {engine!r} with standard input or output, expected files, which its workers can open")
-    if not sources:
-        raise ValueError("source: found no names, expected files, folders, globs or URLs")
+    if not sources or "" in sources:
+        raise ValueError(f"source: found {'an empty name' if sources else 'no names'}, expected files, folders, globs or URLs")
+    if sink == "":
+        raise ValueError("sink: found an empty name, expected a file or folder for the results, or '-'")
 
 
 def _names(given: str | Sequence[str]) -> list[str]:

@@ -131,6 +131,9 @@ class Scorer:
                 expected="one of the two",
                 where=name,
             )
+        named = [column for column, _ in fragment.partitions]
+        if twice := [column for column in chosen if named.count(column) > 1]:
+            raise InvalidInputError(found=f"two folders that give the column {twice[0]!r}", expected="one", where=name)
         in_file = [column for column in wanted if column not in folders]
         in_file = in_file or reader.names[:1]  # for the number of rows
         require_columns(name, reader.names, [column for column in in_file if column in given], "the columns of the model")
@@ -202,6 +205,7 @@ def _decoded(column: Any, kind: Any) -> Any:
 # --- one of each in a process ----------------------------------------------------------------------------------------------
 
 _scorers: dict[tuple[str, Options], Scorer] = {}
+_given: dict[tuple[str, Options], list[Scorer]] = {}
 _lock = threading.Lock()
 MOST = 4
 """The most models that a process keeps for its next fragments."""
@@ -211,7 +215,8 @@ def scorer_of(model: str, options: Options, data: bytes | None = None) -> Scorer
     """The Scorer of a saved model, loaded once in a process. data: the bytes of its file, where the file itself may be out of reach. Raises
     what `hbc.load` raises, and ArtifactError if the file is not that of `options.digest`."""
     with _lock:
-        found = _scorers.get((model, options))
+        given = _given.get((model, options))
+        found = given[-1] if given else _scorers.get((model, options))
         if found is None:
             contents = Path(model).read_bytes() if data is None else data
             if hashlib.sha256(contents).hexdigest() != options.digest:
@@ -219,27 +224,26 @@ def scorer_of(model: str, options: Options, data: bytes | None = None) -> Scorer
                     path=model, found="another model than at the start", expected="the file that the run was started with"
                 )
             loaded = load_bytes(contents, model, options.device, options.backend)  # type: ignore[arg-type]
-            found = _kept((model, options), Scorer(loaded, options))
+            while len(_scorers) >= MOST:
+                del _scorers[next(iter(_scorers))]
+            found = _scorers[model, options] = Scorer(loaded, options)
         return found
 
 
 def give_scorer(model: str, options: Options, scorer: Scorer) -> None:
-    """Let `scorer_of` return this one in this process: of a model that is loaded already."""
+    """Let `scorer_of` return this one in this process until `forget_scorer`: of a model that is loaded already. Calls of `hbc.score` at
+    the same time may give several for the same options."""
     with _lock:
-        _kept((model, options), scorer)
+        _given.setdefault((model, options), []).append(scorer)
 
 
 def forget_scorer(model: str, options: Options) -> None:
-    """Let this process keep the model no longer."""
+    """Take back what one `give_scorer` gave."""
     with _lock:
-        _scorers.pop((model, options), None)
-
-
-def _kept(key: tuple[str, Options], scorer: Scorer) -> Scorer:
-    while len(_scorers) >= MOST:
-        del _scorers[next(iter(_scorers))]
-    _scorers[key] = scorer
-    return scorer
+        given = _given[model, options]
+        given.pop()
+        if not given:
+            del _given[model, options]
 
 
 def digest_of(model: str) -> str:

@@ -38,7 +38,10 @@ def locked(folder: Place) -> Iterator[None]:
     while True:
         folder.make_folder()
         with writing(path):
-            file = open(path, "a+")  # noqa: SIM115  open as long as the lock is held
+            try:
+                file = open(path, "a+")  # noqa: SIM115  open as long as the lock is held
+            except FileNotFoundError:  # the one that held the lock has removed the folder meanwhile
+                continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -64,6 +67,7 @@ def locked(folder: Place) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+                os.rmdir(folder.path)  # if nothing is in it
 
 
 class Manifest:

@@ -94,7 +94,8 @@ class Writer:
         if self._form == "parquet":
             self._inner.write_table(table, row_group_size=rows)
         else:
-            self._inner.write_batch(table.combine_chunks().to_batches()[0])
+            for batch in table.combine_chunks().to_batches():  # several if the strings of a column have more than 2 GiB
+                self._inner.write_batch(batch)
 
     def close(self) -> None:
         """Write what waits, and the end of the file."""
@@ -135,7 +136,7 @@ def writer_to(place: Place | None, schema: Any, form: str, compression: str, nam
                 raise
             if not sink.closed:
                 sink.flush()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeDecodeError) as error:
             raise ArtifactError(
                 path=name,
                 found=f"columns that {form} does not hold ({error})",
@@ -155,12 +156,16 @@ def json_lines(batch: Any) -> bytes:
 
 def _json_values(column: Any) -> list[str]:
     values = column.to_pylist()
-    return [
-        "null"
-        if value is None or (isinstance(value, float) and not math.isfinite(value))
-        else json.dumps(value, ensure_ascii=False, default=_json_value)
-        for value in values
-    ]
+    return [json.dumps(_finite(value), ensure_ascii=False, default=_json_value) for value in values]
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for NaN and infinities, also in lists and structs."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _json_value(value: Any) -> str:
