@@ -62,7 +62,7 @@ PTX = (
     ),
 )
 """The PTX that TVM writes, and what stands for it."""
-KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(([^)]*)\)\s*\{')
+KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, *\d+)?\) )?(\w+)\(([^)]*)\)\s*\{')
 
 
 class EmulationError(Exception):

@@ -22,7 +22,7 @@ from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
-from hbc.ops.tree import TreeEnsemble, join
+from hbc.ops.tree import Tree, TreeEnsemble, join
 
 emulates = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
 CUDA = CompileOptions(device="cuda")
@@ -71,6 +71,48 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     assert len(launches) == 2
     assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
     assert not fits or [launch.grid for launch in launches] == [3, 1]
+
+
+@emulates
+@pytest.mark.parametrize("strategy", FORMS)
+@pytest.mark.parametrize(("width", "features"), [(5, 3), (11, 3), (11, 40)])
+def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None:
+    """Several passes over the trees, of which the last one adds some values again; with few planes and with many."""
+    rng = np.random.default_rng(width)
+    values = rng.normal(size=(500, width))
+    op = join([random_tree(rng, 20, features, "f4", values, True) for _ in range(30)], rng.normal(size=width))
+    op = replace(op, roots=op.roots[op.depths <= 8], target=op.target[op.depths <= 8])
+    data = rows_at_thresholds(rng, op, 300, features)
+    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=width)
+    np.testing.assert_array_equal(found, expected)
+    assert all(launch.dynamic for launch in launches)
+
+
+@emulates
+@pytest.mark.parametrize("depth", range(9))
+def test_the_first_levels_for_four_rows_at_once(depth: int) -> None:
+    """Every byte against every rank, in perfect trees of each depth."""
+    rng = np.random.default_rng(depth)
+    grown = [perfect_tree(rng, depth, rng.permutation(255)[: (1 << depth) - 1]) for _ in range(40)]
+    op = join(grown, np.zeros(1)).run_as("levels")
+    data = rng.integers(-1, 256, size=(1000, 3)).astype("f4")
+    (found,), (expected,), _ = run(op(input_of(data)), data=data, seed=depth)
+    np.testing.assert_array_equal(found, expected)
+
+
+def perfect_tree(rng: np.random.Generator, depth: int, thresholds: Any) -> Tree:
+    """A tree whose leaves are all of one depth."""
+    splits, size = (1 << depth) - 1, (2 << depth) - 1
+    node = np.arange(size)
+    inner = node < splits
+    return Tree(
+        feature=np.where(inner, rng.integers(3, size=size), -1),
+        threshold=np.append(thresholds, np.zeros(size - splits)).astype("f4"),
+        left=np.where(inner, 2 * node + 1, 0),
+        right=np.where(inner, 2 * node + 2, 0),
+        missing_left=np.zeros(size, bool),
+        values=rng.normal(size=(size, 1)),
+    )
 
 
 @emulates

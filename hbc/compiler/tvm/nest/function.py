@@ -70,10 +70,7 @@ class FunctionBuilder:
     def grid(self, shape: Sequence[Any]) -> Iterator[list[Expr]]:
         """Loop over the axes of a shape without rows. Yields the index of each axis; 0 for an axis of size 1."""
         with ExitStack() as stack:
-            yield [
-                stack.enter_context(T.serial(tirx.const(0, "int64"), tirx.const(int(size), "int64"))) if size != 1 else 0
-                for size in shape
-            ]
+            yield [stack.enter_context(self.schedule.each(int(size))) if size != 1 else 0 for size in shape]
 
     @contextmanager
     def repeat(self, count: Expr) -> Iterator[Expr]:

@@ -21,6 +21,10 @@ from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Plan
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
+BLOCKS_OF_SM = 2  # that share memory, and that an SM has room for
+MOST_UNROLLED = 8
+"""The elements of a row whose code nvcc may repeat. If it does so for more, it loads many elements at once, and runs out of registers: a
+softmax of 21 classes spilled 1,400 bytes."""
 SHARED = "shared.dyn"  # TVM's scope for memory of a block whose size the launch says; more than 48 KB are given in no other way
 
 
@@ -69,6 +73,10 @@ class Schedule(ABC):
     @abstractmethod
     def each_row(self, count: Expr, partial: bool) -> AbstractContextManager[Expr]:
         """Loop over the `count` rows of a vector, one after the other. partial: only if the vector is not full."""
+
+    def each(self, size: int) -> AbstractContextManager[Expr]:
+        """Loop over `size` elements of a row."""
+        return T.serial(tirx.const(0, "int64"), tirx.const(size, "int64"))  # type: ignore[no-any-return]
 
     def writes(self) -> AbstractContextManager[Any]:
         """A context for code that writes results: in it, only one of the threads that compute a row runs."""
@@ -163,8 +171,6 @@ LANES = 32  # threads of a warp
 MOST_SHARED = 96 << 10
 """The bytes of shared memory that a block may have on every GPU from sm_80 on (sm_86 and sm_89 give 99 KB, sm_80 163, sm_90 227). An SM of
 sm_90 has room for two such blocks."""
-
-
 FEW_WARPS = 16
 """Warps of a block of `GpuFewRows`."""
 
@@ -208,7 +214,7 @@ class GpuTiles(GpuSchedule):
         size = self.words * block
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
         threads = _launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
-        with _launch("blockIdx.x", count) as number, threads:
+        with _launch("blockIdx.x", count) as number, threads, _blocks_of_sm():
             self._memory = T.alloc_buffer((self.shared,), "uint8", scope=SHARED, layout=None)
             base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", self.word) * block)
             rows = T.Bind(tirx.Max(tirx.Min(end - base, tirx.const(block, "int64")), tirx.const(0, "int64")))
@@ -220,6 +226,10 @@ class GpuTiles(GpuSchedule):
         all_rows = T.serial(tirx.const(0, "int64"), tirx.const(self.rows_of_thread, "int64"))
         with all_rows as row, T.If(tirx.LT(row, rows)), T.Then():
             yield row, tirx.const(1, "int64")
+
+    def each(self, size: int) -> AbstractContextManager[Expr]:
+        whole = {} if size <= MOST_UNROLLED else {"annotations": {"disable_unroll": True}}
+        return T.serial(tirx.const(0, "int64"), tirx.const(size, "int64"), **whole)  # type: ignore[no-any-return]
 
     def view(self, dtype: str) -> Any:
         """The shared memory of the block as elements of a dtype, inside of `blocks`."""
@@ -271,6 +281,16 @@ class GpuFewRows(GpuTiles):
 def schedule_of(gpu: bool) -> Schedule:
     """The schedule of a GPU or of a CPU."""
     return GpuRows() if gpu else CpuBlocks()
+
+
+def _blocks_of_sm() -> AbstractContextManager[Any]:
+    """A context for code of which an SM shall hold `BLOCKS_OF_SM` blocks.
+
+    nvcc gives threads as many registers as this allows: 64 in blocks of 512. Where it is not told, it gives them fewer, for more blocks
+    than shared memory has room for, and spills: 320 bytes in a softmax of five classes on sm_90.
+    """
+    least = "tirx.launch_bounds_min_blocks_per_sm"
+    return T.attr(tirx.const(0, "int32"), least, tirx.const(BLOCKS_OF_SM, "int64"))  # type: ignore[no-any-return]
 
 
 @contextmanager

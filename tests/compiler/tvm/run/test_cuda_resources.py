@@ -20,6 +20,8 @@ LOCAL = {
     "trees of depth 6": 176,  # its leaf numbers, which are walked
     "forest of vectors in levels": 176,
     "linked trees of 31 leaves": 176,
+    "five classes of linked trees": 1392,  # its leaf numbers, which are walked
+    "forest of ten vectors in levels": 560,
     "trees by the paper's strategies": 560,
     "forest of vectors": 240,
     "XGBClassifier multi": 240,
@@ -28,7 +30,12 @@ LOCAL = {
     "SVC probability, many classes": 2288,
 }
 """The models whose kernels use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
-SPILLS = {"trees by the paper's strategies": 24, "forest of vectors": 44, "XGBClassifier multi": 48}
+SPILLS = {
+    "trees by the paper's strategies": 24,
+    "forest of vectors": 44,
+    "forest of ten vectors in levels": 24,  # its leaf numbers, which are walked
+    "XGBClassifier multi": 48,
+}
 """The models whose kernels spill, and the most bytes stored and loaded. ptxas keeps most of them to 32 registers."""
 
 
@@ -51,14 +58,23 @@ def test_trees_stay_within_their_limits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trees of depth 6", "forest of vectors in levels", "linked trees of 31 leaves"])
-def test_shared_trees_use_registers_and_shared_memory_only(name: str) -> None:
-    """No local memory, and half of an SM's warps or more."""
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [
+        ("trees of depth 6", 0),
+        ("forest of vectors in levels", 0),
+        ("linked trees of 31 leaves", 0),
+        ("five classes of linked trees", 240),
+        ("forest of ten vectors in levels", 560),
+    ],
+)
+def test_shared_trees_do_not_spill(name: str, local: int) -> None:
+    """Half of an SM's warps or more. Local memory is for the results of several classes alone, which are written once a class and row."""
     sources = {method: source for method, source in golden_sources([name]) if not method.endswith("apply")}
     found = resources(sources)
     print(table(found))
     within_limits(found)
-    assert all((row.threads, row.local) == (512, 0) and row.warps >= 32 for row in found)
+    assert all(row.threads == 512 and row.local <= local and row.warps >= 32 and row.spills == 0 for row in found)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.links import HEAD, MOST_NODES, Links, link, nodes_of
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import PackedTiles, by_output, threads_for
+from hbc.compiler.tvm.trees.gpu.tiles import PackedTiles, by_output, threads_for, walks_of
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -63,7 +63,7 @@ class FarLinks(Links):
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
-        return (1 + node_cycles(op, 4)) * float(op.depths.sum() + op.n_trees * op.values.shape[1])
+        return (1 + node_cycles(op, 4)) * float(walks_of(op) * op.depths.sum() + op.n_trees * op.values.shape[1])
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:

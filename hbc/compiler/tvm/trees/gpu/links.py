@@ -10,7 +10,15 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import MOST_TILE_BYTES, READS_OF_LEAF, TILE_BYTES, TiledTrees, by_output, threads_for
+from hbc.compiler.tvm.trees.gpu.tiles import (
+    MOST_TILE_BYTES,
+    READS_OF_LEAF,
+    TILE_BYTES,
+    TiledTrees,
+    by_output,
+    threads_for,
+    walks_of,
+)
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -89,7 +97,7 @@ class Links(TiledTrees):
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         leaves = READS_OF_LEAF[op.values.itemsize] * op.values.shape[1] * op.n_trees
-        return CYCLES_OF_STEP * float(op.depths.sum()) + leaves
+        return CYCLES_OF_STEP * walks_of(op) * float(op.depths.sum()) + leaves
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:

@@ -1,7 +1,7 @@
 """What tree kernels of a GPU have in common that let trees pass through shared memory, a tile of them at a time.
 
     the planes of the block's rows are computed (planes.py), and stay in shared memory
-    for output in outputs:                                                   # one, if leaves are vectors
+    for output in outputs:                                                   # a few columns at a time, if leaves are vectors
         sums = base[output]                                                  # of each thread's four rows, in registers
         for tile in the tiles of the output:
             barrier; all threads copy the tile, 16 bytes at a time; barrier
@@ -16,6 +16,8 @@ and are the same on every run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -46,8 +48,10 @@ TILE_BYTES = 24 << 10
 MOST_TILE_BYTES = MOST_SHARED - PLANE_BYTES
 READS_OF_LEAF = {4: 3.0, 8: 5.0}
 """Wavefronts of a warp that reads values, by their bytes. A warp reads 8 bytes in two halves."""
-IN_REGISTERS = 4
-"""The most values of a leaf whose sums stay in registers: four rows of four values in float64 take 32 of the 128 that a thread has."""
+IN_REGISTERS = {512: 4, 256: 8, 128: 8}
+"""The most values of a leaf that are added in one pass over the trees, by the threads of a block. Their sums stay in registers: four rows
+of four float64 take 32 of the 64 that a thread has in blocks of 512, of 128 in others."""
+
 
 CYCLES_OF_LEVEL = 1.5
 """The clocks of an SM for a level of a search among a column's thresholds, for a warp of rows: six instructions."""
@@ -97,7 +101,9 @@ class TiledTrees(ABC):
         self.own = T.Bind(f.schedule.word * WORD)
         self.at = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row of the thread, where it is."""
-        self.sums = T.alloc_buffer((self.count * self.width,), DTYPES[self.dtype], scope="local")
+        self.columns = columns_of_pass(self.op, f.schedule.threads)
+        """The values of a leaf that a pass adds."""
+        self.sums = T.alloc_buffer((self.count * self.columns,), DTYPES[self.dtype], scope="local")
 
     # --- what a form of trees says
 
@@ -158,24 +164,41 @@ class TiledTrees(ABC):
             fill_planes(f, self.schedule, node.inputs[0], packed.planes)
         if isinstance(self.schedule, GpuFewRows):
             self.schedule.barrier()  # other warps read the planes
-        with f.repeat(len(packed.first) - 1) as output:
+        with self._passes() as (output, group):
             with self._columns() as column:
                 for row in self.rows:
                     T.buffer_store(self.sums, f.constant(base, self.dtype, output + column), [self._place(row, column)])
-            with T.serial(f.constant(first, "i64", output), f.constant(first, "i64", output + 1)) as tile:
+            with T.serial(f.constant(first, "i64", group), f.constant(first, "i64", group + 1)) as tile:
                 self.enter(tile)
                 count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)))
                 if isinstance(self.schedule, GpuFewRows):
-                    self._add_shared(self.schedule, count)
+                    self._add_shared(self.schedule, count, output)
                 else:
-                    self._add(count)
+                    self._add(count, output)
             if isinstance(self.schedule, GpuFewRows):
                 self._share_sums(self.schedule)
             with self._columns() as column:
                 for row in self.rows:
                     f.store(node, output + column, Row(tirx.const(row, "int64")), self.sums[self._place(row, column)])
 
-    def _add(self, count: Expr) -> None:
+    @contextmanager
+    def _passes(self) -> Iterator[tuple[Expr, Expr]]:
+        """Loop over passes. Yields the first output that a pass adds, and the group of trees that add to it. The last pass over leaves of
+        several values adds some again, so that all passes add as many.
+
+        nvcc does not know how many passes there are, so it does not unroll the loop. If it did, the sums of all passes would stay in
+        registers while rows walk.
+        """
+        zero = tirx.const(0, "int64")
+        passes = passes_of(self.op, self.schedule.threads)
+        count = self.f.own(np.array([passes]), "i64")
+        with T.serial(zero, tirx.const(1, "int64") if passes == 1 else self.f.constant(count, "i64", zero)) as number:
+            if self.width == 1:
+                yield number, number
+            else:
+                yield T.Bind(tirx.Min(number * self.columns, tirx.const(self.width - self.columns, "int64"))), zero
+
+    def _add(self, count: Expr, output: Expr) -> None:
         """Walk the trees of a tile one after the other, and add their values. Threads without rows do nothing."""
         some = tirx.LT(tirx.const(0, "int64"), self.f.rows)
         with T.serial(tirx.const(0, "int32"), T.Bind(count * tirx.Cast("int32", some))) as tree:
@@ -183,15 +206,17 @@ class TiledTrees(ABC):
             with self._columns() as column:
                 for row in self.rows:
                     place = self._place(row, column)
-                    T.buffer_store(self.sums, tirx.Add(self.sums[place], self.value(tree, row, column)), [place])
+                    T.buffer_store(
+                        self.sums, tirx.Add(self.sums[place], self.value(tree, row, self._column(output, column))), [place]
+                    )
 
-    def _add_shared(self, schedule: GpuFewRows, count: Expr) -> None:
+    def _add_shared(self, schedule: GpuFewRows, count: Expr, output: Expr) -> None:
         """Walk the trees of a tile, each warp another one. The values go through shared memory to the first warp, which adds them in the
         order of the trees. It does so while the others walk the next trees, so values have two places that take turns."""
         reached = schedule.view(DTYPES[self.dtype])
         start = (self.start + self.packed.tiles.shape[1] * WORD) // self.op.values.itemsize
         lane, warps = schedule.word, tirx.const(FEW_WARPS, "int32")
-        size = self.width * LANES  # values of the rows in a tree
+        size = self.columns * LANES  # values of the rows in a tree
 
         def place(turn: Expr, tree: Expr, column: Expr) -> Expr:
             own = tirx.truncmod(turn, tirx.const(2, "int32")) * FEW_WARPS + tree
@@ -202,7 +227,8 @@ class TiledTrees(ABC):
             with T.If(tirx.LT(tree, count)), T.Then():
                 self.walk(tree)
                 with self._columns() as column:
-                    T.buffer_store(reached, self.value(tree, 0, column), [place(turn, schedule.warp, column)])
+                    value = self.value(tree, 0, self._column(output, column))
+                    T.buffer_store(reached, value, [place(turn, schedule.warp, column)])
             schedule.barrier()
             walked = T.serial(tirx.const(0, "int32"), tirx.Min(warps, count - turn * warps))
             with schedule.writes(), walked as other, self._columns() as column:
@@ -245,9 +271,12 @@ class TiledTrees(ABC):
         self.schedule.barrier()
 
     def _columns(self) -> Any:
-        """Loop over the values of a leaf. nvcc unrolls it if they are few, and keeps the sums in registers."""
-        kind = T.unroll if self.width <= IN_REGISTERS else T.serial
-        return kind(tirx.const(0, "int64"), tirx.const(self.width, "int64"))
+        """Loop over the values that a pass adds. nvcc unrolls it, and keeps the sums in registers."""
+        return T.unroll(tirx.const(0, "int64"), tirx.const(self.columns, "int64"))
+
+    def _column(self, output: Expr, column: Expr) -> Expr:
+        """The column of a leaf's values that is added to an output of a pass."""
+        return column if self.width == 1 else output + column
 
     def _place(self, row: int, column: Expr) -> Expr:
         return column * self.count + row
@@ -264,6 +293,23 @@ def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTiles:
     return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype)), rows)
 
 
+def passes_of(op: TreeEnsemble, threads: int) -> int:
+    """The passes of blocks of so many threads: one for each output, or for some values of the leaves."""
+    width = op.values.shape[1]
+    return op.n_outputs if width == 1 else -(-width // IN_REGISTERS[threads])
+
+
+def walks_of(op: TreeEnsemble) -> int:
+    """How often a row walks each tree in blocks for many rows."""
+    return 1 if op.values.shape[1] == 1 else passes_of(op, threads_for(op))
+
+
+def columns_of_pass(op: TreeEnsemble, threads: int) -> int:
+    """The values of a leaf that a pass adds. Passes are as equal as can be."""
+    width = op.values.shape[1]
+    return 1 if width == 1 else -(-width // passes_of(op, threads))
+
+
 def by_output(op: TreeEnsemble) -> list[Array]:
     """The trees of each output, in their order."""
     return [np.flatnonzero(op.target == output) for output in range(op.n_outputs if op.values.shape[1] == 1 else 1)]
@@ -275,8 +321,9 @@ def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
 
 
 def shared_bytes_of_few(op: TreeEnsemble, form: type[TiledTrees]) -> int:
-    """The bytes of shared memory that it takes of a block of `GpuFewRows`, with two values for each row, warp and column."""
-    return op.once(ranked_trees).planes * LANES * WORD + form.tile_bytes(op) + 2 * FEW_WARPS * LANES * op.values[0].nbytes
+    """The bytes of shared memory that it takes of a block of `GpuFewRows`, with two values for each row, warp and column of a pass."""
+    values = 2 * FEW_WARPS * LANES * op.values.itemsize * columns_of_pass(op, FEW_WARPS * LANES)
+    return op.once(ranked_trees).planes * LANES * WORD + form.tile_bytes(op) + values
 
 
 def planes_cycles(op: TreeEnsemble) -> float:
