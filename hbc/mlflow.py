@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+from mlflow.types.schema import AnyType
 
 from hbc.compiler.base import BACKENDS
 from hbc.errors import ArtifactError, InvalidInputError
@@ -211,7 +212,7 @@ class PyfuncModel:
             return call(_items(data))
         if isinstance(data, pd.DataFrame):
             if not self._lacks_categories(data):
-                return call(data)
+                return call(self._with_numbers(data))
             data = {name: _values(data[name]) for name in data}
         records = self._model.bind_record(method)
         if isinstance(data, dict):
@@ -219,6 +220,20 @@ class PyfuncModel:
         if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
             return records.rows(data)
         return call(data)
+
+    def _with_numbers(self, data: pd.DataFrame) -> pd.DataFrame:
+        """The frame with float64 for numbers that came as Python objects: JSON's null alone, and nulls beside integers."""
+        if not data.columns.is_unique:
+            return data
+        changed = data
+        for place, column in enumerate(self._model.schema.columns):
+            name = self._names[place] if self._names else data.columns[place] if place < data.shape[1] else None
+            if name in data and data[name].dtype == object and column.dtype not in (None, "str"):
+                items = data[name].tolist()
+                if all(item is None or (type(item) in (int, float) and not abs(item) > 2**53) for item in items):
+                    changed = data.copy(deep=False) if changed is data else changed
+                    changed[name] = np.array(items, np.float64)
+        return changed
 
     def _lacks_categories(self, data: pd.DataFrame) -> bool:
         """Whether a column of categories came as strings or numbers, as MLflow's types have it. The source would reject such a frame; as
@@ -235,9 +250,9 @@ class PyfuncModel:
 def signature_of(model: CompiledModel, method: str | None = None) -> ModelSignature:
     """The signature of a compiled model for one method (by default as in `save_model`), from `model.schema`.
 
-    Columns with names are MLflow's columns. Floats are `double`, which float32 becomes without loss; integers are `long`, strings `string`.
-    Columns that may miss values are optional, but for `long`, which cannot; those that a frame need not have are left out. A matrix without
-    names is a tensor. The parameter `method` asks for another method."""
+    Columns with names are MLflow's columns: strings are `string`, and numbers `Any`. MLflow would refuse integers for `double`, floats and
+    missing values for `long`, and its server cuts 2.5 to 2 there; hbc tests numbers itself. Columns that may miss values are optional;
+    those that a frame need not have are left out. A matrix without names is a tensor. The parameter `method` asks for another method."""
     schema, chosen = model.schema, _method(model, method)
     names = examples.column_names(model)
     inputs: list[Any] = []
@@ -252,9 +267,8 @@ def signature_of(model: CompiledModel, method: str | None = None) -> ModelSignat
         inputs = [TensorSpec(np.dtype("object" if dtype == "str" else dtype), (-1, len(schema.columns)))]
     else:
         for i, column in enumerate(schema.columns):
-            kind = _type(model, i)
             if column.required:
-                inputs.append(ColSpec(kind, names[i], required=not column.allows_missing or kind is DataType.long))
+                inputs.append(ColSpec(_type(model, i), names[i], required=not column.allows_missing))
     return ModelSignature(Schema(inputs), _outputs(schema.outputs[chosen]), _params())
 
 
@@ -274,8 +288,20 @@ def _row(model: CompiledModel) -> Any:
         return _objects(values)
     if inputs.is_tensor_spec():
         return np.array(values if model.spec.ndim != 2 else [values], inputs.inputs[0].type)
-    columns = zip(inputs.input_names(), inputs.pandas_types(), values, strict=True)
-    return pd.DataFrame({name: pd.Series([value], dtype=dtype) for name, dtype, value in columns})
+    places = [i for i, column in enumerate(model.schema.columns) if column.required]
+    columns = zip(inputs.input_names(), places, values, strict=True)
+    return pd.DataFrame({name: pd.Series([value], dtype=_dtype_in_row(model, i)) for name, i, value in columns})
+
+
+def _dtype_in_row(model: CompiledModel, place: int) -> Any:
+    """The dtype of a column of the input example: that of its categories, where it has categories of pandas."""
+    categories = model.spec.columns[place].category_values
+    if not categories:
+        found = _dtype(model, place)
+        return object if found == "str" else found
+    if all(isinstance(value, str) for value in categories):
+        return object
+    return "int64" if all(float(value).is_integer() for value in categories) else "float64"
 
 
 def _objects(items: list[Any]) -> Any:
@@ -325,14 +351,9 @@ def _dtype(model: CompiledModel, place: int) -> str:
     return "float64" if column.dtype is None or any(kinds[place] == "f64" for kinds in model.variants) else "float32"
 
 
-def _type(model: CompiledModel, place: int) -> DataType:
-    """MLflow's type of a column: that of its categories where it has categories of pandas."""
-    categories = model.spec.columns[place].category_values
-    if not categories:
-        return {"str": DataType.string, **NAMED_TYPES}[_dtype(model, place)]
-    if all(isinstance(value, str) for value in categories):
-        return DataType.string
-    return DataType.long if all(float(value).is_integer() for value in categories) else DataType.double
+def _type(model: CompiledModel, place: int) -> Any:
+    """MLflow's type of a column."""
+    return DataType.string if _dtype_in_row(model, place) is object else AnyType()
 
 
 def _method(model: CompiledModel, asked: str | None) -> str:
