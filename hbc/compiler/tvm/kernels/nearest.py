@@ -1,7 +1,6 @@
-"""Distances of rows to points (`Distances`), and the columns of a row's k smallest numbers in order (`Smallest`, `Ascending`).
+"""The columns of a row's k smallest numbers in order (`Smallest`, `Ascending`).
 
-Distances: the sums of a few points and a vector of rows are in registers while the loop passes over the features.
-Smallest: a number is only looked at more closely if it is below the k-th best of its row so far.
+A number is only looked at more closely if it is below the k-th best of its row so far, or below a bound of the k-th best.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.tir.expressions import convert, larger, library, number, product
+from hbc.compiler.tvm.tir.expressions import number
 from hbc.compiler.tvm.tir.vectors import any_of, broadcast, count_of, store, vector
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.ops.nearest import Ascending, Distances, Smallest
+from hbc.ops.nearest import Ascending, Smallest
 
-POINTS = 4  # the most points of a tile
 MOST_INSERTED = 10
 """Up to so many numbers are kept in order together with their columns (`_sorted`). For more, the columns are found afterwards (`_ranked`):
 20 of 150 take 0.32 instead of 0.76 µs a row, 15 of 1,000 1.9 instead of 2.3 (but 10 of 1,000 would take 1.7 instead of 1.4)."""
@@ -36,80 +34,6 @@ RUN = 64
 """Up to so many numbers are sorted by counting, for each, those that come before it. Longer runs are merged from two."""
 COMPARED = 8  # numbers that are compared at once
 ZERO, ONE = (tirx.const(value, "int64") for value in (0, 1))
-
-
-def _nanoseconds(node: Node) -> float:
-    op = node.op
-    assert isinstance(op, Distances)
-    return (10.0 if op.metric == "power" else 0.1) * op.points.size
-
-
-@emits(Distances, rereads=True, skipped=True, nanoseconds=_nanoseconds)
-def distances(f: Chunk, node: Node) -> None:
-    """Emit `Distances`: the distance of each row to each point, summed in float64, a tile of points at a time."""
-    op, (x,) = node.op, node.inputs
-    assert isinstance(op, Distances)
-    count, width = op.points.shape
-    dtype = x.type.dtype
-    together = min(POINTS, count)
-    tiles = -(-count // together)
-    padded = np.zeros((tiles * together, width), op.points.dtype)
-    padded[:count] = op.points
-    tiled = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
-    weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
-    calls = op.metric == "power"  # calls C's pow, which takes one row at a time
-
-    def term(feature: Expr, at: Expr, row: Row) -> Expr:
-        a, b = f.read(x, [feature], row), f.constant(tiled, dtype, at)
-        weight = None if weights is None else f.constant(weights, "f64", feature)
-        difference = convert(tirx.Sub(a, b), dtype, "f64")
-        match op.metric:
-            case "squared":
-                square = product(difference, difference, "f64", f.dialect)
-                return square if weight is None else tirx.Div(square, weight)
-            case "unequal":
-                return tirx.Select(tirx.EQ(a, b), number(0, "f64"), number(1, "f64"))
-            case "power":
-                power = library("pow", "f64", tirx.abs(difference), number(op.p, "f64"))
-                return power if weight is None else product(weight, power, "f64", f.dialect)
-            case "canberra":
-                size = convert(tirx.Add(tirx.abs(a), tirx.abs(b)), dtype, "f64")
-                share = tirx.Div(tirx.abs(difference), size)
-                return tirx.Select(tirx.LT(number(0, "f64"), size), share, number(0, "f64"))
-            case "chi2":
-                size = convert(tirx.Add(a, b), dtype, "f64")
-                share = tirx.Div(product(difference, difference, "f64", f.dialect), size)
-                return tirx.Select(tirx.EQ(size, number(0, "f64")), number(0, "f64"), share)
-        return tirx.abs(difference)
-
-    def join(total: Expr, value: Expr) -> Expr:
-        return larger(total, value, "f64", f.dialect) if op.metric == "largest" else tirx.Add(total, value)
-
-    with f.grid([tiles]) as (tile,):
-        sums = f.scratch(together * f.lanes, "f64")
-        for i in range(together):
-            with f.lane() as lane:
-                T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
-        with f.repeat(width) as feature:
-            for i in range(together):
-                at = (tile * width + feature) * together + i
-                with f.each_row() if calls else f.lane() as lane:
-                    row = lane if calls else f.row(lane)
-                    place = row.lane + i * f.lanes
-                    T.buffer_store(sums, join(sums[place], term(feature, at, row)), [place])
-        for i in range(together):
-            point = tile * together + i
-
-            def put(i: int = i, point: Expr = point) -> None:
-                with f.lane() as lane:
-                    value = sums[lane + i * f.lanes]
-                    f.store(node, point, f.row(lane), convert(convert(value, "f64", dtype), dtype, "f64"))
-
-            if count % together:
-                with T.If(tirx.LT(point, tirx.const(count, "int64"))), T.Then():
-                    put()
-            else:
-                put()
 
 
 class Heaps:
