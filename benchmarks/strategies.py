@@ -335,9 +335,20 @@ def run(run: Run) -> None:
             run.say(f"{backend} ({place + 1} of {len(backends)}): {len(points)} points")
         found[backend] = {"machine": described | {"load_after": os.getloadavg()}, "measured": as_json(points)}
     if run.path.is_relative_to(report.RESULTS):
-        factors = {backend: fit(backend, points) for backend, points in measured_of(run.results).items()}
-        machines = {backend: each["machine"] for backend, each in found.items()}
-        FILE.write_text(json.dumps({"machine": machines, "nanoseconds": factors}, indent=1, ensure_ascii=False) + "\n")
+        FILE.write_text(json.dumps(cost_model(json.loads(FILE.read_text()), run.results), indent=1, ensure_ascii=False) + "\n")
+
+
+def cost_model(known: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """The content of costs.json: what is `known`, with the coefficients of all strategies that `results` measured in place of the old ones.
+
+    A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
+    fail for one without. (The measurements of PyTorch are older than its "walk", and a fit to them dropped it.) The coefficients of
+    a backend may then be those of two machines; `machine` is the newer one."""
+    factors, machines = dict(known["nanoseconds"]), dict(known["machine"])
+    for backend, points in measured_of(results).items():
+        factors[backend] = factors.get(backend, {}) | fit(backend, points)
+        machines[backend] = results["workloads"][backend]["machine"]
+    return {"machine": machines, "nanoseconds": factors}
 
 
 def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import engines, figures, grammar, machine, pages, paper, pictures, pipelines500, report, scaling, sentences
+from benchmarks import (
+    engines,
+    figures,
+    grammar,
+    machine,
+    pages,
+    paper,
+    pictures,
+    pipelines500,
+    report,
+    scaling,
+    sentences,
+    strategies,
+)
 from benchmarks.__main__ import ORDER, OTHERS, listing, main
 from benchmarks.answers import check
 from benchmarks.engines import Engine, Task
@@ -21,6 +35,7 @@ from benchmarks.peers.install import pins
 from benchmarks.session import Run, parser_of
 from benchmarks.side_by_side import in_turns
 from benchmarks.timing import measure
+from hbc.compiler.base import load_compiler
 
 EXPECTED = np.stack([1 - np.linspace(0.1, 0.9, 1000), np.linspace(0.1, 0.9, 1000)], 1)
 
@@ -63,6 +78,30 @@ def test_strategies_run_only_if_they_are_named() -> None:
     assert all(engine.name.count(":") == 2 for engine in engines.matching(["hbc:numpy:*"]))
     assert [engine.name for engine in engines.matching(["hbc:tvm:auto:haswell"])] == ["hbc:tvm:auto:haswell"]
     assert engines.matching(["hbc:tvm:nonsense"]) == ()
+
+
+def test_a_fit_keeps_strategies_and_backends_that_were_not_measured() -> None:
+    """Only the scan of torch was measured here, at twice the time of what is known."""
+    known = json.loads(strategies.FILE.read_text())
+    before = known["nanoseconds"]
+    model, scan = strategies.Model(4, 30, 16, 10, "f32", 1, False, 255, 0), load_compiler("torch").work["scan"]  # type: ignore[attr-defined]
+    shape = strategies.Shape.of(strategies.ensemble(model))
+    times = {rows: 2e-9 * strategies.estimate(before["torch"]["scan"], scan(shape, rows)) for rows in strategies.RANGE}
+    points = [strategies.Point(model, shape, rows, {"scan": seconds}) for rows, seconds in times.items()]
+    measured = {"machine": {"processor": "another"}, "measured": strategies.as_json(points)}
+    found = strategies.cost_model(known, {"workloads": {"torch": measured}})
+    assert found["machine"] == known["machine"] | {"torch": {"processor": "another"}}
+    after = found["nanoseconds"]
+    assert {name: list(each) for name, each in after.items()} == {name: list(each) for name, each in before.items()}
+    assert after["torch"] | {"scan": None} == before["torch"] | {"scan": None}
+    assert all(
+        strategies.estimate(after["torch"]["scan"], scan(shape, rows)) == pytest.approx(1e9 * times[rows], rel=0.05)
+        for rows in times
+    )
+    assert {name: each for name, each in after.items() if name != "torch"} == {
+        name: each for name, each in before.items() if name != "torch"
+    }
+    assert known["nanoseconds"] is before
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
