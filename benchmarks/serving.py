@@ -34,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 WORKLOADS = ("row", "mixed", "batch")
 BATCH = 100
-START_LIMIT = 120.0
+START_LIMIT = 300.0
 """Seconds in which a server has to give its first answer."""
 
 LEGEND = (

@@ -115,7 +115,11 @@ def bodies(served: Served) -> dict[str, Any]:
 def _body(served: Served, more: dict[str, Any]) -> dict[str, Any]:
     """The schema of a body of plain JSON: one of the forms, and what may be beside it."""
     names = served.names
-    common = {"id": {"type": "string"}, "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}, **more}
+    common = {
+        "id": {"type": "string"},
+        "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e12},
+        **more,
+    }
     if names is None or served.model.spec.ndim != 2:
         return _object({"rows": {"type": "array", "items": {}}, **common}, ["rows"], additionalProperties=False)
     columns = dict(zip(names, served.model.schema.columns, strict=True))
@@ -124,7 +128,7 @@ def _body(served: Served, more: dict[str, Any]) -> dict[str, Any]:
     forms = {
         "record": record,
         "records": {"type": "array", "items": record, "minItems": 1},
-        "columns": _object(lists, record["required"]),
+        "columns": _object(lists, record["required"], additionalProperties={"type": "array"}),
     }
     return {"oneOf": [_object({form: schema, **common}, [form], additionalProperties=False) for form, schema in forms.items()]}
 
@@ -208,7 +212,7 @@ def _v2(served: Served) -> dict[str, Any]:
     )
     properties = {
         "id": {"type": "string"},
-        "inputs": {"type": "array", "items": tensor},
+        "inputs": {"type": "array", "items": tensor, "minItems": 1},
         "outputs": {"type": "array", "items": _object({"name": {"type": "string"}}, ["name"])},
         "parameters": {"type": "object"},
     }

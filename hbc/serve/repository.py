@@ -106,6 +106,7 @@ class Repository:
         self._statistics: dict[tuple[str, str], Statistics] = {}
         self._changing = threading.Lock()
         self._told: set[str] = set()
+        self._stopped = False
 
     # --- for the event loop --------------------------------------------------------------------------------------------
 
@@ -230,6 +231,7 @@ class Repository:
 
     def stop(self) -> None:
         """Compile nothing more: the server stops. What is being loaded fails."""
+        self._stopped = True
         self._compiler.stop()
 
     def _load(self, place: Place, again: bool = False, whole: bool = False) -> bool:
@@ -251,7 +253,8 @@ class Repository:
         except (HbcError, OSError, ValueError) as error:
             why = str(error if isinstance(error, HbcError) else _unreadable(place, error))
             self._failed[key] = (stamp, why)  # not what is there now: that may be another file already, which is to be tried
-            self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
+            if not self._stopped:  # else the reason is that the process which compiles was ended
+                self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
             return False
         self._failed.pop(key, None)
         self._unloaded.discard(place.name)

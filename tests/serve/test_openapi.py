@@ -112,3 +112,19 @@ def test_results_are_described_in_words(every: Running) -> None:
     assert "predict: text for each row." in text
     assert "predict_proba: 2 × number for each row; for a record an object" in text
     assert "<U" not in text
+
+
+def test_what_the_schema_forbids_is_refused(every: Running) -> None:
+    """And what it allows is not: schemathesis found each of these."""
+    document = every.json("GET", "/openapi.json")
+    schemas = document["components"]["schemas"]
+    form = next(each for each in schemas["people.Body"]["oneOf"] if "columns" in each["properties"])["properties"]
+    assert form["columns"]["additionalProperties"] == {"type": "array"}
+    most = form["timeout_ms"]["exclusiveMaximum"]
+    columns = {"age": [1.0], "fare": [1.0], "sex": ["m"], "port": ["S"]}
+    for more, timeout, status in (({}, most / 2, 200), ({}, most, 400), ({"x": [0]}, 1e6, 200), ({"x": {}}, 1e6, 400)):
+        body = {"columns": {**columns, **more}, "timeout_ms": timeout}
+        every.json("POST", "/v1/models/people:predict", body, status)
+    tensors = document["paths"]["/v2/models/people/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert tensors["properties"]["inputs"]["minItems"] == 1
+    every.json("POST", "/v2/models/people/infer", {"inputs": []}, 400)

@@ -169,6 +169,7 @@ def test_a_compiler_that_is_killed_costs_no_request(tmp_path: Path) -> None:
         until(lambda: children(worker) != [])
         process.process.send_signal(signal.SIGTERM)  # which does not wait for the compiler
         assert process.process.wait(30) == 0
+        assert len(process.events("model not loaded")) == 1
 
 
 def children(process: int) -> list[int]:
