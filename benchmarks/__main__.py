@@ -35,7 +35,7 @@ ORDER = (
     "serving",
 )
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""
-OTHERS = ("checkouts", "soak", "workers")
+OTHERS = ("checkouts", "soak", "workers", "gpu")
 """Those that need to be told something or other packages, or that take long and compare nothing."""
 
 

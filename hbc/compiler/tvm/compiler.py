@@ -113,8 +113,8 @@ class TvmCompiler(Compiler):
             if where.number and machine("cuda", None).missing is None:
                 advice = "The first GPU is device='cuda:0'."
             raise BackendUnavailableError(backend=self.name, reason=where.missing, advice=advice)
-        if where.cuda:
-            methods.compile_all()
+        if where.cuda and where.missing is not None:
+            methods.compile_all()  # here it can only be compiled; where it runs, each method is compiled at its first call
         kind = CudaExecutable if where.cuda else TvmExecutable
         return kind(Signature.of(methods.graph), options, lambda: methods)
 
