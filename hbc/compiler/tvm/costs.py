@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.leaves import WIDTHS
-from hbc.compiler.tvm.trees.packed_patches import WORDS
+from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
+from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, ROWS_FOR_ALL, VECTORS_OF_PIECES, rows_to_walk
+from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, ROWS_FOR_ALL, VECTORS_OF_PIECES, patching, rows_alone, walking
 from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
@@ -54,26 +53,26 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 def patches(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together."""
     few = rows < FEW_ROWS_IN_PATCHES
-    # A path through patches of 16 exits; they are not all full (docs/tree-kernels.md §5).
-    passed = rows * s.trees * (1 + np.log2(max(s.splits / max(s.trees, 1), 1)) / 3.2)
+    visits = rows * s.trees * passed(s.splits, s.trees)
     size = WORDS * 4 * s.splits / SPLITS_IN_PATCH
-    read = passed if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, passed)
+    read = visits if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, visits)
     return {
         "call": 1,
         "row and column": rows * s.columns,
         "row and tree": rows * s.trees,
         "row and value of a leaf": rows * s.trees * s.width,
-        "row and patch": passed,
-        "row and patch, by doublings beyond L2": passed * beyond(size / (1 if few else max(s.trees, 1)), L2),
+        "row and patch": visits,
+        "row and patch, by doublings beyond L2": visits * beyond(size / (1 if few else max(s.trees, 1)), L2),
         "patch read, by doublings beyond L2": read * beyond(size, L2),
     }
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py, or
-    walked if bytes cannot number planes or leaves."""
+    """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
+    Where bytes cannot number leaves, patches take them; where they cannot number planes, and without patches, walks."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
+    in_patches = not small and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
@@ -81,7 +80,8 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     if in_lanes:
         few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees]
     else:
-        few = rows_to_walk(trees, int(splits), s.width, leaves, s.steps, s.columns, s.planes)
+        going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
+        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes)
     chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
     every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
     together = 0 if s.numbers else (rows + every - ROWS_FOR_ALL) // every * VECTORS_OF_PIECES
@@ -90,11 +90,12 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     narrow = s.narrow if chunks else 0
+    ranked = rows if in_lanes else rows - rest
     work: dict[str, float] = {
         "call": 1,
-        f"row and column of {8 * s.bytes} bits": rows * (s.columns - narrow),
-        "row and narrow column": rows * narrow,
-        "row and plane": rows * (s.planes - narrow),
+        f"row and column of {8 * s.bytes} bits": ranked * (s.columns - narrow),
+        "row and narrow column": ranked * narrow,
+        "row and plane": ranked * (s.planes - narrow),
         "row and output": rows * s.outputs,
         "256 rows and split": together * splits,
         "64 rows and split": (chunks - together) * splits,
@@ -113,6 +114,8 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
             "row and tree, trees in lanes": rest * s.trees,
             "row and further value of a leaf, trees in lanes": rest * (values - s.trees),
         }
+    if in_patches:
+        return work | {f"{name}, alone": rest * count for name, count in patches(s, 1).items() if name != "call"}
     walks = {name: rest * count for name, count in walk(s, 1).items() if name != "call"}
     return {name: work.get(name, 0) + walks.get(name, 0) for name in (*work, *walks)}
 

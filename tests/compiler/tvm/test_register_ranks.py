@@ -1,5 +1,5 @@
-"""Ranks of many rows, searched in registers (compiler/tvm/trees/register_ranks.py): columns of 1 to 400 thresholds, of one to hundreds of
-features, whose ensembles compare all features or a few."""
+"""Ranks of many rows, searched in registers (compiler/tvm/trees/register_ranks.py): columns of 1 to 20,000 thresholds, of one to hundreds
+of features, whose ensembles compare all features or a few."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ CASES = [  # features, leaves, trees, digits of thresholds, NaN both ways, step
     (33, 100, 60, 2, True, 1),  # the last square overlaps
     (200, 30, 30, 2, False, 1),  # few thresholds a column
     (300, 60, 20, 2, True, 7),  # few of the features are compared
-    (2, 255, 20, 4, True, 1),  # more thresholds than registers hold, ranks of 16 bits
+    (2, 255, 20, 4, True, 1),  # more thresholds than registers hold, ranks of 16 bits: lines of 16
+    (3, 255, 70, 6, False, 1),  # lines of 32
+    (1, 255, 40, 6, True, 1),  # lines of 64
+    (1, 255, 80, 6, False, 1),  # more thresholds than lines hold
 ]
 
 

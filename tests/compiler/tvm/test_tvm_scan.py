@@ -24,7 +24,7 @@ from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
-from hbc.compiler.tvm.trees.scan import rows_to_walk
+from hbc.compiler.tvm.trees.scan import patching, rows_alone, walking
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
@@ -136,11 +136,16 @@ def test_few_rows_are_walked_or_scanned(trees: int, leaves: int, features: int) 
         np.testing.assert_allclose(found, expected[:rows], rtol=1e-9, atol=1e-9, err_msg=str(rows))
 
 
-def test_the_rows_to_walk_grow_with_what_a_chunk_takes() -> None:
-    small, large = rows_to_walk(100, 3000, 1, 31, 1069, 300, 300), rows_to_walk(99, 19762, 2, 256, 593, 20, 80)
+def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
+    small = rows_alone(100, 3000, 1, 31, walking(1069), 300, 300)
+    large = rows_alone(99, 19762, 2, 256, walking(593), 20, 80)
     assert 1 < small < large < ROWS_IN_VECTOR
-    assert rows_to_walk(1, 100_000, 1, 256, 0, 0, 0) == ROWS_IN_VECTOR
-    assert rows_to_walk(1, 1, 1, 2, 100_000, 1, 1) == 1
+    assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0) == ROWS_IN_VECTOR
+    assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1) == 1
+
+
+def test_rows_alone_take_longer_paths_through_larger_trees() -> None:
+    assert 0 < patching(100, 100) < patching(200, 100) < patching(800, 100) < 3 * patching(100, 100)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ of two classes take a quarter less time."""
 AT_ONCE = 1 << 15  # patches that are cut at once, to bound the memory of the cutting
 
 
+def passed(splits: int, trees: int) -> float:
+    """The patches on the path of a row through a tree, about. Patches have up to 16 exits, but they are not all full."""
+    return 1 + float(np.log2(max(splits / max(trees, 1), 1))) / 3.2
+
+
 @record
 class Columns:
     """The columns of a row's keys. features i64[F]: the feature of each. low bool[F]: whether its NaN are below all numbers; otherwise they

@@ -75,23 +75,25 @@ def tree_patches(f: Block, node: Node) -> None:
 class Patches:
     """Emits the way of rows through the patches of one ensemble."""
 
-    def __init__(self, f: Block, node: Node) -> None:
+    def __init__(self, f: Block, node: Node, alone: bool = False) -> None:
+        """alone: rows come one by one, so memory for one row is enough."""
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f = f
+        rows = 1 if alone else f.block
         packed = f.once(pack_patches, op)
         self.words = packed.words
         columns = packed.columns
         self.both, self.columns = columns.both, LANES * columns.registers
         compared = tuple((int(feature), bool(low)) for feature, low in zip(columns.features, columns.low, strict=True))
-        self.keys = Keys(f, node.inputs[0], compared, f.size(len(compared)), self.columns * (1 + self.both) * f.block)
-        size = max(f.block, few_sizes(op.n_trees))
+        self.keys = Keys(f, node.inputs[0], compared, f.size(len(compared)), self.columns * (1 + self.both) * rows)
+        size = max(rows, few_sizes(op.n_trees))
         self.going = T.alloc_buffer((size,), "int64")  # who has not reached a leaf: its number, and from bit 32 on its patch
         self.leaf = T.alloc_buffer((size,), "int32")
         self.count = f.scratch(1, "i64")
         self.trees = f.size(op.n_trees)
         self.codes = packed.codes
-        self.reached = Reached(f, node, packed.values, f.block)
+        self.reached = Reached(f, node, packed.values, rows)
 
     def one_row(self, row: Expr) -> None:
         """Send one row through all trees."""

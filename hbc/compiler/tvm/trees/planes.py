@@ -21,7 +21,7 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
-from hbc.compiler.tvm.trees.register_ranks import RegisterRanks
+from hbc.compiler.tvm.trees.register_ranks import RegisterRanks, below
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
@@ -203,10 +203,3 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, 
                 T.Bind(f.constant(results, "i64", column)) * f.block + first,
                 ROWS_IN_VECTOR,
             )
-
-
-def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
-    """The number of elements of table[start : start + count] that are < value, i64."""
-    less = tirx.LT(f.constants(table, dtype, start, count), tirx.Broadcast(value, count))
-    counted = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{count}i32", tirx.Cast(f"int32x{count}", less))
-    return tirx.Cast("int64", counted)

@@ -25,7 +25,7 @@ Processors differ in the result of comparing bytes:
   and permutations, and it is busy for 1.5.
 
 Trees of more than 256 leaves become sums of smaller trees first (small_trees.py). The last few rows of a block take another way:
-scan_few_rows.py where it fits, otherwise walk.py.
+scan_few_rows.py where it fits; for trees of more than 256 leaves patches.py where it fits; otherwise walk.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves import WIDTHS, LeafGather, LeafTables, Leaves
+from hbc.compiler.tvm.trees.packed_patches import passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedTrees, cut, pack_trees
+from hbc.compiler.tvm.trees.patches import Patches, patchable
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
@@ -85,11 +87,21 @@ MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
 MOST_DEPTH = 192  # the greatest depth of a tree, whose parts have all splits above them
 
 
-def rows_to_walk(trees: int, splits: int, values: int, leaves: int, steps: int, columns: int, planes: int) -> int:
-    """For fewer rows, at least 1 and at most 64, walks are faster than a chunk of 64 rows.
+def walking(steps: int) -> float:
+    """The nanoseconds of so many steps of a row in all trees, without keys and leaves (see `rows_alone`)."""
+    return 0.67 * steps
 
-    trees, splits, leaves: of the scanned trees, and the leaves of the largest. values: of a leaf. steps: the sum of the depths of the trees
-    that would be walked. columns: those that are compared. planes: those of their ranks, without second ones for NaN.
+
+def patching(splits: int, trees: int) -> float:
+    """The same for patches. Fitted on Zen 5 to five ensembles of 100 and 200 trees, and 170 to 2,100 splits a tree, within 1.3 times."""
+    return 2.7 * trees * passed(splits, trees)
+
+
+def rows_alone(trees: int, splits: int, values: int, leaves: int, going: float, columns: int, planes: int) -> int:
+    """For fewer rows, at least 1 and at most 64, rows that go alone from node to node are faster than a chunk of 64 rows.
+
+    trees, splits, leaves: of the scanned trees, and the leaves of the largest. values: of a leaf. going: the nanoseconds of a row alone,
+    `walking` or `patching`. columns: those that are compared. planes: those of their ranks, without second ones for NaN.
 
     The times in nanoseconds were fitted on Zen 5 to ten ensembles of 20 and 300 columns, within a fifth. Those of walks are a seventh
     longer, since a chunk that comes too early costs less. They cross at 6 rows (100 trees of 31 leaves, 300 columns), 13 (30 of 200
@@ -97,9 +109,9 @@ def rows_to_walk(trees: int, splits: int, values: int, leaves: int, steps: int, 
     """
     tables = next((width for width in WIDTHS if leaves <= width), WIDTHS[-1]) // WIDTHS[0]
     chunk = 0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables
-    walk = 0.67 * steps + 0.98 * columns + 0.43 * trees * values
+    alone = going + 0.98 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
-    return min(max(round(chunk / max(walk - ranks, 1e-9)), 1), ROWS_IN_VECTOR)
+    return min(max(round(chunk / max(alone - ranks, 1e-9)), 1), ROWS_IN_VECTOR)
 
 
 def scannable(op: TreeEnsemble) -> bool:
@@ -134,17 +146,18 @@ def tree_scan(f: Block, node: Node) -> None:
     ranked = f.once(ranked_trees, small)
     packed = f.once(pack_trees, small, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
     in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
+    in_patches = small is not op and f.dialect.wide and patchable(op)
     few_rows: Any
     if in_lanes:
         few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)]
     else:
         few_rows = f.size(
-            rows_to_walk(
+            rows_alone(
                 len(ranked.leaf_counts),
                 len(ranked.split_lo),
                 op.values.shape[1],
                 int(ranked.leaf_counts.max(initial=1)),
-                int(op.depths.sum()),
+                patching(int((op.leaf_counts - 1).sum()), op.n_trees) if in_patches else walking(int(op.depths.sum())),
                 len(ranked.column_feature),
                 len(ranked.plane_column),
             )
@@ -235,10 +248,10 @@ def tree_scan(f: Block, node: Node) -> None:
         assert again is not None
         with T.serial(scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
-        single = RowWalk(Sums(f, node, alone=True))
+        alone_ = Patches(f, node, alone=True).one_row if in_patches else RowWalk(Sums(f, node, alone=True)).run_alone
         first = scanned if fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
-            single.run_alone(row)
+            alone_(row)
 
 
 def leaf_numbers(f: Block, node: Node, op: TreeEnsemble) -> None:
