@@ -179,6 +179,7 @@ CASES["Cast"] = _casts()
 CASES["MatMul"] = [(t.MatMul(), [summable(dtype, 5), fixed(rows(dtype, 3, finite=True)[:5])]) for dtype in FLOATS]
 CASES["MatMul"] += [(t.MatMul(), [rows("f32", 0), fixed(np.zeros((0, 2)), "f32")])]
 CASES["MatMul"] += [(t.MatMul(), [summable(dtype, 20), fixed(rows(dtype, 9, finite=True)[:20])]) for dtype in FLOATS]
+CASES["MatMul"] += [(t.MatMul(), [summable(dtype, 20), fixed(rows(dtype, 70, finite=True)[:20])]) for dtype in FLOATS]
 CASES["BlockMatMul"] = [
     (t.BlockMatMul(), [summable(dtype, 4, 3), fixed(rows(dtype, 3, 2, finite=True)[:4])]) for dtype in FLOATS
 ]

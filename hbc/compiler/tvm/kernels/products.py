@@ -44,7 +44,7 @@ def _product(f: Chunk, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr,
     """
     blocks, inner, width = weights.shape
     dtype = node.type.dtype
-    tile = min(f.dialect.tile(dtype), max(width, 1))
+    tile = min(f.dialect.tile(dtype, width), max(width, 1))
     tiles = -(-width // tile)
     padded = np.zeros((blocks, inner, tiles * tile), weights.dtype)
     padded[:, :, :width] = weights

@@ -37,6 +37,11 @@ class Dialect:
     byte_lookup: bool = False  # AVX2: 32 lanes look up bytes in a table of 16 bytes
     byte_masks: bool = False  # compare 32 bytes into bytes 0 or 255: faster here than comparing 64 bytes into a mask of bits
 
-    def tile(self, dtype: str) -> int:
-        """How many columns of a matrix product are summed together: their sums for one vector of rows fit in the registers."""
-        return 8 if self.wide else 4 if dtype == "f32" else 2
+    def tile(self, dtype: str, columns: int) -> int:
+        """How many columns of a matrix product are summed together: their sums for one vector of rows fit in the registers.
+
+        Eight sums of float32 wait for each other: a layer of 600 to 512 ran at 0.95 times scikit-learn's speed, with 16 sums at 1.18 times
+        (Zen 5). With few columns more of the sums would be padding."""
+        if self.wide:
+            return 16 if dtype == "f32" and columns >= 64 else 8
+        return 4 if dtype == "f32" else 2
