@@ -182,7 +182,8 @@ class Parent:
                 )
             self._log.tell("worker ended", worker=pid, status=process.returncode)
             time.sleep(0.05)  # one that ends at once must not be started in a tight loop
-            self._start()
+            if len(self._workers) < self._settings.workers:  # its last word may have been that it is ready
+                self._start()
         self._bury()
 
     def _bury(self, options: int = os.WNOHANG) -> None:

@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -18,9 +20,12 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("keepers are for Linux", allow_module_level=True)
 
-from serving import until
+from serving import settings, until
 from test_killed_workers import MODEL, REQUESTS, Client
 from test_workers import Process, served
+
+from hbc.serve.parent import Parent
+from hbc.serve.workers import Lines
 
 DIES = """
     import ctypes, os, pathlib, signal, sys, threading, time
@@ -186,6 +191,27 @@ def test_a_keeper_whose_worker_ends_at_once_is_buried(dies: Any) -> None:
         until(lambda: not list(zombies(process.process.pid)))
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(30) == 0
+
+
+def test_a_worker_that_ends_as_it_is_ready_is_replaced_once(monkeypatch: Any) -> None:
+    """The parent hears its last word when it knows already that it has ended."""
+    parent = Parent(settings(workers=2), [])
+    monkeypatch.setattr(parent, "_start", lambda: parent._workers.update({-1 - len(parent._workers): living}))
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(["sleep", "60"]) as living, subprocess.Popen(["true"]) as ended, ours, theirs:
+        ended.wait()
+        parent._ready = 1
+        parent._workers = {living.pid: living, ended.pid: ended}
+        parent._controls = {ended.pid: (ours, Lines(lambda message: parent._hear(ended.pid, message)))}
+        theirs.sendall(b'{"what": "ready"}\n')
+        parent._watch()
+        assert ended.pid not in parent._workers
+        assert len(parent._workers) == 2
+        living.kill()
+    parent._folder.cleanup()
+    parent._selector.close()
+    for end in parent._inbox:
+        end.close()
 
 
 def ready(port: int) -> bool:
