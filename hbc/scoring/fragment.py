@@ -14,7 +14,7 @@ from hbc.scoring.inputs import Fragment, changed_since
 from hbc.scoring.opening import opened
 from hbc.scoring.overlap import ahead
 from hbc.scoring.places import ADVICE, Place, place_of
-from hbc.scoring.readers import Piece, Reader, reading
+from hbc.scoring.readers import ParquetReader, Piece, Reader, reading
 from hbc.scoring.scorer import Options, Plan, Scorer, scorer_of
 from hbc.scoring.writers import writer_to
 
@@ -105,8 +105,9 @@ def _sizes(memory: int, plan: Plan, reader: Reader, fragment: Fragment) -> tuple
     if fragment.format in ("parquet", "feather") and fragment.input != PIPE:
         with contextlib.closing(_pieces(reader, plan, fragment, 1024, at_once)) as pieces:
             first = next(pieces, None)
+        stored = reader.width(plan.read) if isinstance(reader, ParquetReader) else 0
         if first is not None and first.batch.num_rows:
-            width += first.batch.nbytes // first.batch.num_rows
+            width += max(first.batch.nbytes // first.batch.num_rows, stored)
     return max(min(share // width, MOST_ROWS), 1), at_once
 
 

@@ -122,6 +122,17 @@ class ParquetReader:
         if first != self._rows:
             raise ValueError(f"{first} rows of the {self._rows} that its end tells")
 
+    def width(self, columns: Sequence[str]) -> int:
+        """The bytes of a row of these columns, as they are stored, in the row group where they are the most. Strings may be short in the
+        first rows, and long in others. (Those of a dictionary may take more memory than this.)"""
+        metadata, wanted = self._file.metadata, set(columns)
+        chosen = [place for place in range(metadata.num_columns) if metadata.schema.column(place).path.split(".")[0] in wanted]
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        sizes = [
+            sum(group.column(place).total_uncompressed_size for place in chosen) // max(group.num_rows, 1) for group in groups
+        ]
+        return max(sizes, default=0)
+
     def _coded(self, columns: Sequence[str], rows: int) -> list[str]:
         """The columns of these that are read as dictionaries: of strings that the model reads, few different ones."""
         metadata = self._file.metadata

@@ -19,6 +19,7 @@ from scoring_rows import frame_of
 
 import hbc
 from hbc.scoring import writers
+from hbc.scoring.readers import ParquetReader
 from hbc.scoring.work import locked
 
 NAMES = ["a b", "東ü", "a[1]", "a*b", "q?", "#h", "100%", "x::y", "~t", "new\nline", "it's", "-dash", "é", "e\u0301", "c=d"]
@@ -184,6 +185,24 @@ def test_a_folder_of_work_that_another_run_takes_is_left_to_it(tmp_path: Path) -
     with locked(folder):
         (tmp_path / "work" / "other.part").touch()
     assert os.listdir(tmp_path / "work") == ["other.part"]
+
+
+def test_strings_that_become_long_make_batches_small(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rows said how large a batch may be. The others would be 24 MB together."""
+    frame = frame_of(3_500)
+    frame["note"] = [f"{i:06}" * (1 if i < 1_500 else 2_000) for i in range(3_500)]
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=1_500)
+    sizes = []
+    pieces = ParquetReader.pieces
+
+    def spied(self: ParquetReader, columns: Any, rows: int, at_once: int) -> Any:
+        for piece in pieces(self, columns, rows, at_once):
+            sizes.append(piece.batch.nbytes)
+            yield piece
+
+    monkeypatch.setattr(ParquetReader, "pieces", spied)
+    assert hbc.score(model, tmp_path / "x.parquet", tmp_path / "out.parquet", keep="note", memory="500MB").rows == 3_500
+    assert max(sizes) < 10 << 20
 
 
 OPERATIONS = ("replace", "unlink", "rmdir", "fsync", "mkdir")
