@@ -30,6 +30,8 @@ CUDA = CompileOptions(device="cuda")
 
 MOST_PLANES = "planes in four registers, NaN both ways"
 """The kind with more planes than a block has room for: 200."""
+MANY_PLANES = (MOST_PLANES, "planes in two registers")
+"""The kinds with many columns. Ranks of 16 bits have no room for 100 of them."""
 
 
 def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any]:
@@ -67,7 +69,7 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     (found,), (expected,), launches = run(op(input_of(data)), data=data, seed=len(kind))
     np.testing.assert_array_equal(found, expected)
     fits = FORMS[strategy].fits(op)
-    assert fits == (kind != MOST_PLANES)
+    assert fits == (kind not in MANY_PLANES[: 2 if strategy == "wide_links" else 1])
     assert len(launches) == 2
     assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
     assert not fits or [launch.grid for launch in launches] == [3, 1]
@@ -75,7 +77,7 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
 
 @emulates
 @pytest.mark.parametrize("strategy", FORMS)
-@pytest.mark.parametrize(("width", "features"), [(5, 3), (11, 3), (11, 40)])
+@pytest.mark.parametrize(("width", "features"), [(5, 3), (11, 3), (11, 30)])
 def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None:
     """Several passes over the trees, of which the last one adds some values again; with few planes and with many."""
     rng = np.random.default_rng(width)
@@ -183,7 +185,7 @@ def test_what_is_chosen() -> None:
     assert choose_for_gpu(middle, shares=True)[0] == "links"
     assert choose_for_gpu(middle, shares=False)[0] == "walk"
     large = join([random_tree(np.random.default_rng(0), 3000, 5, "f4", np.ones((1, 1)), False)], np.zeros(1))
-    assert [name for name, form in FORMS.items() if form.fits(large)] == ["far_links"]
+    assert [name for name, form in FORMS.items() if form.fits(large)] == ["far_links", "wide_links"]
     assert choose_for_gpu(large, shares=True)[0] == "far_links"
     for other in (replace(shallow, output="leaf"), random_ensemble(MOST_PLANES, 1)[0]):
         assert not any(form.fits(other) for form in FORMS.values())
@@ -222,6 +224,22 @@ def test_the_schedule_of_a_method() -> None:
     assert isinstance(schedule.few, GpuFewRows)
     assert (schedule.few_rows, schedule.few.threads) == (choice.FEW_ROWS, 512)
     assert schedule.few.shared <= MOST_SHARED
+
+
+@emulates
+@pytest.mark.parametrize(("width", "dtype"), [(1, "f4"), (3, "f8")])
+def test_many_thresholds_a_feature(width: int, dtype: str) -> None:
+    """More planes of bytes than a block has room for, NaN to both sides."""
+    rng = np.random.default_rng(width)
+    values = rng.normal(size=(500, width))
+    grown = [random_tree(rng, 900, 3, dtype, values, True, digits=6) for _ in range(60)]
+    op = join(grown, np.zeros(width))
+    assert [name for name, form in FORMS.items() if form.fits(op)] == ["wide_links"]
+    assert choose_for_gpu(op, shares=True)[0] == "wide_links"
+    data = rows_at_thresholds(rng, op, 1300, 3)
+    (found,), (expected,), launches = run(op.run_as("wide_links")(input_of(data)), data=data, seed=width)
+    np.testing.assert_array_equal(found, expected)
+    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
 
 
 @emulates

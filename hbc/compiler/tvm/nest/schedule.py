@@ -182,7 +182,7 @@ class GpuTiles(GpuSchedule):
     schedule may have barriers: threads beyond the last row run it too, with no rows.
     """
 
-    tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links")
+    tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links", "wide_links")
 
     rows_of_thread = 4
     """Their bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""

@@ -12,11 +12,12 @@ from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles, Sc
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, node_cycles
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
-from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few, threads_for
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
+from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
 from hbc.ir.graph import Node, topological
 from hbc.ops.tree import TreeEnsemble
 
-FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks)}
+FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks, WideLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, four blocks an SM."""
@@ -39,7 +40,7 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     ]
     if not tiled:
         return usual
-    threads = min(threads_for(op) for op, _ in tiled)
+    threads = min(form.threads(op) for op, form in tiled)
     shared = max(shared_bytes(op, form, threads) for op, form in tiled)
     shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
     few = GpuFewRows(threads * WORD, shared_of_few) if FEW_ROWS and shared_of_few <= MOST_SHARED else None

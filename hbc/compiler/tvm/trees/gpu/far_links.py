@@ -12,7 +12,7 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.links import HEAD, MOST_NODES, Links, link, nodes_of
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import PackedTiles, by_output, threads_for, walks_of
+from hbc.compiler.tvm.trees.gpu.tiles import PackedTiles, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -59,11 +59,11 @@ class FarLinks(Links):
     def fits(cls, op: TreeEnsemble) -> bool:
         nodes = nodes_of(op)
         small = int(nodes.max(initial=0)) <= MOST_NODES and int(nodes.sum()) * op.values.shape[1] < 1 << 31
-        return op.output == "sum" and threads_for(op) > 0 and small
+        return op.output == "sum" and cls.threads(op) > 0 and small
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
-        return (1 + node_cycles(op, 4)) * float(walks_of(op) * op.depths.sum() + op.n_trees * op.values.shape[1])
+        return (1 + node_cycles(op, cls.bits // 2)) * float(cls.walks(op) * op.depths.sum() + op.n_trees * op.values.shape[1])
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:
@@ -71,13 +71,13 @@ class FarLinks(Links):
 
     @classmethod
     def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
-        linked, outputs = link(op, ranked, planes, rows), by_output(op)
+        linked, outputs = link(op, ranked, cls.compared(ranked, planes, rows), cls.bits), by_output(op)
         order = np.concatenate(outputs)
         counts, starts = nodes_of(op), linked.starts[:-1]
         heads = aligned(HEAD * op.n_trees, "i32").reshape(-1, HEAD)
         heads[:] = np.stack([starts, starts * op.values.shape[1], op.depths, counts], axis=1)[order]
-        words = aligned(len(linked.words), "i32")
-        words[:] = linked.words.view(np.int32)
+        words = aligned(len(linked.words), "i32" if cls.bits == 8 else "i64")
+        words[:] = linked.words.view(words.dtype)
         values = aligned(linked.values.size, "f32" if op.values.itemsize == 4 else "f64")
         for start, count in zip(starts, counts, strict=True):
             own = linked.values[start : start + count]

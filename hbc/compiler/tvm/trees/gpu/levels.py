@@ -17,8 +17,6 @@ from hbc.compiler.tvm.trees.gpu.tiles import (
     READS_OF_LEAF,
     TILE_BYTES,
     TiledTrees,
-    threads_for,
-    walks_of,
 )
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -71,14 +69,14 @@ class Levels(TiledTrees):
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return op.output == "sum" and _depth(op) <= MOST_LEVELS and _tree_bytes(op) <= MOST_TILE_BYTES and threads_for(op) > 0
+        return op.output == "sum" and _depth(op) <= MOST_LEVELS and _tree_bytes(op) <= MOST_TILE_BYTES and cls.threads(op) > 0
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         depth = _depth(op)
         top = top_levels(depth, GpuTiles.rows_of_thread)
         walk = READS_OF_TOP[top] + 2 * (depth - top) + (BEYOND_BANKS if depth == MOST_LEVELS else 0)
-        return op.n_trees * float(walks_of(op) * walk + READS_OF_LEAF[op.values.itemsize] * op.values.shape[1])
+        return op.n_trees * float(cls.walks(op) * walk + READS_OF_LEAF[op.values.itemsize] * op.values.shape[1])
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:

@@ -16,14 +16,12 @@ from hbc.compiler.tvm.trees.gpu.tiles import (
     TILE_BYTES,
     TiledTrees,
     by_output,
-    threads_for,
-    walks_of,
 )
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
+from hbc.ops.tree_ranks import RankedTrees
 
 MOST_NODES = 1 << 16
 """Nodes of a tree that 16 bits tell apart."""
@@ -39,7 +37,8 @@ class LinkedTrees:
     """The nodes of all trees of an ensemble, tree by tree, in level order.
 
     words u32[N]: for a split `left << 16 | plane · rows of a block + rank`, where `left` is the number of its left child in the tree, and
-    the right child is the next node; for a leaf `itself << 16 | 255`. values [N, V]: those of leaves. starts i64[T + 1]: where trees begin.
+    the right child is the next node; for a leaf `itself << 16 | 255`. With ranks of 16 bits, u64[N]: `left << 32 | plane << 16 | rank`, and
+    `itself << 32 | 65535`. values [N, V]: those of leaves. starts i64[T + 1]: where trees begin.
     """
 
     words: Array
@@ -47,8 +46,9 @@ class LinkedTrees:
     starts: Array
 
 
-def link(op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> LinkedTrees:
-    """The trees as `LinkedTrees`. rows: of a block. Vectorized over all nodes."""
+def link(op: TreeEnsemble, ranked: RankedTrees, compared: Array, bits: int) -> LinkedTrees:
+    """The trees as `LinkedTrees`. compared i64[J]: what each split compares, the lower bits of its word. bits: of a rank; a word has four
+    times as many. Vectorized over all nodes."""
     splits, leaves = np.diff(ranked.starts).astype(np.int64), ranked.leaf_counts.astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(splits + leaves)])
     tree = np.repeat(np.arange(op.n_trees), splits)
@@ -58,10 +58,14 @@ def link(op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int)
         inner = child >= 0
         of_split[child[inner]] = pair[inner] + side
         of_leaf[(ranked.leaf_starts[tree] + number)[~inner]] = pair[~inner] + side
-    words, values = np.zeros(starts[-1], np.uint32), np.zeros((starts[-1], op.values.shape[1]), op.values.dtype)
-    words[starts[tree] + of_split] = pair << 16 | planes.number[ranked.split_plane] * rows + ranked.split_rank
+    shift = 2 * bits
+    words, values = (
+        np.zeros(starts[-1], np.uint32 if bits == 8 else np.uint64),
+        np.zeros((starts[-1], op.values.shape[1]), op.values.dtype),
+    )
+    words[starts[tree] + of_split] = pair << shift | compared
     at_leaf = np.repeat(starts[:-1], leaves) + of_leaf
-    words[at_leaf] = of_leaf << 16 | MOST_IN_PLANE
+    words[at_leaf] = of_leaf << shift | (1 << bits) - 1
     values[at_leaf] = op.values[ranked.leaves]
     return LinkedTrees(words, values, starts)
 
@@ -92,22 +96,27 @@ class Links(TiledTrees):
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return op.output == "sum" and threads_for(op) > 0 and int(_bytes(op).max(initial=0)) <= MOST_TILE_BYTES
+        return op.output == "sum" and cls.threads(op) > 0 and int(_bytes(op).max(initial=0)) <= MOST_TILE_BYTES
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         leaves = READS_OF_LEAF[op.values.itemsize] * op.values.shape[1] * op.n_trees
-        return CYCLES_OF_STEP * walks_of(op) * float(op.depths.sum()) + leaves
+        return CYCLES_OF_STEP * cls.walks(op) * float(op.depths.sum()) + leaves
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:
         return max((int(_bytes(op)[group].sum()) for trees in by_output(op) for group in _groups(op, trees)), default=16)
 
     @classmethod
+    def compared(cls, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> Array:
+        """i64[J]: the lower bits of a split, which say what it compares. rows: of a block."""
+        return planes.number[ranked.split_plane] * rows + ranked.split_rank
+
+    @classmethod
     def pack(
         cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
     ) -> tuple[list[Array], list[int]]:
-        linked = link(op, ranked, planes, rows)
+        linked = link(op, ranked, cls.compared(ranked, planes, rows), cls.bits)
         tiles, groups = [], _groups(op, trees)
         for group in groups:
             heads = np.zeros((len(group), HEAD), np.int32)

@@ -27,7 +27,7 @@ from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
-from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
+from hbc.ops.tree_ranks import RankedTrees
 
 
 @record
@@ -50,15 +50,19 @@ class PackedPlanes:
     number: Array
 
 
-def pack_planes(ranked: RankedTrees, dtype: str) -> PackedPlanes:
-    """Pack the planes. dtype: of the thresholds."""
-    columns = np.concatenate([ranked.plane_column, ranked.plane_column[ranked.below]]).astype(np.int64)
+def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8) -> PackedPlanes:
+    """Pack the planes. dtype: of the thresholds. bits: of a rank; 16: a plane has all ranks of a column."""
+    if bits == 16:
+        whole, of = np.arange(len(ranked.thresholds)), np.zeros(len(ranked.thresholds), np.int64)
+    else:
+        whole, of = ranked.plane_column, ranked.plane_first
+    columns = np.concatenate([whole, ranked.plane_column[ranked.below]]).astype(np.int64)
     order = np.argsort(columns, kind="stable")
     number = np.empty(len(columns), np.int64)
     number[order] = np.arange(len(columns))
-    first = np.concatenate([ranked.plane_first, ranked.plane_first[ranked.below]]).astype(np.int64)
-    nan_byte = np.clip(ranked.missing_rank[columns] - first, 0, MOST_IN_PLANE)
-    nan_byte[len(ranked.plane_column) :] = 0
+    first = np.concatenate([of, ranked.plane_first[ranked.below]]).astype(np.int64)
+    nan_byte = np.clip(ranked.missing_rank[columns] - first, 0, (1 << bits) - 1)
+    nan_byte[len(whole) :] = 0
     levels = np.array([len(values).bit_length() for values in ranked.thresholds], np.int64)
     ends = np.cumsum(2**levels - 1)
     return PackedPlanes(
@@ -81,8 +85,13 @@ def _level_order(values: Array, levels: int) -> Array:
     )
 
 
-def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes) -> None:
-    """Emit the bytes of the thread's rows. They lie at the beginning of the block's shared memory."""
+def words_of_plane(schedule: GpuTiles, bits: int) -> int:
+    """The words in which a thread has the ranks of its rows in a plane."""
+    return -(-schedule.rows_of_thread * bits // 32)
+
+
+def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8) -> None:
+    """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory."""
     dtype = x.type.dtype
     words = schedule.view("uint32")
     feature, levels, start, planes, first, nan_byte = (
@@ -113,9 +122,13 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes) -> 
         lowest = T.Bind(tirx.shift_left(one, depth))
         with T.serial(f.constant(planes, "i64", column), f.constant(planes, "i64", column + 1)) as plane:
             least, missing = T.Bind(small(first, plane) + lowest), T.Bind(small(nan_byte, plane))
-            T.buffer_store(word, tirx.const(0, "uint32"), [0])
-            for row in rows:
-                rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const(MOST_IN_PLANE, "int32"))
-                byte = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank))
-                T.buffer_store(word, tirx.bitwise_or(word[0], tirx.shift_left(byte, tirx.const(8 * row, "uint32"))), [0])
-            T.buffer_store(words, word[0], [tirx.Cast("int32", plane) * schedule.words + schedule.word])
+            parts = words_of_plane(schedule, bits)
+            for part in range(parts):
+                T.buffer_store(word, tirx.const(0, "uint32"), [0])
+                for place, row in enumerate(rows[part * 32 // bits : (part + 1) * 32 // bits]):
+                    rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const((1 << bits) - 1, "int32"))
+                    own_rank = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank))
+                    shifted = tirx.shift_left(own_rank, tirx.const(bits * place, "uint32"))
+                    T.buffer_store(word, tirx.bitwise_or(word[0], shifted), [0])
+                at_word = (tirx.Cast("int32", plane) * parts + part) * schedule.words + schedule.word
+                T.buffer_store(words, word[0], [at_word])

@@ -29,7 +29,7 @@ from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes, words_of_plane
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
@@ -57,9 +57,8 @@ CYCLES_OF_LEVEL = 1.5
 """The clocks of an SM for a level of a search among a column's thresholds, for a warp of rows: six instructions."""
 
 
-def threads_for(op: TreeEnsemble) -> int:
-    """The threads of a block that has room for the planes of an ensemble; 0 if none has."""
-    planes = op.once(ranked_trees).planes
+def threads_for(planes: int) -> int:
+    """The threads of a block that has room for so many planes of bytes; 0 if none has."""
     return next((threads for threads in THREADS if planes * threads * WORD <= PLANE_BYTES), 0)
 
 
@@ -85,6 +84,8 @@ class TiledTrees(ABC):
 
     name: str
     """The strategy."""
+    bits = 8
+    """Those of a rank."""
 
     def __init__(self, f: Block, node: Node) -> None:
         assert isinstance(node.op, TreeEnsemble)
@@ -95,7 +96,7 @@ class TiledTrees(ABC):
         self.packed = f.once(_packing(type(self), f.schedule.plane_rows), self.op)
         self.count = f.schedule.rows_of_thread
         self.rows = range(self.count)
-        self.start = len(self.packed.planes.first) * f.schedule.words * WORD
+        self.start = len(self.packed.planes.first) * words_of_plane(f.schedule, self.bits) * f.schedule.words * WORD
         """The byte of shared memory at which the tile begins."""
         self.ranks = f.schedule.view("uint8")
         self.own = T.Bind(f.schedule.word * WORD)
@@ -106,6 +107,21 @@ class TiledTrees(ABC):
         self.sums = T.alloc_buffer((self.count * self.columns,), DTYPES[self.dtype], scope="local")
 
     # --- what a form of trees says
+
+    @classmethod
+    def planes(cls, op: TreeEnsemble) -> int:
+        """The planes of bytes that the ranks of a row take."""
+        return op.once(ranked_trees).planes
+
+    @classmethod
+    def threads(cls, op: TreeEnsemble) -> int:
+        """The threads of a block for an ensemble; 0 if its ranks need too much memory."""
+        return threads_for(cls.planes(op))
+
+    @classmethod
+    def walks(cls, op: TreeEnsemble) -> int:
+        """How often a row walks each tree in blocks for many rows."""
+        return 1 if op.values.shape[1] == 1 else passes_of(op, cls.threads(op))
 
     @classmethod
     @abstractmethod
@@ -161,7 +177,7 @@ class TiledTrees(ABC):
         base = f.own(self.op.base, self.dtype)
         self.schedule.barrier()  # the planes lie where other threads may still read the tile of an ensemble before
         if len(packed.planes.first):
-            fill_planes(f, self.schedule, node.inputs[0], packed.planes)
+            fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits)
         if isinstance(self.schedule, GpuFewRows):
             self.schedule.barrier()  # other warps read the planes
         with self._passes() as (output, group):
@@ -290,18 +306,13 @@ def _packing(form: type[TiledTrees], rows: int) -> partial[PackedTiles]:
 
 def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTiles:
     ranked = op.once(ranked_trees)
-    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype)), rows)
+    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits), rows)
 
 
 def passes_of(op: TreeEnsemble, threads: int) -> int:
     """The passes of blocks of so many threads: one for each output, or for some values of the leaves."""
     width = op.values.shape[1]
     return op.n_outputs if width == 1 else -(-width // IN_REGISTERS[threads])
-
-
-def walks_of(op: TreeEnsemble) -> int:
-    """How often a row walks each tree in blocks for many rows."""
-    return 1 if op.values.shape[1] == 1 else passes_of(op, threads_for(op))
 
 
 def columns_of_pass(op: TreeEnsemble, threads: int) -> int:
@@ -317,13 +328,13 @@ def by_output(op: TreeEnsemble) -> list[Array]:
 
 def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
     """The bytes of shared memory that an ensemble takes."""
-    return op.once(ranked_trees).planes * threads * WORD + form.tile_bytes(op)
+    return form.planes(op) * threads * WORD + form.tile_bytes(op)
 
 
 def shared_bytes_of_few(op: TreeEnsemble, form: type[TiledTrees]) -> int:
     """The bytes of shared memory that it takes of a block of `GpuFewRows`, with two values for each row, warp and column of a pass."""
     values = 2 * FEW_WARPS * LANES * op.values.itemsize * columns_of_pass(op, FEW_WARPS * LANES)
-    return op.once(ranked_trees).planes * LANES * WORD + form.tile_bytes(op) + values
+    return form.planes(op) * LANES * WORD + form.tile_bytes(op) + values
 
 
 def planes_cycles(op: TreeEnsemble) -> float:
