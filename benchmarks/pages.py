@@ -19,6 +19,7 @@ SECTIONS: dict[str, str | None] = {
     "cold_start": None,
     "operators": "## Failed or wrong",
     "serving": None,
+    "scoring": None,
 }
 """Benchmark → how the first line begins that its page leaves out; None: it shows the whole file."""
 RUNS = {"haswell": "code for processors without AVX-512", "two-threads": "two threads"}

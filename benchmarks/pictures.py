@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import operators, paper, pipelines500, report, scaling
+from benchmarks import operators, paper, pipelines500, report, scaling, scoring
 from benchmarks.figures import FAINT, INK, OWN, PEER, ROOT
 from benchmarks.report import MAIN, SOURCE, microseconds
 
@@ -164,10 +164,28 @@ def draw_scaling(results: dict[str, Any], path: Path) -> None:
             each.set_axis_off()
 
 
+def draw_scoring(results: dict[str, Any], path: Path) -> None:
+    """Millions of rows a second of every engine over the part, and of hbc and pyarrow over all files."""
+    found = results["workloads"]["part"]
+    speeds = {scoring.PEERS.get(engine, engine): scoring.speed(found, engine) for engine in found["engines"]}
+    whole = {
+        f"{engine}, {name}": scoring.speed(results["workloads"][name], engine)
+        for name in ("grouped", "single")
+        for engine in (scoring.SCORE, scoring.LOOP, scoring.ALONE)
+    }
+    with axes(path, 1, 2, (10, 2.6)) as made:
+        for each, rates, title in zip(made.flat, (speeds, whole), (f"{found['rows']:,} rows", "all files"), strict=True):
+            known = sorted((rate / 1e6, name) for name, rate in rates.items() if rate is not None)
+            colours = [OWN if name.startswith("hbc") else PEER for _, name in known]
+            each.barh([name for _, name in known], [rate for rate, _ in known], color=colours, height=0.6)
+            _title(each, f"{title}: millions of rows a second")
+
+
 DRAWN: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "paper": draw_paper,
     "pipelines500": draw_pipelines,
     "operators": draw_operators,
     "scaling": draw_scaling,
+    "scoring": draw_scoring,
 }
 """Benchmark → the function that draws its picture."""

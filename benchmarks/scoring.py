@@ -380,6 +380,12 @@ def median(found: dict[str, Any], engine: str, figure: str) -> float | None:
     return statistics.median(each[figure] for each in times) if times else None
 
 
+def speed(found: dict[str, Any], engine: str) -> float | None:
+    """An engine's rows a second, None if it was not measured."""
+    seconds = median(found, engine, "loop")
+    return None if seconds is None else found["rows"] / seconds
+
+
 def ratio(found: dict[str, Any], engine: str, other: str, figure: str = "seconds") -> float | None:
     """An engine's figure over the other's."""
     above, below = median(found, engine, figure), median(found, other, figure)
@@ -432,10 +438,9 @@ def markdown(results: dict[str, Any]) -> str:
                 lines.append(f"| {PEERS.get(engine, engine)} | {each['status']}: {each.get('reason', '')} | | | | | |")
                 continue
             seconds, cpu, mib = (median(found, engine, figure) for figure in ("seconds", "cpu", "mib"))
-            speed = found["rows"] / (median(found, engine, "loop") or 1)
             beside = ratio(found, engine, ALONE)
             lines.append(
-                f"| {PEERS.get(engine, engine)} | {each['status']} | {seconds:.2f} | {cpu:.2f} | {speed:,.0f} | "
+                f"| {PEERS.get(engine, engine)} | {each['status']} | {seconds:.2f} | {cpu:.2f} | {speed(found, engine):,.0f} | "
                 f"{'' if beside is None else f'{beside:.2f}×'} | {mib:,.0f} |"
             )
         lines.append("")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks import commands, figures, files, pages, report
+from benchmarks import commands, figures, files, pages, report, scoring
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
 
@@ -185,6 +185,24 @@ def _requests(server: dict[str, Any]) -> str:
     return f"{statistics.median(each['requests_per_second'] for each in server['rounds']):,.0f}"
 
 
+def score() -> str:
+    """How long `hbc score` takes, beside pyarrow alone and other engines."""
+    results = read("scoring", ["grouped", "part"])
+    whole, part = results["workloads"]["grouped"], results["workloads"]["part"]
+    seconds, mib = (scoring.median(whole, scoring.SCORE, figure) for figure in ("seconds", "mib"))
+    others = [
+        f"{two_digits((scoring.speed(whole, scoring.SCORE) or 0) / rate)} times those of {name}"
+        for engine, name in scoring.PEERS.items()
+        if (rate := scoring.speed(part, engine))
+    ]
+    return (
+        f"{whole['rows']:,} rows of 30 columns, 10 of them strings, in {whole['files']} files of Parquet take {seconds:.1f} s with "
+        f"LightGBM behind scalers and encoders, and {mib:.0f} MiB, on {results['settings']['threads']} cores ({_name(results)}). To read "
+        f"the files and write as many numbers takes pyarrow {scoring.median(whole, scoring.ALONE, 'seconds'):.1f} s. The rows a second "
+        f"are {', '.join(others)}, of {part['rows']:,} such rows ([Benchmarks](benchmarks.md#scoring-files)).\n"
+    )
+
+
 def memory() -> str:
     """What a worker of `hbc serve` takes."""
     found = read("serving", ["row"])
@@ -255,6 +273,7 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/records.md", "records"): records,
     ("docs/serving.md", "serving"): serving,
     ("docs/serving.md", "memory"): memory,
+    ("docs/scoring.md", "score"): score,
     **{("docs/command-line.md", start): partial(shown, start) for start in commands.SHOWN},
     ("docs/cold-start.md", "folder"): folder,
     ("docs/artefacts.md", "saved"): saved,
