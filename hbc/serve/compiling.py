@@ -59,19 +59,20 @@ class Compiler:
         if process is not None:
             process.communicate()
 
-    def compile(self, path: Path, first: bool) -> None:
-        """Compile the methods of a file. first: `Served.first` only. Raises ArtifactError if the process ends before it is done. A file
-        that cannot be loaded is no error here: who loads it next finds out.
+    def compile(self, path: Path, first: bool, later: bool = False) -> None:
+        """Compile the methods of a file. first: `Served.first` only. later: requests are answered meanwhile, and come first. Raises
+        ArtifactError if the process ends before it is done. A file that cannot be loaded is no error here: who loads it next finds out.
 
         It starts a process, if there is none. That goes on until `end`, and takes the next file."""
         if self._process is None:
-            # A session of its own: Ctrl-C is for the server, which ends this process.
+            # A process group of its own: Ctrl-C is for the server, which ends this process. Not a session: Linux shares the processor
+            # between sessions first, and its priority would hold in its own only.
             self._process = subprocess.Popen(
                 command_of("hbc.serve.compiling", self._told),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,
+                process_group=0,
             )
         process = self._process
         assert process.stdin is not None
@@ -79,7 +80,7 @@ class Compiler:
         if self._stopped:
             process.kill()
         with contextlib.suppress(OSError):
-            process.stdin.write(json.dumps({"path": os.fspath(path), "first": first}) + "\n")
+            process.stdin.write(json.dumps({"path": os.fspath(path), "first": first, "later": later}) + "\n")
             process.stdin.flush()
         if not process.stdout.readline():
             process.communicate()
@@ -112,7 +113,7 @@ def _main(told: str) -> None:
     """Compile the files that come on stdin, in a thread: at the end of stdin the process ends, whatever it does."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
-    os.nice(5)  # requests come first: on a full processor it gets a quarter of what a worker gets
+    os.nice(5)  # other models may be answering: on a full processor it gets a quarter of what a worker gets
     document = json.loads(told)
     asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
@@ -121,6 +122,8 @@ def _main(told: str) -> None:
             while True:
                 work = asked.get()
                 path = Path(work["path"])
+                if work["later"]:  # a thirtieth of what a worker gets; in all threads of this process
+                    os.setpriority(os.PRIO_PGRP, 0, max(15, os.getpriority(os.PRIO_PGRP, 0)))
                 with contextlib.suppress(HbcError, OSError, ValueError):
                     model = load(path, **document["options"])
                     served = Served("", "", path, None, model, Statistics(), document["methods"])

@@ -98,7 +98,8 @@ class Repository:
         """Whether there is something for `finish`."""
         self._tell = tell
         self._released = released
-        self._compiler = Compiler(self._options, self._methods)
+        self._compiler = self._later = Compiler(self._options, self._methods)
+        """The one that compiles what is loaded now, and the one for what was put off."""
         self._ready: dict[str, dict[str, Served]] = {}
         self._usual: dict[str, Served] = {}
         self._unloaded: set[str] = set()
@@ -179,7 +180,7 @@ class Repository:
                     self._put(name, {v: served for v, served in versions.items() if v not in gone})
                     self._tell("model gone", model=name, versions=gone)
                     changed.append(name)
-            for key in [k for k in self._failed if k not in known and (names is None or k[0] in names)]:
+            for key in [k for k in list(self._failed) if k not in known and (names is None or k[0] in names)]:
                 del self._failed[key]
             return changed
 
@@ -199,13 +200,24 @@ class Repository:
 
     def finish(self) -> None:
         """Compile the methods that were put off, and put the models in place with them. If that fails, the log says why, and the models
-        stay as they are until they are loaded again."""
+        stay as they are until they are loaded again.
+
+        Models can be loaded and unloaded meanwhile, for on a full processor this takes minutes. What is loaded then is left for the next
+        call."""
         with self._changing:
             self.unfinished = False
-            with self._compiling():
-                for served in self.all():
-                    if served.later:
-                        self._load(Place(served.name, served.version, served.path), again=True, whole=True)
+            waiting = [served for served in self.all() if served.later]
+            self._later, self._compiler = self._compiler, Compiler(self._options, self._methods)
+            if self._stopped:
+                self.stop()
+        try:
+            for served in waiting:
+                whole = self._loaded(Place(served.name, served.version, served.path), served.stamp, later=True)
+                with self._changing:
+                    if whole is not None and self._ready.get(served.name, {}).get(served.version) is served:
+                        self._put_in_place(whole)
+        finally:
+            self._later.end()
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -233,40 +245,61 @@ class Repository:
         """Compile nothing more: the server stops. What is being loaded fails."""
         self._stopped = True
         self._compiler.stop()
+        self._later.stop()
 
-    def _load(self, place: Place, again: bool = False, whole: bool = False) -> bool:
-        """Load a file if it has changed. Returns whether there is a new model. again: also if it has not. whole: put nothing off."""
+    def _load(self, place: Place, again: bool = False) -> bool:
+        """Load a file if it has changed. Returns whether there is a new model. again: also if it has not."""
         key = place.name, place.version
         before = self._ready.get(place.name, {}).get(place.version)
-        stamp = None
         try:
             stamp = Stamp.of(place.path)
-            failed = self._failed.get(key)
-            if not again and ((before is not None and before.stamp == stamp) or (failed is not None and failed[0] == stamp)):
-                return False
-            statistics = self._statistics.setdefault(key, Statistics())
-            served = self._warmed(place, stamp, statistics, whole or not self._put_off)
-            if self._drift:
-                served.watch()
-            if Stamp.of(place.path) != stamp:  # it was being written: the next look takes it
-                return False
-        except (HbcError, OSError, ValueError) as error:
-            why = str(error if isinstance(error, HbcError) else _unreadable(place, error))
-            self._failed[key] = (stamp, why)  # not what is there now: that may be another file already, which is to be tried
-            if not self._stopped:  # else the reason is that the process which compiles was ended
-                self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=before is not None)
+        except OSError as error:
+            self._fail(place, None, error)
             return False
-        self._failed.pop(key, None)
+        failed = self._failed.get(key)
+        if not again and ((before is not None and before.stamp == stamp) or (failed is not None and failed[0] == stamp)):
+            return False
+        served = self._loaded(place, stamp)
+        if served is None:
+            return False
         self._unloaded.discard(place.name)
-        self._put(place.name, {**self._ready.get(place.name, {}), place.version: served})
-        self.unfinished = self.unfinished or bool(served.later)
-        without = {"without": list(served.later)} if served.later else {}
-        self._tell("model loaded", model=place.name, version=place.version, path=str(place.path), **without)
+        self._put_in_place(served)
         return True
 
-    def _warmed(self, place: Place, stamp: Stamp, statistics: Statistics, whole: bool) -> Served:
+    def _loaded(self, place: Place, stamp: Stamp, later: bool = False) -> Served | None:
+        """The model of a file, ready to be called. None: the log says why not, or the file is no longer the one with this stamp: the next
+        look takes it. later: with the methods that were put off."""
+        try:
+            statistics = self._statistics.setdefault((place.name, place.version), Statistics())
+            served = self._warmed(place, stamp, statistics, later)
+            if self._drift:
+                served.watch()
+            return served if Stamp.of(place.path) == stamp else None
+        except (HbcError, OSError, ValueError) as error:
+            self._fail(place, stamp, error)
+            return None
+
+    def _fail(self, place: Place, stamp: Stamp | None, error: Exception) -> None:
+        """Keep why a file could not be loaded, and tell it. A model that was there before stays."""
+        why = str(error if isinstance(error, HbcError) else _unreadable(place, error))
+        # Not the stamp of what is there now: that may be another file already, which is to be tried.
+        self._failed[place.name, place.version] = (stamp, why)
+        if not self._stopped:  # else the reason is that the process which compiles was ended
+            kept = place.version in self._ready.get(place.name, {})
+            self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=kept)
+
+    def _put_in_place(self, served: Served) -> None:
+        """Answer the next requests with this model."""
+        self._failed.pop((served.name, served.version), None)
+        self._put(served.name, {**self._ready.get(served.name, {}), served.version: served})
+        self.unfinished = self.unfinished or bool(served.later)
+        without = {"without": list(served.later)} if served.later else {}
+        self._tell("model loaded", model=served.name, version=served.version, path=str(served.path), **without)
+
+    def _warmed(self, place: Place, stamp: Stamp, statistics: Statistics, later: bool) -> Served:
         """The model of a file, ready to be called. Another process compiles it, if that is needed and there is a cache. What the cache has
-        not kept, because it is full for example, is compiled here. whole: with all its methods."""
+        not kept, because it is full for example, is compiled here. later: with the methods that were put off."""
+        whole = later or not self._put_off
 
         def warmed(whole: bool) -> Served:
             model = load(place.path, **self._options)
@@ -278,7 +311,7 @@ class Repository:
             for found_whole in (True,) if whole else (True, False):
                 with contextlib.suppress(CompilerNeeded), compiling_elsewhere():
                     return warmed(found_whole)
-            self._compiler.compile(place.path, first=not whole)
+            (self._later if later else self._compiler).compile(place.path, first=not whole, later=later)
             self._tell("model compiled", model=place.name, version=place.version)
             with contextlib.suppress(CompilerNeeded), compiling_elsewhere():
                 return warmed(whole)

@@ -101,12 +101,13 @@ class Family:
         known.append((now, count))
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """A context that one process at a time is in, if there is a cache: what is compiled for it, the others find."""
+    def _turn(self, what: str = "turn") -> Iterator[None]:
+        """A context that one process at a time is in, if there is a cache: what is compiled for it, the others find. what: a name of the
+        context; there is one to a name."""
         if self._folder is None or not has_cache():
             yield
             return
-        with open(self._folder / "turn", "wb") as file:
+        with open(self._folder / what, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # goes with the file, also if the process is killed
             yield
 
@@ -117,7 +118,7 @@ class Family:
 
     def finish(self) -> None:
         """Compile what was put off, so that models could be ready earlier."""
-        with self._turn():
+        with self._turn("later"):
             self._repository.finish()
 
     def change(self, what: str, name: str) -> None:

@@ -29,7 +29,7 @@ from test_workers import Process, served
 import hbc
 from hbc.cache.folder import is_local
 from hbc.serve import plain
-from hbc.serve.compiling import command_of
+from hbc.serve.compiling import Compiler, command_of
 from hbc.serve.engine import computed
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
@@ -260,6 +260,32 @@ def test_methods_that_few_ask_for_are_compiled_later(tmp_path: Path, monkeypatch
     named = repository(put_off=True, methods=["decision_function"])
     assert (named.get("m").methods, named.get("m").later, named.unfinished) == (("decision_function",), (), False)
     assert told.count("model compiled") == 3
+
+
+def test_models_are_loaded_while_another_is_finished(tmp_path: Path, monkeypatch: Any) -> None:
+    """`finish` waits for the processor, maybe for minutes. A model that is put into the folder meanwhile, and one that is unloaded, need
+    not wait. What was replaced meanwhile is not put back."""
+    linear(tmp_path / "a.hbc")
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
+    found = Repository({}, tmp_path, put_off=True)
+    found.refresh()
+    compile_it, seen = Compiler.compile, []
+
+    def slowly(compiler: Compiler, path: Path, first: bool, later: bool = False) -> None:
+        if later and not seen:
+            linear(tmp_path / "b.hbc")
+            found.refresh()
+            seen.extend(each.name for each in found.all())
+        compile_it(compiler, path, first, later)
+        if later:
+            found.unload("a")
+
+    monkeypatch.setattr(Compiler, "compile", slowly)
+    found.finish()
+    assert seen == ["a", "b"]
+    assert [each.name for each in found.all()] == ["b"]
+    found.finish()
+    assert [each.later for each in found.all()] == [()]
 
 
 def asked_of(model: Served, method: str, body: bytes) -> tuple[Any, Any, Any]:
