@@ -19,7 +19,7 @@ from tvm import tirx
 
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.lines import Lines
-from hbc.ir.types import Array
+from hbc.compiler.tvm.tir.polynomials import interpolated
 
 INTERVALS = 32
 """The number of intervals of the mantissa, told apart by its first five bits. Two registers hold as many float32."""
@@ -53,11 +53,11 @@ def intervals(step: float) -> tuple[list[float], list[float]]:
 
 @cache
 def series(degree: int) -> list[float]:
-    """The coefficients of a polynomial for (ln(1 + r) - r) / r², fitted to the range of r that occurs."""
+    """The coefficients of a polynomial for (ln(1 + r) - r) / r², through points of the range of r that occurs."""
     low, high = -1 / 64 - TRIED * 2.0**-23, 1 / INTERVALS
     r = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
-    fitted: Array = np.polynomial.polynomial.polyfit(r, (np.log1p(r) - r) / r**2, degree)
-    return [float(coefficient) for coefficient in fitted]
+    points = [Decimal(each) for each in r.tolist()]
+    return interpolated(points, [((1 + each).ln() - each) / each**2 for each in points])
 
 
 def looked_up(values: Sequence[float], index: Expr, c: Lines) -> Expr:

@@ -25,6 +25,7 @@ from tvm import tirx
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.lines import FORMATS, Lines
 from hbc.compiler.tvm.tir.logarithms import BASES, looked_up, table_log
+from hbc.compiler.tvm.tir.polynomials import interpolated
 
 
 def _exp(c: Lines, x: Expr) -> Expr:
@@ -107,7 +108,7 @@ def _tanh_pieces() -> list[list[float]]:
             b = float(near[np.argmin(np.abs(exact - exact.astype(np.float32)))])
             nodes = (low + high) / 2 - b + (high - low) / 2 * np.cos(np.pi * (np.arange(6) + 0.5) / 6)
             start = math.tanh(b)
-            rest = np.polynomial.polynomial.polyfit(nodes, (np.tanh(nodes + b) - start) / nodes, 5)
+            rest = interpolated(nodes.tolist(), [(math.tanh(node + b) - start) / node for node in nodes.tolist()])
             piece = [b, start, *rest]
         pieces[((FIRST >> 21) + i) % 32] = piece
     return pieces
