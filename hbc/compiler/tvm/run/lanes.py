@@ -44,7 +44,7 @@ class Lane:
     def begin(self, code: Any, tables: Sequence[Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Put a piece on the stream: copies to the card, the launch, copies back. inputs, outputs: the rows of the piece."""
         try:
-            self._begin(code, tables, inputs, len(inputs[0]))
+            self._begin(code, tables, inputs, len((*inputs, *outputs)[0]))  # a graph may read nothing
         except BaseException:
             with suppress(CudaError):
                 self.card.wait(self.stream)  # what was put on it uses the lane's memory
