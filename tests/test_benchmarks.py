@@ -24,6 +24,7 @@ from benchmarks import (
     pipelines500,
     report,
     scaling,
+    scoring,
     sentences,
     strategies,
 )
@@ -169,17 +170,20 @@ def test_pictures_show_what_was_measured(tmp_path: Path) -> None:
         "hummingbird:torch": times(_1=100, _100=90),
     }
     batches: dict[str, Any] = {"settings": {"batches": [1, 100], "backends": ["tvm"]}}
+    scorers = {name: {"times": [{"loop": 1.0}]} for name in (scoring.SCORE, scoring.ALONE, scoring.LOOP)}
     known = {
         "paper": {"fraud forest": {"engines": engines}, "year xgboost": {"engines": engines}},
         "pipelines500": {"a": {"steps": ["SVC"], "engines": engines}, "b": {"skipped": "no"}},
         "operators": {"x.A": {"rows": 100, "engines": engines}, "x.B": {"skipped": "no"}},
         "scaling": {f"trees: {n}": {"curve": "trees", "batches": [1, 100], "work": n, "engines": engines} for n in (1, 2)},
+        "scoring": {name: {"rows": 100, "engines": scorers} for name in ("part", "grouped", "single")},
     }
     words = {
         "paper": "Hummingbird in the paper",
         "pipelines500": "1 pipelines",
         "operators": "over scikit-learn",
         "scaling": "limit",
+        "scoring": "millions of rows a second",
     }
     assert set(known) == set(words) == set(pictures.DRAWN)
     for name, draw in pictures.DRAWN.items():

@@ -24,9 +24,11 @@ Y = (X[:, 0] > 0).astype(int)
 
 
 def without_noise(noise: float) -> Any:
-    """A model with this noise variance, as a fit to data without noise leaves it, up to rounding."""
+    """A model with this noise variance, as a fit to data without noise leaves it, up to rounding. Its covariance is exactly singular, and
+    not up to rounding: whether LAPACK fails would depend on the processor."""
     model = PCA(2).fit(X)
     model.noise_variance_ = noise
+    model.components_ = np.eye(2, X.shape[1])
     return model
 
 
@@ -39,6 +41,7 @@ def broken_process() -> Any:
 def searched() -> Any:
     model = GridSearchCV(PCA(2), {"whiten": [True]}, cv=2, scoring=lambda m, X, y=None: 0.0).fit(X)
     model.best_estimator_.noise_variance_ = 0.0
+    model.best_estimator_.components_ = np.eye(2, X.shape[1])
     return model
 
 

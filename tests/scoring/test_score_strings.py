@@ -75,7 +75,8 @@ def test_answers_of_the_source(kind: Any, tmp_path: Path) -> None:
         out = parquet.read_table(tmp_path / "out")
         assert out.schema.field("code").type == kind or kind == pa.string_view()
         assert out["code"].to_pylist() == table["code"].to_pylist()
-        np.testing.assert_allclose(out["predict"], source.predict(frame), rtol=1e-12)
+        # BLAS may sum a batch in another order than all rows at once: near 0, that is much of the result.
+        np.testing.assert_allclose(out["predict"], source.predict(frame), rtol=1e-12, atol=1e-14)
         (tmp_path / "out").rename(tmp_path / type(encoder).__name__)
 
 
