@@ -14,7 +14,8 @@ def add_leaves(total: Tensor, leaf: Tensor, values: Tensor, target: Tensor, memo
     least T · N values.
 
     Each row of `values` is looked up apart, since index_select takes 0.35 ns for a number of a vector, and 1.8 ns for a row of a matrix
-    with up to 4 columns. On a CPU index_add adds rows in their order, on a GPU in any, so there the additions are separate."""
+    with up to 4 columns. On a CPU index_add adds rows in their order, on a GPU in any, so there each tree is added apart. The number of its
+    sum stays a tensor: to read it, the host would wait for the GPU at every tree."""
     trees, rows = leaf.size(0), leaf.size(1)
     reached = leaf.reshape(-1)
     for column in range(values.size(0)):
@@ -24,7 +25,7 @@ def add_leaves(total: Tensor, leaf: Tensor, values: Tensor, target: Tensor, memo
             terms = torch.index_select(values[column], 0, reached, out=memory[: trees * rows])
         if total.is_cuda:
             for tree in range(trees):
-                total[target[tree] + column] += terms.reshape(trees, rows)[tree]
+                total.index_add_(0, target.narrow(0, tree, 1) + column, terms.reshape(trees, rows).narrow(0, tree, 1))
         else:
             total.index_add_(0, target + column, terms.reshape(trees, rows))
 

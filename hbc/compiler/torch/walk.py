@@ -64,7 +64,7 @@ def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
 
 def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> Tensor:
     """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. encoding: see `pack`.
-    `always`: do not look whether there is a NaN."""
+    `always`: do not look whether there is a NaN; on a GPU nobody looks, for its queue would stop."""
     copied, number_for_nan, most = encoding[0], encoding[1], encoding[2]
     if number_for_nan.size(0) == 0:
         return x.contiguous()
@@ -73,7 +73,7 @@ def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> Tensor:
         x = torch.cat([x, x.index_select(1, copied)], 1)
     if most.size(0) > 0:
         x = torch.minimum(x, most)
-    if always or bool(torch.isnan(x.sum())):
+    if always or x.is_cuda or bool(torch.isnan(x.sum())):
         x = torch.where(torch.isnan(x), number_for_nan, x)
     return x.contiguous()
 
