@@ -130,6 +130,8 @@ def soak(task: Task, minutes: float, connections: int, say: Any) -> dict[str, An
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(Running(server, task, core))
         running.wait(request, START_LIMIT)
+        while _compiles(running):
+            time.sleep(SAMPLE_SECONDS / 10)
         begin = time.monotonic()
         # At first h2load gives it all that it can take, and the server is left alone, so that growth of memory would show; then it is told
         # to end once a minute.
@@ -201,6 +203,16 @@ def kills(server: Server, task: Task, minutes: float, connections: int, say: Any
         for client in clients:
             client.join(60)
     return clients
+
+
+def _compiles(running: Running) -> bool:
+    """Whether methods that were not needed to be ready are being compiled: that process has a lot of memory, and is no part of a server
+    that has started."""
+    for each in processes_of(running.process.pid):
+        with contextlib.suppress(OSError):  # it has ended
+            if b"hbc.serve.compiling" in Path(f"/proc/{each}/cmdline").read_bytes():
+                return True
+    return False
 
 
 def _workers(running: Running) -> list[int]:

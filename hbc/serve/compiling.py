@@ -122,8 +122,8 @@ def _main(told: str) -> None:
             while True:
                 work = asked.get()
                 path = Path(work["path"])
-                if work["later"]:  # a thirtieth of what a worker gets; in all threads of this process
-                    os.setpriority(os.PRIO_PGRP, 0, max(15, os.getpriority(os.PRIO_PGRP, 0)))
+                if work["later"]:  # a tenth of what a worker gets; in all threads of this process
+                    os.setpriority(os.PRIO_PGRP, 0, max(10, os.getpriority(os.PRIO_PGRP, 0)))
                 with contextlib.suppress(HbcError, OSError, ValueError):
                     model = load(path, **document["options"])
                     served = Served("", "", path, None, model, Statistics(), document["methods"])
