@@ -3,6 +3,9 @@ which is executed before and after with NaN, inf and -0.0 rows. Beside it are pi
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -336,6 +339,35 @@ def test_branches(op: TreeEnsemble, splits: int) -> None:
 
 def leaf(value: float) -> Any:
     return random_tree(np.random.default_rng(0), 1, 3, "f8", np.array([[value]]), False)
+
+
+PRODUCTS = """
+import hashlib
+import numpy as np
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.ops.linear import Linear
+from hbc.ops.scaling import Standardize
+from hbc.optimizer.linear.algebra import FoldLinear
+
+rng = np.random.default_rng(0)
+x = Input("X", "f64", (N, 60))()
+inner = Linear(rng.normal(size=(60, 20)), np.ones(20))(Standardize(rng.normal(size=60), np.ones(60) + rng.random(60))(x))
+graph = FoldLinear()(Graph((x,), {"y": (Linear(rng.normal(size=(20, 1)), np.ones(1))(inner),)})).graph
+found = [node.op for node in graph.nodes if isinstance(node.op, Linear)]
+parameters = [np.ascontiguousarray(each).tobytes() for op in found for each in (op.coef, op.intercept)]
+print(hashlib.sha256(b"".join(parameters)).hexdigest())
+"""
+
+
+def test_weights_do_not_depend_on_the_kernels_of_blas() -> None:
+    """OpenBLAS of an old processor (Prescott) adds up in another order than that of a new one."""
+    found = set()
+    for kernels in ("Prescott", "Haswell"):
+        environment = {**os.environ, "OPENBLAS_CORETYPE": kernels}
+        done = subprocess.run([sys.executable, "-c", PRODUCTS], env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
 
 
 def test_constants_are_added_first_only() -> None:

@@ -183,7 +183,7 @@ class _Step:
             if both is None or (shift is not None and not self._may_shift(value, has_intercept)):
                 return None
             self.notes.append(f"products with {_size(chosen)} and {_size(weights)} weights became one with {_size(both)}")
-            more = np.zeros(weights.shape[1]) if shift is None else part.chosen(shift.astype(np.float64)) @ weights
+            more = np.zeros(weights.shape[1]) if shift is None else _in_order(part.chosen(shift.astype(np.float64)), weights)
             return _Part(_past(x)[0], None, both, False), more
         mapped = _as_map(value)
         if mapped is None:
@@ -203,7 +203,7 @@ class _Step:
         if scaled is None:
             return None
         self.notes.append(f"a product with {_size(weights)} weights took over the scaling of its operand")
-        return _Part(x, part.columns, scaled, False), shift @ weights
+        return _Part(x, part.columns, scaled, False), _in_order(shift, weights)
 
     def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:
         """(operator, codes, weights) of a part that consists of one-hot codes; None for other parts."""
@@ -442,11 +442,20 @@ def _scaled(weights: Array, slope: Array, dtype: str) -> Array | None:
     return result if _is_safe(slope, dtype) and _is_safe(result[weights != 0], dtype) else None
 
 
+def _in_order(before: Array, after: Array) -> Array:
+    """before[..., K] · after[K, L], added up in the order of K. The sums of BLAS differ from one processor to the next in their last bits,
+    and so would the code that is made from a file, and its answers."""
+    total = np.zeros((*before.shape[:-1], after.shape[1]))
+    for column, row in zip(np.moveaxis(before, -1, 0), after, strict=True):
+        total += column[..., None] * row
+    return total
+
+
 def _product_of(before: Array, after: Array, dtype: str) -> Array | None:
     """before[F, K] · after[K, L], or None if it leaves the safe range or cancels (|sum| much smaller than the sum of magnitudes):
     there the fused product would not round as the source does."""
     with np.errstate(all="ignore"):
-        result, size = before @ after, np.abs(before) @ np.abs(after)
+        result, size = _in_order(before, after), _in_order(np.abs(before), np.abs(after))
     safe = np.isfinite(size).all() and _is_safe(size[size != 0], dtype)
     terms = size.sum(axis=0)
     noise = np.finfo(NUMPY_DTYPES[dtype]).eps * terms  # type: ignore[index]
