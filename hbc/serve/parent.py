@@ -122,15 +122,7 @@ class Parent:
 
     def _read(self, pid: int) -> None:
         control, lines = self._controls[pid]
-        try:
-            data = control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            lines.feed(data)
-        else:
+        if not lines.read(control):
             self._selector.unregister(control)
             control.close()
             del self._controls[pid]

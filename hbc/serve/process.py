@@ -288,15 +288,7 @@ class Worker:
     def _read(self, lines: Lines) -> None:
         """Hear what the parent says. If it is gone, end as after SIGTERM."""
         assert self._control is not None
-        try:
-            data = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            lines.feed(data)
-        else:
+        if not lines.read(self._control):
             asyncio.get_running_loop().remove_reader(self._control)
             os.kill(os.getpid(), signal.SIGTERM)
 

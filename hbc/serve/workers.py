@@ -155,3 +155,14 @@ class Lines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._use(json.loads(line))
+
+    def read(self, control: socket.socket) -> bool:
+        """Read what a socket that does not block has now. Returns False when the other side is gone."""
+        try:
+            data = control.recv(65536)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.feed(data)
+        return bool(data)
