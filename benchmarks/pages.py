@@ -19,10 +19,16 @@ SECTIONS: dict[str, str | None] = {
     "cold_start": None,
     "operators": "## Failed or wrong",
     "serving": None,
+    "soak": None,
     "scoring": None,
 }
 """Benchmark → how the first line begins that its page leaves out; None: it shows the whole file."""
-RUNS = {"haswell": "code for processors without AVX-512", "two-threads": "two threads"}
+RUNS = {
+    "haswell": "code for processors without AVX-512",
+    "two-threads": "two threads",
+    "mixed": "records of numbers and strings",
+    "row": "rows of numbers",
+}
 """What stands behind the name of a benchmark in the name of its file → the words for it."""
 
 
