@@ -55,10 +55,12 @@ class Worker:
 
     def answer(self, to: str, rows: int | None = None) -> dict[str, Any]:
         """Writes the results for all rows, or for the first ones. For neighbours these are the distances, since equally near points have no
-        fixed order."""
+        fixed order. Rows come first, also where there is an array for each output."""
         found = self._call(self.rows[:rows])
         if self.method == "kneighbors":
             found = found[0]
+        elif isinstance(found, list) and isinstance(found[0], np.ndarray):
+            found = np.stack(found, axis=1)
         np.save(to, found.toarray() if hasattr(found, "toarray") else np.asarray(found))
         return {}
 
