@@ -18,6 +18,7 @@ SECTIONS: dict[str, str | None] = {
     "text": None,
     "cold_start": None,
     "operators": "## Failed or wrong",
+    "optimizer": None,
     "serving": None,
     "soak": None,
     "scoring": None,
