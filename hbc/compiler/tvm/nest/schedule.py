@@ -21,7 +21,10 @@ from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Plan
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
 THREADS_PER_BLOCK = 128  # of a CUDA launch
-BLOCKS_OF_SM = 2  # that share memory, and that an SM has room for
+BLOCKS_OF_SM = 4
+"""The blocks of `GpuRows` that an SM shall have room for at least: a thread may have 128 registers. Most take 40 or 48 then."""
+TILED_BLOCKS_OF_SM = 2
+"""The same for blocks that share memory, which has room for two. In blocks of 512 a thread may have 64 registers."""
 MOST_UNROLLED = 8
 """The elements of a row whose code nvcc may repeat. If it does so for more, it loads many elements at once, and runs out of registers: a
 softmax of 21 classes spilled 1,400 bytes."""
@@ -157,7 +160,8 @@ class GpuRows(GpuSchedule):
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
         size = THREADS_PER_BLOCK
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
-        with _launch("blockIdx.x", count) as number, _launch("threadIdx.x", tirx.const(size, "int32")) as thread:
+        threads = _launch("threadIdx.x", tirx.const(size, "int32"))
+        with _launch("blockIdx.x", count) as number, threads as thread, _blocks_of_sm(BLOCKS_OF_SM):
             base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", thread))
             with T.If(tirx.LT(base, end)), T.Then():
                 yield base, tirx.const(1, "int64")
@@ -214,7 +218,7 @@ class GpuTiles(GpuSchedule):
         size = self.words * block
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
         threads = _launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
-        with _launch("blockIdx.x", count) as number, threads, _blocks_of_sm():
+        with _launch("blockIdx.x", count) as number, threads, _blocks_of_sm(TILED_BLOCKS_OF_SM):
             self._memory = T.alloc_buffer((self.shared,), "uint8", scope=SHARED, layout=None)
             base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", self.word) * block)
             rows = T.Bind(tirx.Max(tirx.Min(end - base, tirx.const(block, "int64")), tirx.const(0, "int64")))
@@ -283,14 +287,14 @@ def schedule_of(gpu: bool) -> Schedule:
     return GpuRows() if gpu else CpuBlocks()
 
 
-def _blocks_of_sm() -> AbstractContextManager[Any]:
-    """A context for code of which an SM shall hold `BLOCKS_OF_SM` blocks.
+def _blocks_of_sm(count: int) -> AbstractContextManager[Any]:
+    """A context for code of which an SM shall hold `count` blocks.
 
-    nvcc gives threads as many registers as this allows: 64 in blocks of 512. Where it is not told, it gives them fewer, for more blocks
-    than shared memory has room for, and spills: 320 bytes in a softmax of five classes on sm_90.
+    nvcc gives threads as many registers as this allows. Where it is not told, it gives them fewer, and spills: 320 bytes in a softmax of
+    five classes in levels, 48 in the leaf numbers of 45 walked trees (32 and 96 registers, which then take 64 and 107).
     """
     least = "tirx.launch_bounds_min_blocks_per_sm"
-    return T.attr(tirx.const(0, "int32"), least, tirx.const(BLOCKS_OF_SM, "int64"))  # type: ignore[no-any-return]
+    return T.attr(tirx.const(0, "int32"), least, tirx.const(count, "int64"))  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -30,19 +30,13 @@ LOCAL = {
     "SVC probability, many classes": 2288,
 }
 """The models whose kernels use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
-SPILLS = {
-    "trees by the paper's strategies": 24,
-    "forest of vectors": 44,
-    "forest of ten vectors in levels": 24,  # its leaf numbers, which are walked
-    "XGBClassifier multi": 48,
-}
-"""The models whose kernels spill, and the most bytes stored and loaded. ptxas keeps most of them to 32 registers."""
 
 
 def within_limits(found: list[Resources]) -> None:
+    """None spills."""
     for row in found:
         model = row.kernel.partition(": ")[0].rsplit(", ", 1)[0]
-        assert row.spills <= SPILLS.get(model, 0), f"{row.kernel} spills\n{table(found)}"
+        assert row.spills == 0, f"{row.kernel} spills\n{table(found)}"
         assert row.local <= LOCAL.get(model, 0), f"{row.kernel}: local memory\n{table(found)}"
         assert row.warps >= 16, f"{row.kernel} leaves an SM {row.warps} of 64 warps\n{table(found)}"
         assert row.shared <= MOST_SHARED
@@ -54,7 +48,7 @@ def test_trees_stay_within_their_limits() -> None:
     name = "trees of 31 leaves, walk: f32 predict"
     found = resources({name: sources[name]})
     within_limits(found)
-    assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 64) for arch in ARCHES]
+    assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 40) for arch in ARCHES]
 
 
 @pytest.mark.slow
