@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 pytest.importorskip("sklearn")
+from cuda_on_cpu.counts import rank_reads, units, walking_loop
 from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, table
 
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED
@@ -88,3 +90,42 @@ def test_warps_of_an_sm() -> None:
     assert few._replace(shared=80 << 10, threads=512).warps == 32
     assert few._replace(shared=80 << 10, threads=512, arch="sm_80").warps == 32
     assert few._replace(threads=32).warps == 32
+
+
+DISASSEMBLED = """
+	.section	.text.few,"ax",@progbits
+.L_x_0:
+        /*0000*/                   LDS.U16 R0, [R1] ;
+        /*0010*/                   LDS.U16 R0, [R1] ;
+        /*0020*/                   LDS.U16 R0, [R1] ;
+        /*0030*/               @P0 BRA `(.L_x_0) ;
+	.section	.text.many,"ax",@progbits
+.L_x_1:
+        /*0000*/                   LDS R0, [R1] ;
+        /*0010*/                   LDS R0, [R1+0x4] ;
+        /*0020*/                   LDS R0, [R1+0x8] ;
+        /*0030*/               @P0 BRA `(.L_x_1) ;
+.L_x_2:
+        /*0040*/                   MOV R2, R3 ;
+.L_x_3:
+        /*0050*/                   LDG.E.64 R4, [R2] ;
+        /*0060*/                   LDS.U16 R0, [R1] ;
+        /*0070*/              @!P0 BRA `(.L_x_3) ;
+        /*0080*/                   LDS.U16 R0, [R1] ;
+        /*0090*/              @!P1 BRA `(.L_x_2) ;
+"""
+
+
+def test_the_loop_that_is_counted() -> None:
+    """The inner one that reads ranks, of the kernel of that name: not the one with more reads of words, nor the one around it."""
+    loop = walking_loop(DISASSEMBLED, "many", 16)
+    assert [instruction.split()[0] for instruction in loop] == ["LDG.E.64", "LDS.U16", "@!P0"]
+    assert rank_reads(loop, 16) == 1
+    assert rank_reads(loop, 8) == 0
+
+
+def test_pieces_of_the_cards_memory() -> None:
+    """Two warps: in the one all rows read the same node, in the other each reads the next one."""
+    places = np.concatenate([np.full(32, 7), np.arange(32)])
+    assert units(places, 8, 32) == (1 + 8) / 2
+    assert units(places, 4, 128) == 1

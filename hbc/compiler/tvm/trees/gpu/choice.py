@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles, Schedule
-from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, node_cycles
+from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, memory_cycles
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
@@ -22,11 +22,12 @@ FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, four blocks an SM."""
 WALK_KEYS = 6.8
-"""Clocks of a step of "walk" for a warp, without those for nodes: 54 lines of keys in local memory for the 8 levels of a tree."""
+"""Clocks of a step of "walk" for a warp, without those for nodes: lines of keys in local memory. They were counted in forests of unlimited
+depth; in trees of depth 8 they are 4 to 5."""
 NODE_OF_WALK = 8
 """The bytes of a node of "walk"."""
-LEAF_OF_WALK = 20.0
-"""Clocks of a value of a leaf for a warp of "walk": its values lie in as many lines as rows reach leaves."""
+LOADS_OF_WALK = 2.25
+"""Loads of a node in a step of "walk": its two words, and one of them again in every fourth step."""
 H200 = 132 * 1.75e9 * 32
 """Clocks times rows of a warp, of all SMs in a second."""
 
@@ -49,10 +50,9 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
 
 def cycles(op: TreeEnsemble) -> dict[str, float]:
     """The clocks of an SM for a warp of rows, for "walk" and all forms that an ensemble fits."""
-    found = {
-        "walk": (WALK_KEYS + node_cycles(op, NODE_OF_WALK)) * float(op.depths.sum())
-        + LEAF_OF_WALK * op.n_trees * op.values.shape[1]
-    }
+    keys = WALK_KEYS * float(op.depths.sum())
+    lines, from_l2 = memory_cycles(op, NODE_OF_WALK, loads=LOADS_OF_WALK)
+    found = {"walk": max(keys + lines, from_l2)}
     return found | {name: planes_cycles(op) + form.cycles(op) for name, form in FORMS.items() if form.fits(op)}
 
 

@@ -19,8 +19,10 @@ from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
-FROM_L1, FROM_L2 = 4.0, 12.0
-"""Clocks of an SM in which a warp reads nodes, in a step: four lines of L1, or nine sectors of 32 bytes from L2 at 5.5 TB/s for all SMs."""
+LINE, SECTOR = 128, 32
+"""The bytes that L1 reads in a clock of an SM, and that L2 sends at once."""
+CLOCKS_OF_SECTOR = SECTOR * 132 * 1.75e9 / 5.5e12
+"""Clocks of an SM for a sector from L2, which gives all SMs of an H200 5.5 TB/s, as others have measured."""
 L1 = 128 << 10
 """The bytes of nodes that stay in L1, about. It has 256 KB, of which shared memory takes a part."""
 
@@ -48,6 +50,8 @@ class FarLinks(Links):
     """
 
     name = "far_links"
+    clocks_of_step = 3.9
+    """Clocks of an SM for the 7.7 integer instructions of a step of a warp, of 12.3 in all."""
 
     packed: PackedFarLinks
 
@@ -63,7 +67,9 @@ class FarLinks(Links):
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
-        return (1 + node_cycles(op, cls.bits // 2)) * float(cls.walks(op) * op.depths.sum() + op.n_trees * op.values.shape[1])
+        steps, walks = float(op.depths.sum()), cls.walks(op)
+        lines, from_l2 = memory_cycles(op, cls.bits // 2, walks)
+        return max(cls.clocks_of_step * walks * steps, walks * steps + lines, from_l2)
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:
@@ -108,9 +114,34 @@ class FarLinks(Links):
         return self.f.constant(self.packed.values, self.dtype, tirx.Cast("int64", place))
 
 
-def node_cycles(op: TreeEnsemble, size: int) -> float:
-    """The clocks of an SM in which a warp reads nodes of `size` bytes from the card's memory, in a step."""
-    return FROM_L1 if size * int(nodes_of(op).sum()) <= L1 else FROM_L2
+def beyond_l1(op: TreeEnsemble, size: int) -> bool:
+    """Whether nodes of `size` bytes are too many for L1."""
+    return size * int(nodes_of(op).sum()) > L1
+
+
+def memory_cycles(op: TreeEnsemble, size: int, walks: int = 1, loads: float = 1.0) -> tuple[float, float]:
+    """(the clocks of an SM in which a warp reads lines of L1, those in which it waits for sectors of L2; 0 if all nodes stay in L1), for
+    nodes of `size` bytes and the values of leaves. walks: how often trees are walked. loads: how often a step reads the same node."""
+
+    def pieces(unit: int, times: float) -> float:
+        values = reached_pieces(op, op.values.itemsize, unit, last=True)
+        return walks * times * reached_pieces(op, size, unit) + values * op.values.shape[1]
+
+    return pieces(LINE, loads), CLOCKS_OF_SECTOR * pieces(SECTOR, 1.0) if beyond_l1(op, size) else 0.0
+
+
+def reached_pieces(op: TreeEnsemble, size: int, unit: int, last: bool = False) -> float:
+    """About how many pieces of `unit` bytes a warp reads of all trees, whose nodes have `size` bytes, in all steps. last: in the leaves
+    that its rows have reached instead.
+
+    In step d the rows of a warp are spread over 2^d nodes that lie together, or over all nodes of the tree if those are fewer. Then
+    n (1 - (1 - 1/n)^32) of n pieces are read. Forests of unlimited depth read 10 to 20 % fewer (docs/gpu.md).
+    """
+    depths, nodes = op.depths.astype(np.int64)[:, None], nodes_of(op)[:, None]
+    step = depths if last else np.arange(depths.max(initial=0))[None]
+    among = np.maximum(np.minimum(2.0 ** np.minimum(step, 32), nodes) * size / unit, 1)
+    read = among * (1 - (1 - 1 / among) ** 32)
+    return float(np.sum(read, where=last | (step < depths)))
 
 
 @tree_kernel("far_links", nanoseconds=lambda op: 1.0, fits=FarLinks.fits)

@@ -36,6 +36,8 @@ class WideLinks(FarLinks):
 
     name = "wide_links"
     bits = 16
+    clocks_of_step = 4.6
+    """9.2 integer instructions of 13.4."""
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
