@@ -22,7 +22,7 @@ from hbc.ops.tree_ranks import RankedTrees
 LINE, SECTOR = 128, 32
 """The bytes that L1 reads in a clock of an SM, and that L2 sends at once."""
 CLOCKS_OF_SECTOR = SECTOR * 132 * 1.75e9 / 5.5e12
-"""Clocks of an SM for a sector from L2, which gives all SMs of an H200 5.5 TB/s, as others have measured."""
+"""Clocks of an SM for a sector from L2, which gives all SMs of an H200 5.5 TB/s. That is a guess."""
 L1 = 128 << 10
 """The bytes of nodes that stay in L1, about. It has 256 KB, of which shared memory takes a part."""
 
