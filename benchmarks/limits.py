@@ -1,11 +1,12 @@
 """The least time that a row of a tree ensemble can take: the instructions of hbc's kernel over the number that the processor's ports can
-execute. Beside the comparison with peers it shows how fast hbc could still become. The limit is for the trees alone, without encoding the
-input and adding the leaves."""
+execute. Beside the comparison with peers it shows how fast hbc could still become. The limit counts the trees and, where they are scanned,
+the ranks of the columns that they read; not the reading of the rows from memory, nor the adding of leaves."""
 
 from __future__ import annotations
 
 import re
 import timeit
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
 compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at a time, four
 instructions a cycle, two for each split. AMD Zen 5 (26): 64 rows at a time, two compares into masks or permutations a cycle, three masked
 additions; a piece of six splits takes 6.3 cycles (measured in assembly, with everything in registers)."""
+SEARCHES = {6: 1.0, 25: 1.0, 26: 2.0}
+"""Processor family → the compares and permutations of whole registers (512 bits) a cycle: Intel's single port, Zen 4's two halves, Zen 5's
+two ports."""
 VISIT = {26: 3.3}
 """Processor family → the cycles of a visit of a patch: twelve instructions with everything in registers, measured in assembly. Loads, the
 list of rows and the leaves come on top."""
@@ -44,10 +48,11 @@ def limit(trained: Trained) -> dict[str, Any] | None:
     ghz = frequency()
     if trees[0].strategy == "scan":
         how = cut(dialect)
-        found_pieces = pieces(rank_encode(trees[0].once(small_trees)), how.sizes, how.more)
-        work = sum(len(found.split) * (found.size + how.more) for found in found_pieces)
-        cycles = SPLITS[family]
-        return {"kernel": "scan", "work": work, "cycles": cycles, "ghz": ghz, "us": work * cycles / 64 / ghz / 1e3}
+        ranked = rank_encode(trees[0].once(small_trees))
+        work = sum(len(found.split) * (found.size + how.more) for found in pieces(ranked, how.sizes, how.more))
+        cycles, ranks = SPLITS[family], rank_instructions(ranked.thresholds) / SEARCHES[family]
+        us = (work * cycles / 64 + ranks) / ghz / 1e3
+        return {"kernel": "scan", "work": work, "cycles": cycles, "ranks": ranks, "ghz": ghz, "us": us}
     counted, cycles = trees[0].feature >= 0, STEP
     if trees[0].strategy == "patches":
         counted, cycles = _tops(trees[0]), VISIT.get(family, 0.0)
@@ -55,6 +60,19 @@ def limit(trained: Trained) -> dict[str, Any] | None:
     if not cycles or trees[0].strategy == "select":
         return None
     return {"kernel": trees[0].strategy, "work": passed, "cycles": cycles, "ghz": ghz, "us": passed * cycles / ghz / 1e3}
+
+
+def rank_instructions(thresholds: Sequence[np.ndarray[Any, Any]]) -> float:
+    """The least compares and permutations for a row's ranks in columns of these thresholds, in registers that hold a value of many rows.
+
+    A binary search takes a look-up and a compare a level. Before it, log2(n) permutations turn n rows into registers of one column each.
+    Levels whose thresholds are in several registers take more; that is left out.
+    """
+    found = 0.0
+    for some in thresholds:
+        lanes = 64 // some.itemsize
+        found += (2 * len(some).bit_length() + lanes.bit_length() - 1) / lanes
+    return found
 
 
 def work(trained: Trained) -> float | None:

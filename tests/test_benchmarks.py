@@ -18,6 +18,7 @@ from benchmarks import (
     engines,
     figures,
     grammar,
+    limits,
     machine,
     pages,
     paper,
@@ -169,6 +170,12 @@ def test_a_cliff_is_where_time_grows_more_than_the_limit() -> None:
     assert steps[2].growth == 4
     assert steps[2].allowed == 1.5
     assert steps[0].peer == (5.0, "native")
+
+
+def test_the_limit_counts_the_ranks_of_columns() -> None:
+    narrow, wide = np.zeros(3, np.float32), np.zeros(63, np.float64)  # 2 levels in 16 lanes, 6 levels in 8
+    assert limits.rank_instructions([narrow]) == (2 * 2 + 4) / 16
+    assert limits.rank_instructions([narrow, wide]) == (2 * 2 + 4) / 16 + (2 * 6 + 3) / 8
 
 
 def test_pictures_show_what_was_measured(tmp_path: Path) -> None:
