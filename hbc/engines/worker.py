@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hbc.errors import InvalidInputError
 from hbc.lazy import cached_property
-from hbc.loading import load_bytes
+from hbc.loaded import loaded_once
 from hbc.runtime.model import CompiledModel
-
-MOST_MODELS = 4
-"""The models that a process keeps. Workers outlive the jobs that they work for."""
-
-_models: dict[str, CompiledModel] = {}
-"""The SHA-256 of a file → its model. The last one that was asked for is the last one here."""
-_lock = threading.Lock()
 
 
 class WorkerMethod:
@@ -46,7 +38,7 @@ class WorkerMethod:
             self._name, loaded = os.fspath(model), None
             self._data = Path(model).read_bytes()
         self._digest = hashlib.sha256(self._data).hexdigest()
-        _model(self._digest, self._data, self._name, loaded)
+        self._model(loaded)
         self._methods = methods if methods is None or isinstance(methods, str) else tuple(methods)
         self._class_names = None if class_names is None else tuple(class_names)
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
@@ -57,9 +49,12 @@ class WorkerMethod:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_method"}
 
+    def _model(self, loaded: CompiledModel | None = None) -> CompiledModel:
+        return loaded_once(self._digest, lambda: self._data, self._name, model=loaded)
+
     @cached_property
     def _method(self) -> Any:
-        return _model(self._digest, self._data, self._name).arrow(self._methods, class_names=self._class_names)
+        return self._model().arrow(self._methods, class_names=self._class_names)
 
     @property
     def results(self) -> Any:
@@ -71,8 +66,7 @@ class WorkerMethod:
         """The names of the model's inputs, in order. One that knows no names has "0", "1" …"""
         columns = self._method.columns
         if columns is None:
-            model = _model(self._digest, self._data, self._name)
-            return [str(place) for place in range(len(model.schema.columns))]
+            return [str(place) for place in range(len(self._model().schema.columns))]
         return list(columns)
 
     def inputs(self, names: Iterable[str]) -> list[str]:
@@ -111,13 +105,3 @@ class WorkerMethod:
     def stream(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields the answer to each batch."""
         return map(self, batches)
-
-
-def _model(digest: str, data: bytes, name: str, loaded: CompiledModel | None = None) -> CompiledModel:
-    """The model of a file in this process: the one that was asked for before, or `loaded`, or a new one."""
-    with _lock:  # two threads would load it twice
-        found = _models.pop(digest, None) or loaded or load_bytes(data, name)
-        _models[digest] = found
-        while len(_models) > MOST_MODELS:
-            del _models[next(iter(_models))]
-        return found

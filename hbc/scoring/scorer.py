@@ -11,7 +11,7 @@ from typing import Any
 
 from hbc.errors import ArtifactError, InvalidInputError
 from hbc.lazy import record
-from hbc.loading import load_bytes
+from hbc.loaded import loaded_once
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import STRINGS, Reader, require_columns
 
@@ -202,32 +202,29 @@ def _decoded(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
-# --- one of each in a process ----------------------------------------------------------------------------------------------
+# --- the scorer of a saved model --------------------------------------------------------------------------------------------
 
-_scorers: dict[tuple[str, Options], Scorer] = {}
 _given: dict[tuple[str, Options], list[Scorer]] = {}
 _lock = threading.Lock()
-MOST = 4
-"""The most models that a process keeps for its next fragments."""
 
 
 def scorer_of(model: str, options: Options, data: bytes | None = None) -> Scorer:
-    """The Scorer of a saved model, loaded once in a process. data: the bytes of its file, where the file itself may be out of reach. Raises
+    """The Scorer of a saved model, which is loaded once in a process. data: the bytes of its file, which itself may be out of reach. Raises
     what `hbc.load` raises, and ArtifactError if the file is not that of `options.digest`."""
+
+    def read() -> bytes:
+        contents = Path(model).read_bytes() if data is None else data
+        if hashlib.sha256(contents).hexdigest() != options.digest:
+            raise ArtifactError(
+                path=model, found="another model than at the start", expected="the file that the run was started with"
+            )
+        return contents
+
     with _lock:
-        given = _given.get((model, options))
-        found = given[-1] if given else _scorers.get((model, options))
-        if found is None:
-            contents = Path(model).read_bytes() if data is None else data
-            if hashlib.sha256(contents).hexdigest() != options.digest:
-                raise ArtifactError(
-                    path=model, found="another model than at the start", expected="the file that the run was started with"
-                )
-            loaded = load_bytes(contents, model, options.device, options.backend)  # type: ignore[arg-type]
-            while len(_scorers) >= MOST:
-                del _scorers[next(iter(_scorers))]
-            found = _scorers[model, options] = Scorer(loaded, options)
-        return found
+        if given := _given.get((model, options)):
+            return given[-1]
+    loaded = loaded_once(options.digest, read, model, options.device, options.backend)  # type: ignore[arg-type]
+    return Scorer(loaded, options)
 
 
 def give_scorer(model: str, options: Options, scorer: Scorer) -> None:

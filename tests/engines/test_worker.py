@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from engine_cases import METHODS, NAMES, TABLE, require_same
 from sklearn.linear_model import LinearRegression
 
 import hbc
-from hbc.engines import worker
+from hbc import loaded
 from hbc.engines.worker import WorkerMethod
 from hbc.errors import ArtifactError, InvalidInputError
+from hbc.scoring.scorer import Options, scorer_of
 
 
 @pytest.mark.parametrize("form", [lambda t: t, lambda t: t.combine_chunks().to_batches()[0]])
@@ -80,40 +82,43 @@ def test_a_file_that_changes_changes_no_job(model: Path, tmp_path: Path) -> None
     scorer = WorkerMethod(path, METHODS, "id")
     sent = pickle.dumps(scorer)
     path.write_bytes(b"another")
-    worker._models.clear()
+    loaded._models.clear()
     require_same(pickle.loads(sent)(TABLE), ("id",))
 
 
 def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
 
-    def counted(data: bytes, name: str) -> hbc.CompiledModel:
+    def counted(data: bytes, name: str, *options: Any) -> hbc.CompiledModel:
         loads.append(name)
-        return load_bytes(data, name)
+        return load_bytes(data, name, *options)
 
-    load_bytes = worker.load_bytes
-    monkeypatch.setattr(worker, "load_bytes", counted)
-    monkeypatch.setattr(worker, "_models", {})
+    load_bytes = loaded.load_bytes
+    monkeypatch.setattr(loaded, "load_bytes", counted)
+    monkeypatch.setattr(loaded, "_models", {})
     scorers = [WorkerMethod(model), WorkerMethod(model, METHODS)]
     sent = [pickle.dumps(scorer) for scorer in scorers * 4]
-    worker._models.clear()
+    loaded._models.clear()
     loads.clear()
     threads = [threading.Thread(target=lambda data=data: pickle.loads(data)(TABLE.slice(0, 9))) for data in sent]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert loads == [str(model)]
+    data = model.read_bytes()
+    asked = Options(hashlib.sha256(data).hexdigest())
+    assert scorer_of("out of reach", asked, data).model is scorer_of("out of reach", asked).model is scorers[0]._model()
+    assert loads == [str(model)]  # by `hbc score`, too
 
 
 def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_models", {})
+    monkeypatch.setattr(loaded, "_models", {})
     X = np.random.default_rng(0).normal(size=(20, 1))
     scorers = [WorkerMethod(hbc.convert(LinearRegression().fit(X, X[:, 0] * i), "numpy", X)) for i in range(6)]
-    assert len(worker._models) == worker.MOST_MODELS
+    assert len(loaded._models) == loaded.MOST
     for i, scorer in enumerate(pickle.loads(pickle.dumps(scorers))):  # the first two are loaded again
         np.testing.assert_allclose(scorer(pa.table({"x": X[:, 0]}))["predict"], X[:, 0] * i, atol=1e-12)
-    assert len(worker._models) == worker.MOST_MODELS
+    assert len(loaded._models) == loaded.MOST
 
 
 def test_a_worker_needs_no_source_library(model: Path, tmp_path: Path) -> None:

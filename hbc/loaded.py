@@ -1,0 +1,36 @@
+"""The models that a process keeps for its next jobs: a worker loads each once, for `hbc.score` and for the engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hbc.compiler.base import BackendName, DeviceName
+from hbc.loading import load_bytes
+from hbc.runtime.model import CompiledModel
+
+MOST = 4
+"""The models that a process keeps. Workers outlive the jobs that they work for."""
+
+_models: dict[tuple[str, DeviceName | None, BackendName | None], CompiledModel] = {}
+"""The SHA-256 of a file, device and backend → its model. The last one that was asked for is the last one here."""
+_lock = threading.Lock()
+
+
+def loaded_once(
+    digest: str,
+    read: Callable[[], bytes],
+    name: str,
+    device: DeviceName | None = None,
+    backend: BackendName | None = None,
+    model: CompiledModel | None = None,
+) -> CompiledModel:
+    """The model of the file with a SHA-256: the one that was asked for before, or `model`, or a new one, of what `read` returns. Raises
+    what `read` and `load_bytes` raise."""
+    with _lock:  # two threads would load it twice
+        key = digest, device, backend
+        found = _models.pop(key, None) or model or load_bytes(read(), name, device, backend)
+        _models[key] = found
+        while len(_models) > MOST:
+            del _models[next(iter(_models))]
+        return found
