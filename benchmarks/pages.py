@@ -18,7 +18,6 @@ SECTIONS: dict[str, str | None] = {
     "text": None,
     "cold_start": None,
     "operators": "## Failed or wrong",
-    "optimizer": None,
     "serving": None,
     "soak": None,
     "scoring": None,
@@ -44,7 +43,7 @@ def section(name: str) -> str:
         picture = pictures.path_of(tables)
         if name in pictures.DRAWN and picture.exists():
             parts.append(f"![{', '.join(words)}](pictures/{picture.name})")
-        parts.append(_include(tables, SECTIONS[name]))
+        parts.append(_include(tables, SECTIONS.get(name)))
     return "\n\n".join(parts or ["Not measured yet."]) + "\n"
 
 

@@ -279,10 +279,8 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/artefacts.md", "saved"): saved,
     ("docs/artefacts.md", "code"): code,
     ("docs/exporting.md", "library"): library,
-    **{
-        ("docs/optimizer.md" if name == "optimizer" else "docs/benchmarks.md", name): partial(pages.section, name)
-        for name in pages.SECTIONS
-    },
+    ("docs/optimizer.md", "optimizer"): partial(pages.section, "optimizer"),
+    **{("docs/benchmarks.md", name): partial(pages.section, name) for name in pages.SECTIONS},
 }
 """(page, name of the text) → the function that writes it."""
 
