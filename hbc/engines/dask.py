@@ -44,9 +44,11 @@ def _scored(frame: Any, method: WorkerMethod) -> Any:
     inputs = method.inputs(frame.columns)
     try:
         table = pa.Table.from_pandas(frame[inputs], preserve_index=False)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, TypeError) as error:  # TypeError: sparse columns
         raise InvalidInputError(
-            found=f"a column that Arrow cannot hold ({error})", expected="columns of one type: numbers, strings or categories"
+            found=f"a column that Arrow cannot hold ({error})",
+            expected="columns of one type: numbers, strings or categories",
+            advice="Make sparse columns dense before, and objects of one type: frame.astype({column: 'float64'}).",
         ) from error
     found = method.answer(table).to_pandas().set_axis(frame.index)
     return pd.concat([frame[list(method.keep)], found], axis=1)

@@ -62,6 +62,11 @@ def test_what_is_refused(model: Path) -> None:
     mixed.loc[15, "age"] = "old"
     with dask.config.set({"dataframe.convert-string": False}), pytest.raises(InvalidInputError, match="age"):
         score(dd.from_pandas(mixed, npartitions=2), model).compute(scheduler="sync")
+    sparse = frame.astype({"age": pd.SparseDtype(float)})
+    with pytest.raises(InvalidInputError, match=r"column age.*frame\.astype"):
+        score(sparse, model)
+    dense = sparse.astype({"age": "float64"})
+    assert score(dense, model).compute(scheduler="sync").equals(score(frame, model).compute(scheduler="sync"))
 
 
 def test_a_worker_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
