@@ -202,7 +202,7 @@ def tune(
     if builder.options.threads is None and builder.device == "cpu" and cpus() > 1:
         schedules.append({"threads": 1})
     found = search(
-        lambda choice: _rebuilt(usual, replace(builder, choice=choice)),
+        lambda choice: usual._with(replace(builder, choice=choice)),
         [Choice(name) for name in candidates],
         [Choice("auto", batch=count) for count in counts],
         lambda best: [replace(best, **schedule) for schedule in schedules],
@@ -214,7 +214,7 @@ def tune(
     note = f"hbc tune, {time.strftime('%Y-%m-%d')}: {found.summary()}"
     kept = Tuned(counts, found.overall, found.each, note)
     path = choices.keep(kept, graph, builder.backend, builder.options)
-    chosen = _rebuilt(usual, builder.chosen(kept))._prepare()
+    chosen = usual._with(builder.chosen(kept))._prepare()
     return Tuning(chosen, counts, found.seconds, str(found.overall), {**left_out, **found.left_out}, path)
 
 
@@ -267,12 +267,6 @@ def self_test(backend: str) -> None:
     (result,) = builder.compile(builder.plan(graph)).run("transform", [np.ones((3, 2), np.float32)])
     if not np.array_equal(result, np.array([[2, 3]] * 3, np.float32)):
         raise RuntimeError(f"it computes {np.asarray(result).tolist()} for 1 + [1, 2]")
-
-
-def _rebuilt(model: CompiledModel, builder: Builder) -> CompiledModel:
-    """The same model with the options of another builder."""
-    graphs = {kinds: variant.source for kinds, variant in model.variants.items()}
-    return CompiledModel(model._estimator, model.spec, graphs, builder, model._main, model._origin)
 
 
 def main_variant(parsed: Parsed) -> Kinds:

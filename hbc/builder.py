@@ -152,6 +152,21 @@ class Builder:
         strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
         return Builder(name, replace(options, target=None), strategy)
 
+    def for_cards(self, devices: Sequence[str]) -> list[Builder]:
+        """Builders for GPUs that share the rows of a call. Raises ValueError for devices that are no different GPUs, and for a backend
+        that may give a row other bits in another batch."""
+        if not self.compiler.same_in_every_batch:
+            raise ValueError(
+                f"across: found the backend {self.backend!r}, which may give a row other bits in another batch. Backend 'tvm' does not."
+            )
+        builders = [self.moved(None, device) for device in devices]
+        cards = {"cuda:0" if builder.device == "cuda" else builder.device for builder in builders}
+        if not builders or len(cards) < len(builders) or "cpu" in cards:
+            raise ValueError(
+                f"across: found the devices {list(devices)}, expected different GPUs, such as ['cuda:0', 'cuda:1']"
+            )
+        return builders
+
     @property
     def recipe(self) -> Recipe:
         """The options, as the optimizer and the compiler take them."""

@@ -187,6 +187,8 @@ class Compiler(ABC):
     """The backend's own tree strategies, beside the three that lower to tensor operators."""
     one_launch: bool = False
     """Whether a method becomes one compiled function. Otherwise each operator is at least one."""
+    same_in_every_batch: bool = False
+    """Whether a row's results have the same bits, whatever other rows are in the call."""
     handles_strings: bool = False
     """Whether graphs for `compile` may have inputs and outputs of strings. Otherwise the host computes every operator on strings."""
     writes_strings: bool = False

@@ -35,6 +35,7 @@ from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
 if TYPE_CHECKING:
+    from hbc.runtime.across import Across
     from hbc.runtime.arrow import ArrowMethod
     from hbc.runtime.methods import Methods
     from hbc.runtime.records import RecordHandle
@@ -228,6 +229,19 @@ class CompiledModel(Estimator, Methods):
         asked = self._asked([methods] if isinstance(methods, str) else list(methods))
         return ArrowMethod(self, [self._calls[method] for method in asked], class_names)
 
+    def across(self, devices: Sequence[str]) -> Across:
+        """The model on several GPUs, which share the rows of a call: `hbc.runtime.across.Across`. It is meant for batches of 100,000 rows
+        and more.
+
+        devices: the GPUs, such as ["cuda:0", "cuda:1"]. The model itself may be on the CPU, or on one of them.
+
+        Raises ValueError for devices that are no different GPUs, and for a backend that does not compute a row to the same bits in every
+        batch (only tvm does). Raises BackendUnavailableError for a GPU that is not there."""
+        from hbc.runtime.across import Across  # most computers have fewer
+
+        names = [devices] if isinstance(devices, str) else devices
+        return Across([self._with(builder)._prepare_main() for builder in self._builder.for_cards(names)])
+
     # --- saving, copying -----------------------------------------------------------------------------------------------
 
     def save(
@@ -311,12 +325,16 @@ class CompiledModel(Estimator, Methods):
         known = dict.fromkeys(str(NUMPY_DTYPES[kind]) for found in numbers.values() if len(found) == 1 for kind in found)  # type: ignore[index]
         raise ValueError(f"dtype {dtype}: the model is compiled for {', '.join(known) or 'columns of several dtypes'}")
 
+    def _with(self, builder: Builder) -> CompiledModel:
+        """The same model with the options of another builder."""
+        graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
+        return CompiledModel(self._estimator, self.spec, graphs, builder, self._main, self._origin)
+
     def _code(self, levels: Sequence[str]) -> dict[str, MemoryStore]:
         """Level → the compiled code of all variants and methods for such processors. Raises ValueError."""
         builders = {level: self._builder.for_level(level) for level in levels}
-        graphs = {kinds: variant.source for kinds, variant in self.variants.items()}
         for builder, _ in builders.values():
-            model = CompiledModel(self._estimator, self.spec, graphs, builder, self._main, self._origin)
+            model = self._with(builder)
             for variant in model.variants.values():
                 variant.ready  # noqa: B018
                 for call in model._calls.values():

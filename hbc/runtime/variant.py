@@ -89,6 +89,10 @@ class Builder(Protocol):
         """The options as JSON."""
         ...
 
+    def for_cards(self, devices: Sequence[str]) -> Sequence[Builder]:
+        """Builders for GPUs that share the rows of a call. Raises ValueError."""
+        ...
+
     def load(self) -> None:
         """Import optimizer and compiler, which the other functions otherwise do at their first use."""
         ...

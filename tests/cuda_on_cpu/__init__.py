@@ -40,7 +40,7 @@ from hbc.compiler.tvm.run.card import CUDA, TO_CARD
 from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.cuda import CudaExecutable
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
-from hbc.compiler.tvm.run.targets import Machine
+from hbc.compiler.tvm.run.targets import Machine, machine
 from hbc.errors import DeviceMemoryError
 from hbc.ir.types import Array
 
@@ -210,22 +210,23 @@ class Stream:
 
 class Card:
     """What stands for a GPU. seed: of the order of blocks, threads and streams; 0 for their own order. size: the bytes of its memory.
-    launches: all so far, without their arguments if lanes are kept.
+    launches: all so far, without their arguments if lanes are kept. others: further cards, by number.
 
     It has the members of hbc's own Card. Nothing that is put on a stream is done at once: it is done when the stream is waited for, or at
     any other call, as chance decides. So memory that is used too early holds what it must not hold.
     """
 
-    number = 0
+    lock = RLock()
+    """All cards together do one thing at a time: kernels have one scheduler."""
 
-    def __init__(self, seed: int, size: int, keeps_lanes: bool) -> None:
-        self.seed, self.size, self.keeps_lanes = seed, size, keeps_lanes
-        self.lock = RLock()  # there is one card, which does one thing at a time
+    def __init__(self, seed: int, size: int, keeps_lanes: bool, number: int = 0) -> None:
+        self.seed, self.size, self.keeps_lanes, self.number = seed, size, keeps_lanes, number
+        self.others: dict[int, Card] = {}
         self.launches: list[Launch] = []
         self.arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """Address → array, of all tensors."""
         self.streams: list[Stream] = []
-        self.others: dict[int, Stream] = {}
+        self.foreign: dict[int, Stream] = {}
         """Handle → the stream of another library."""
         self.at_once = 0
         """The most streams that had something to do at the same time."""
@@ -273,9 +274,9 @@ class Card:
         """A stream of this card, or of another library by its handle."""
         if isinstance(stream, Stream):
             return stream
-        if (stream.value or 0) not in self.others:
-            self.others[stream.value or 0] = self.stream()
-        return self.others[stream.value or 0]
+        if (stream.value or 0) not in self.foreign:
+            self.foreign[stream.value or 0] = self.stream()
+        return self.foreign[stream.value or 0]
 
     def _put(self, stream: Any, work: Callable[[], None]) -> None:
         with self.lock:
@@ -300,7 +301,9 @@ class Card:
         """A copy of an array, which says that it lies on a CUDA device. It begins at a multiple of 256 bytes, as on a card. Raises
         DeviceMemoryError."""
         if self.used + array.nbytes > self.size:
-            raise DeviceMemoryError(device="cuda:0", wanted=array.nbytes, free=self.size - self.used, total=self.size)
+            raise DeviceMemoryError(
+                device=f"cuda:{self.number}", wanted=array.nbytes, free=self.size - self.used, total=self.size
+            )
         memory = np.empty(array.nbytes + 256, np.uint8)
         start = -memory.ctypes.data % 256
         copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -375,10 +378,16 @@ class Emulated(Code):
 def emulated(seed: int = 0, size: int = 1 << 34, keeps_lanes: bool = False) -> Iterator[Card]:
     """A context in which hbc runs code for CUDA on the processor. Code that is compiled in it is not kept after it.
 
-    size: the bytes of the card's memory. keeps_lanes: whether memory of one call is used for the next, as on a card. Without it, arrays on
+    Yields the card "cuda:0", whose `others` are those of other numbers. Kernels of all of them are in its `launches`.
+    size: the bytes of a card's memory. keeps_lanes: whether memory of one call is used for the next, as on a card. Without it, arrays on
     the card have just the rows of a call, so that sanitizers find a row too many."""
     card = Card(seed, size, keeps_lanes)
-    executable = type("Executable", (CudaExecutable,), {"_card": card})
+
+    def of_number(executable: CudaExecutable) -> Card:
+        number = machine(executable.options.device, None).number
+        return card.others.setdefault(number, Card(seed, size, keeps_lanes, number)) if number else card
+
+    executable = type("Executable", (CudaExecutable,), {"_card": property(of_number)})
     exact = () if keeps_lanes else ((lanes, "rounded", lambda rows: rows), (lanes.Lanes, "give_back", lambda self, lane: None))
     with ExitStack() as stack:
         for place, name, new in (

@@ -55,6 +55,7 @@ class TvmCompiler(Compiler):
     name = "tvm"
     strategies = (*TREE_KERNELS, "select")
     one_launch = True
+    same_in_every_batch = True
     exports: Mapping[str, tuple[str, ...]] = dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))
     writes_strings = True  # of class labels only their places
     takes_target = True
