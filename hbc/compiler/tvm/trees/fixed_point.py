@@ -10,7 +10,7 @@ from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
-FEWEST_DIGITS, MOST_DIGITS = 4, 8
+FEWEST_DIGITS, MOST_DIGITS = 4, 9
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
@@ -51,37 +51,40 @@ class FixedPoint:
 def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     """The coarsest fixed point that is exact enough, or None if even MOST_DIGITS digits are not.
 
-    Its error is below 1e-10 of the typical sum of small leaves, one from each tree, with random signs. For float32 it is below 1e-6 of
-    that sum, a tenth of the source's own error. Small is the size that a tenth of a tree's leaves don't exceed. Small leaves are the
-    measure because a few leaves may be huge: rows that don't reach those have small sums.
+    Its error is below 1e-10 of the typical sum of small leaves, one from each tree of an output, with random signs. For float32 it is
+    below 1e-6 of that sum, a tenth of the source's own error. Small is the size that a tenth of a tree's leaves don't exceed. Small leaves
+    are the measure because a few leaves may be huge: rows that don't reach those have small sums.
     """
     values, base = op.values.astype(np.float64), op.base.astype(np.float64)
     double, limits = op.values.dtype == np.float64, np.finfo(op.values.dtype)
-    trees, tree = max(op.n_trees, 1), _tree_of_leaf(op)
-    spans = _each(np.maximum, values, tree, trees) - _each(np.minimum, values, tree, trees)
-    span = max(float(spans.max(initial=0)), 2.0**-900)
-    small = np.stack([_small(size, tree, trees) for size in np.abs(values).T], axis=1)
-    sums = np.sqrt(_by_output(op, small**2))
-    scale = float(sums.min(initial=np.inf, where=sums > 0))
+    n_trees, tree = max(op.n_trees, 1), _tree_of_leaf(op)
+    spans = _each(np.maximum, values, tree, n_trees) - _each(np.minimum, values, tree, n_trees)
+    small = np.stack([_small(size, tree, n_trees) for size in np.abs(values).T], axis=1)
+    added = _by_output(op, np.ones_like(small))
+    trees = max(int(added.max(initial=0)), 1)  # that add to the same output
+    # The rounding errors of an output's T leaves are independent. Six standard deviations of their sum are 6 · sqrt(T / 12) units. The
+    # typical sum of small leaves also has a factor of sqrt(T): it is `typical` · sqrt(T).
+    typical = np.sqrt(_by_output(op, small**2) / np.maximum(added, 1))
+    scale = float(typical.min(initial=np.inf, where=typical > 0)) / np.sqrt(3.0)
     # An integer may be off by as many units as there are columns: see `_balanced`.
     room = 2 * (values.shape[1] + 1)
     for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
-        exponent = int(np.floor(np.log2((2.0 ** (DIGIT * digits) - room) / span)))
-        # The rounding errors of T leaves are independent. This is six standard deviations of their sum.
-        error = 6.0 * np.sqrt(trees / 12.0) * 2.0**-exponent
-        if error <= (1e-10 if double else 1e-6) * scale:
+        exponent = _exponent(max(float(spans.max(initial=0)), 2.0**-900), DIGIT * digits, room)
+        if 2.0**-exponent <= (1e-10 if double else 1e-6) * scale:
             break
     else:
         return None
-    if np.ldexp(np.abs(values).sum(axis=1).max(initial=0.0) + room, exponent) * trees >= 2.0**62:
+    # Sums wrap from 2^63 on. No output's sum is above `most`, nor is the sum of all its columns.
+    most = _each(np.maximum, np.abs(values).sum(axis=1, keepdims=True).repeat(values.shape[1], axis=1), tree, n_trees)
+    if np.ldexp(_by_output(op, most).max(initial=0.0), exponent) + room * trees >= 2.0**62:
         return None
     integers, total = _integers(values, exponent), None
     if double and (balanced := _balanced(values, integers, exponent)) is not None:
         integers, total = balanced[0][:, :-1], balanced[1] * op.n_trees
-    least = _each(np.minimum, integers, tree, trees)
+    least = _each(np.minimum, integers, tree, n_trees)
     start = np.zeros(op.n_outputs, np.int64)
     start[: op.n_outputs if total is None else -1] = _by_output(op, least)
-    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, trees)) + np.abs(base)).max())
+    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, n_trees)) + np.abs(base)).max())
     exact = (
         np.array_equal(np.ldexp(np.rint(np.ldexp(values, exponent)), -exponent), values)
         and not base.any()
@@ -94,6 +97,12 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
     addend = _addend(values[:, : integers.shape[1]], integers, exponent)
     return FixedPoint(exponent, digits, integers - least[tree], start, addend, base, total, worst, exact, few)
+
+
+def _exponent(span: float, bits: int, room: int) -> int:
+    """The largest exponent with span · 2^exponent + room ≤ 2^bits, for an even `room`."""
+    mantissa, exponent = np.frexp(span)
+    return int(bits - exponent - (np.ldexp(mantissa, bits) > 2.0**bits - room))
 
 
 def _addend(values: Array, integers: Array, exponent: int) -> float | None:

@@ -3,7 +3,7 @@
 The code computes, for the leaves that 64 rows have reached in four trees at a time:
 
     value ≈ (integer + a number for each tree) / 2^exponent                   # fixed_point, when the model is packed
-    integer = digit[0] + 64 · digit[1] + …                                    # four to eight digits of 6 bits
+    integer = digit[0] + 64 · digit[1] + …                                    # four to nine digits of 6 bits
     for each digit:
         total = permute(table[tree 0], leaf) + … + permute(table[tree 3], leaf)   # bytes: four times 63 fits
         pairs += total as 16 bits                                             # up to 256 times
