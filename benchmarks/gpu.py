@@ -44,7 +44,7 @@ def run(run: Run) -> None:
         judged = pack.make(folder, run.asked(pack.CASES, pack.QUICK), run.quick, run.say)
         if run.options.prepare and not run.options.emulate:
             run.results["workloads"] |= {f"emulated: {name}": {"engines": _judged(found)} for name, found in judged.items()}
-            print(pack.calls(folder, pack.add_site(folder, run.say), run.options.minutes or 8))
+            print(pack.calls(folder, pack.add_site(folder, run.say), run.options.minutes or 8, pack.room_of_a_call()))
             return
     digest, models = pack.read(folder)
     card = Emulated() if run.options.emulate else Card()

@@ -4,6 +4,7 @@ one needs none of the source libraries. The folder also has what a computer with
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import lzma
 import shutil
@@ -28,8 +29,10 @@ ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("sm_80", "sm_90")
 EXACT_ROWS, EMULATED_ROWS = 20_000, 512
 """Rows whose answers are compared on a card, and by the emulator."""
-PART = 30 << 20
-"""The bytes of a part of TVM's compiler: a call of the device tool carries 64 MiB with the repository."""
+CARRIED, MARGIN = 64 << 20, 2 << 20
+"""The bytes that a call of the device tool carries with the repository, and those that are left free for the names of files."""
+PIECE = 8 << 20
+"""The bytes of a piece of TVM's compiler."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,8 @@ class Packed:
     on_cpu: bool
     limits: Mapping[str, float | None]
     features: int
+    data: str
+    """The name of the file of its rows."""
 
     @property
     def file(self) -> Path:
@@ -186,9 +191,10 @@ class Packed:
     @property
     def rows(self) -> Any:
         """The rows as hbc takes them: an array, a list of texts or a frame."""
-        if (array := self.file.with_suffix(".rows.npy")).exists():
-            return np.load(array)
-        found = json.loads(self.file.with_suffix(".json").read_text())
+        place = self.folder / "models" / self.data
+        if place.suffix == ".npy":
+            return np.load(place)
+        found = json.loads(place.read_text())
         if isinstance(found, list):
             return found
         import pandas as pd
@@ -243,15 +249,11 @@ def _digest(path: Path) -> str:
 def _pack(folder: Path, case: Case, quick: bool, say: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
     model, rows = case.make(quick)
     rows = rows[: 64 if quick else EXACT_ROWS] if not isinstance(rows, dict) else rows
-    packed = Packed(folder, case.name, case.method, case.timed, case.on_cpu, {}, 0)
-    if isinstance(rows, np.ndarray):
-        np.save(packed.file.with_suffix(".rows.npy"), rows)
-    else:
-        packed.file.with_suffix(".json").write_text(json.dumps(rows))
+    packed = Packed(folder, case.name, case.method, case.timed, case.on_cpu, {}, 0, _keep(folder, rows))
     sample = packed.rows
     np.save(packed.file.with_suffix(".npy"), np.asarray(getattr(model, case.method)(sample)))
     compiled = hbc.convert(model, "tvm", X=sample[:1])
-    compiled.save(packed.file)
+    compiled.save(packed.file, compress=True)
     limits = _limits(compiled, case.method)
     packed = replace(packed, limits=limits, features=rows.shape[1] if isinstance(rows, np.ndarray) else 0)
     judged = {}
@@ -259,8 +261,21 @@ def _pack(folder: Path, case: Case, quick: bool, say: Callable[[str], None]) -> 
         architectures = ARCHITECTURES[-1:] if quick else ARCHITECTURES
         say(f"{case.name}, {strategy}: emulated, and compiled for {', '.join(architectures)}")
         judged[strategy] = _rehearsed(packed, strategy, architectures)
-    kept = {name: getattr(packed, name) for name in ("method", "timed", "on_cpu", "limits", "features")}
+    kept = {name: getattr(packed, name) for name in ("method", "timed", "on_cpu", "limits", "features", "data")}
     return kept, judged
+
+
+def _keep(folder: Path, rows: Any) -> str:
+    """Puts rows into the pack, once where several models have the same. Returns the name of their file."""
+    if isinstance(rows, np.ndarray):
+        file = io.BytesIO()
+        np.save(file, rows)
+        content, suffix = file.getvalue(), "npy"
+    else:
+        content, suffix = json.dumps(rows).encode(), "json"
+    name = f"rows-{hashlib.sha256(content).hexdigest()[:16]}.{suffix}"
+    (folder / "models" / name).write_bytes(content)
+    return name
 
 
 def _limits(compiled: Any, method: str) -> dict[str, float | None]:
@@ -324,69 +339,106 @@ def with_code(folder: Path) -> Iterator[dict[str, int]]:
 # --- what a computer without TVM needs ---------------------------------------------------------------------------------
 
 
-def add_site(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Puts TVM and tvm_ffi (for Python 3.12) beside the pack, in parts that two calls of the device tool carry. Returns the parts."""
+def add_site(folder: Path, say: Callable[[str], None]) -> Path:
+    """Puts TVM and tvm_ffi (for Python 3.12) into a folder beside the pack, the compiler in pieces. Returns the folder."""
     import tvm
+    import tvm_ffi
 
-    parts = [folder.with_name(f"{folder.name}-tvm-{number}") for number in (0, 1)]
-    if all((part / "complete").exists() for part in parts):
-        return parts
+    site = folder.with_name(f"{folder.name}-site")
+    if (site / "complete").exists():
+        return site
     package = Path(tvm.__file__).parent
-    for part in parts:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+    shutil.rmtree(site, ignore_errors=True)
+    site.mkdir(parents=True)
     say("TVM's compiler is compressed (some minutes)")
     packed = lzma.compress((package / "lib" / "libtvm_compiler.so").read_bytes(), preset=6)
-    for part, start in zip(parts, (0, PART), strict=True):
-        (part / "compiler.xz").write_bytes(packed[start : start + PART if start == 0 else None])
-    with zipfile.ZipFile(parts[1] / "site.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    for number, start in enumerate(range(0, len(packed), PIECE)):
+        (site / f"compiler.xz.{number:02}").write_bytes(packed[start : start + PIECE])
+    with zipfile.ZipFile(site / "tvm.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(package.rglob("*")):
             useful = path.suffix == ".py" or (".so" in path.suffixes and path.name != "libtvm_compiler.so")
             if useful and "__pycache__" not in path.parts:
                 archive.write(path, Path("tvm") / path.relative_to(package))
         for about in package.parent.glob("apache_tvm-*.dist-info"):
             archive.write(about / "METADATA", f"{about.name}/METADATA")
-    import tvm_ffi
-
-    wheel = [
-        "--python-version",
-        "3.12",
-        "--implementation",
-        "cp",
-        "--only-binary=:all:",
-        "--no-deps",
-        "-q",
-        "-d",
-        str(parts[1]),
-    ]
+    wheel = ["--python-version", "3.12", "--implementation", "cp", "--only-binary=:all:", "--no-deps", "-q", "-d", str(site)]
     platforms = [word for number in (28, 24, 17) for word in ("--platform", f"manylinux_2_{number}_x86_64")]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", *wheel, *platforms, f"apache-tvm-ffi=={tvm_ffi.__version__}"], check=True
     )
-    for part in parts:
-        (part / "complete").touch()
-    return parts
+    (site / "complete").touch()
+    return site
 
 
-UNPACK = """mkdir -p /tmp/site && cat {0}/compiler.xz >> /tmp/compiler.xz"""
-START = """cat {1}/compiler.xz >> /tmp/compiler.xz && python3 -m zipfile -e {1}/site.zip /tmp/site && \
-python3 -m zipfile -e {1}/apache_tvm_ffi-*.whl /tmp/site && xz -dc /tmp/compiler.xz > /tmp/site/tvm/lib/libtvm_compiler.so && \
-export PYTHONPATH=/tmp/site:$PWD && nvidia-smi && \
-python3 -m benchmarks gpu --pack {2} --minutes {minutes:g} --out $OUT/gpu.json.gz"""
+def split(sizes: Mapping[str, int], room: int) -> list[list[str]]:
+    """Names of files in groups of at most `room` bytes. The large files are placed first, each in the first group that has room for it.
+    Raises ValueError for a file that no group has room for."""
+    groups: list[list[str]] = []
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        if sizes[name] > room:
+            raise ValueError(f"{name} has {sizes[name]:,} bytes, and a call of the device tool has room for {room:,}")
+        fits = (group for group in groups if sum(map(sizes.__getitem__, group)) + sizes[name] <= room)
+        if (group := next(fits, None)) is None:
+            groups.append(group := [])
+        group.append(name)
+    return groups
 
 
-def calls(folder: Path, parts: list[Path], minutes: float) -> str:
-    """What to ask of the device tool: two calls, the second within 30 seconds of the first one's end."""
-    places = [str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path) for path in (*parts, folder)]
-    sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) >> 20 for path in (*parts, folder)]
-    resume = places[2] + "/gpu.json.gz"
+def room_of_a_call() -> int:
+    """The bytes that a call of the device tool can carry beside the repository."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return CARRIED - MARGIN - sum(path.lstat().st_size for name in names if name and (path := ROOT / name).exists())
+
+
+def parcels(folder: Path, site: Path, room: int) -> list[Path]:
+    """Folders beside the pack, one for each call of the device tool, of at most `room` bytes. Together they have the pack's files as
+    `pack`, and those of the site as `site`. Their files are links, and take no space."""
+    files = {
+        f"{base}/{path.relative_to(place)}": path
+        for base, place in (("site", site), ("pack", folder))
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
+    }
+    home = folder.with_name(f"{folder.name}-parcels")
+    shutil.rmtree(home, ignore_errors=True)
+    groups = split({name: path.stat().st_size for name, path in files.items()}, room)
+    for number, names in enumerate(groups, 1):
+        for name in names:
+            place = home / str(number) / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.hardlink_to(files[name])
+    return [home / str(number) for number in range(1, len(groups) + 1)]
+
+
+KEEP = "mkdir -p /tmp/gpu && cp -r {parcel}/. /tmp/gpu/"
+UNPACK = """cd /tmp/gpu/site && python3 -m zipfile -e tvm.zip . && python3 -m zipfile -e apache_tvm_ffi-*.whl . && \
+cat compiler.xz.* | python3 -c "import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.stdin.buffer), sys.stdout.buffer)" \
+> tvm/lib/libtvm_compiler.so && cd - && nvidia-smi"""
+START = """export PYTHONPATH=/tmp/gpu/site:$PWD; python3 -m benchmarks gpu --pack /tmp/gpu/pack --minutes {minutes:g} \
+--out $OUT/gpu.json.gz; code=$?; cp $OUT/gpu.json.gz /tmp/gpu/pack/; exit $code"""
+
+
+def calls(folder: Path, site: Path, minutes: float, room: int) -> str:
+    """What to ask of the device tool: calls that each carry a parcel of at most `room` bytes, and the last of which measures. A machine is
+    held for 30 seconds after a call."""
+    lines = []
+    found = parcels(folder, site, room)
+    for number, parcel in enumerate(found, 1):
+        size = sum(file.stat().st_size for file in parcel.rglob("*") if file.is_file()) / 2**20
+        place = parcel.relative_to(ROOT) if parcel.is_relative_to(ROOT) else parcel
+        keep = KEEP.format(parcel=place)
+        if number < len(found):
+            lines.append(f"{number}. carry: {place} ({size:.1f} MiB); command: {keep}")
+        else:
+            lines.append(f"{number}. carry: {place} ({size:.1f} MiB); timeout_s: {int(minutes * 60 + 110)}; command:")
+            lines.append(f"{keep} && {UNPACK} && {{ {START.format(minutes=minutes)}; }}")
     return "\n".join(
         [
-            f"1. carry: {places[0]} ({sizes[0]} MiB); command: {UNPACK.format(*places)}",
-            f"2. carry: {places[1]}, {places[2]} ({sizes[1] + sizes[2]} MiB); timeout_s: {int(minutes * 60 + 110)}; command:",
-            START.format(*places, minutes=minutes),
-            f"To go on after it was stopped: put the gpu.json.gz that came back at {resume}, and make both calls again (or only "
-            "the last line of 2., while the machine is warm).",
+            *lines,
+            "Each call begins within 30 seconds of the end of the one before.",
+            f"To go on while the machine is warm, with the same timeout_s: {START.format(minutes=minutes)}",
+            f"To go on later: put the gpu.json.gz that came back into {folder}, and begin with --prepare again.",
         ]
     )
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -74,11 +75,49 @@ def test_code_of_the_pack_is_taken_instead_of_compiling(tmp_path: Path) -> None:
     assert counts == {"found": 1, "compiled": 0}
 
 
-def test_the_calls_of_the_device_tool_fit_its_limits(tmp_path: Path) -> None:
-    """A command has at most 2,000 characters."""
-    folder = pack.CACHE
-    parts = [folder.with_name(f"{folder.name}-tvm-{number}") for number in (0, 1)]
-    text = pack.calls(folder, parts, 8)
-    assert "benchmarks/.cache/gpu-tvm-1" in text
-    assert all(len(line) < 2000 for line in text.splitlines())
+def test_files_are_split_by_size() -> None:
+    sizes = {"a": 5, "b": 40, "c": 30, "d": 20, "e": 55, "f": 10}
+    groups = pack.split(sizes, 60)
+    assert groups == [["e", "a"], ["b", "d"], ["c", "f"]]
+    assert pack.split({}, 60) == []
+    assert pack.split({"a": 60, "b": 60}, 60) == [["a"], ["b"]]
+    with pytest.raises(ValueError, match=r"large has 61 bytes, .* room for 60"):
+        pack.split({"small": 1, "large": 61}, 60)
+
+
+def made_up(folder: Path, sizes: dict[str, int]) -> None:
+    for name, size in sizes.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(size)
+
+
+@pytest.mark.parametrize(("mebibytes", "n_calls"), [(55, 4), (100, 2), (200, 1)])
+def test_the_calls_of_the_device_tool_fit_its_limits(tmp_path: Path, mebibytes: int, n_calls: int) -> None:
+    """A call carries 64 MiB with the repository; a command has at most 2,000 characters. No file is left out, and none comes twice."""
+    sizes = {f"gpu/models/{i}.hbc": size << 20 for i, size in enumerate((35, 29, 14, 11, 6, 2, 2))}
+    sizes |= {"gpu/pack.json": 1000, "gpu-site/tvm.zip": 6 << 20} | {f"gpu-site/compiler.xz.{i:02}": 8 << 20 for i in range(8)}
+    made_up(tmp_path, sizes)
+    text = pack.calls(tmp_path / "gpu", tmp_path / "gpu-site", 8, mebibytes << 20)
+    folders = [Path(found) for found in re.findall(r"carry: (\S+) ", text)]
+    assert len(folders) == n_calls
+    carried = [(path, folder) for folder in folders for path in folder.rglob("*") if path.is_file()]
+    for folder in folders:
+        assert sum(path.stat().st_size for path, owner in carried if owner == folder) <= mebibytes << 20
+    names = sorted(str(path.relative_to(folder)) for path, folder in carried)
+    assert names == sorted(name.replace("gpu-site/", "site/").replace("gpu/", "pack/") for name in sizes)
+    assert all(len(part) < 2000 for part in re.split(r"command:", text))
+    assert f"timeout_s: {8 * 60 + 110}" in text
     assert "--minutes 8" in text
+    assert 8 * 60 + 110 <= 600
+
+
+def test_the_room_of_a_call_is_what_the_repository_leaves(tmp_path: Path) -> None:
+    run = ["git", "-C", str(tmp_path)]
+    subprocess.run([*run, "init", "-q"], check=True)
+    made_up(tmp_path, {"tracked": 1000, "new": 200, "ignored": 5000, ".gitignore": 0})
+    (tmp_path / ".gitignore").write_text("ignored\n")
+    subprocess.run([*run, "add", "tracked"], check=True)
+    with mock.patch.object(pack, "ROOT", tmp_path):
+        assert pack.room_of_a_call() == (62 << 20) - 1000 - 200 - len("ignored\n")
