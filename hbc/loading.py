@@ -102,9 +102,10 @@ def _loaded(
         return model._warmed(warm_up)
     except BackendUnavailableError as error:
         advice = error.facts["advice"]
-        if backend is None:
+        if backend is None and not (device and advice):
             advice = (
-                f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend)."
+                f"It was saved for {saved.backend!r} on {saved.device!r}; choose others with hbc.load(path, device, backend), "
+                "or --device and --backend of a command."
             )
         if builder.code_note:
             advice += f" Compiled code in the file: {builder.code_note}."

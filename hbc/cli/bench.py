@@ -14,7 +14,7 @@ import hbc
 from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import require_file, source_of
-from hbc.cli.terminal import AsJson, Quiet, Trust, print_json, progress, row_counts
+from hbc.cli.terminal import AsJson, Device, Quiet, Trust, print_json, progress, row_counts
 from hbc.errors import HbcError, InvalidInputError
 
 SOURCE, ONNX = "source", "onnxruntime"
@@ -31,6 +31,7 @@ def bench(
     backends: Annotated[
         str | None, typer.Option(help="hbc's backends, with commas between them. By default all that work here.")
     ] = None,
+    device: Device = None,
     trust: Trust = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -39,7 +40,8 @@ def bench(
 
     All answers are compared with the source library's first; then the engines take turns, with one thread each as far as they can be told.
     Times are the least of many calls. Data with fewer rows than a call are repeated: then engines whose code branches look faster than
-    they are. The exit status is 1 if a backend of hbc answers differently; such a backend is not timed.
+    they are. The exit status is 1 if a backend of hbc answers differently; such a backend is not timed. With --device cuda, hbc's backends
+    run on the GPU, and the others on the CPU.
 
     Example: `hbc bench model.joblib test.parquet --trust --rows 1,100,10000`
     """
@@ -53,15 +55,22 @@ def bench(
         chosen = (
             sorted(usable, key=list(hbc.backends()).index) if backends is None else [b.strip() for b in backends.split(",")]
         )
-        first = hbc.convert(source, chosen[0], threads=_threads(chosen[0]))
+        first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))
         table = data.suited(X, table, first.spec.n_features, first.spec.feature_names)
         name = method or next((each for each in METHODS if each in first.methods), first.methods[0])
         if name not in first.methods:
             raise ValueError(f"--method: found {name!r}, expected one of {', '.join(first.methods)}")
-        engines = _engines(source, table, name, chosen, tell)
+        engines = _engines(source, table, name, chosen, first.device, tell)
         found = _checked(engines, table, name, getattr(first, "classes_", None) is not None, tell)
         times = _raced({each: engines[each].call for each in found if found[each].timed}, table, counts, tell)
-    facts = {"model": str(model), "data": str(X), "rows": len(table), "method": name, "hbc": hbc.__version__}
+    facts = {
+        "model": str(model),
+        "data": str(X),
+        "rows": len(table),
+        "method": name,
+        "device": first.device,
+        "hbc": hbc.__version__,
+    }
     report = {each: _facts(engines[each], found.get(each), times.get(each)) for each in engines}
     if as_json:
         print_json({**facts, "engines": report})
@@ -103,7 +112,9 @@ class Verdict:
         return "yes" if not self.wrong else f"NO: {self.beyond:,} of {self.values:,} differ{largest}"
 
 
-def _engines(source: Any, table: Any, method: str, backends: list[str], tell: Callable[[str], object]) -> dict[str, Engine]:
+def _engines(
+    source: Any, table: Any, method: str, backends: list[str], device: str, tell: Callable[[str], object]
+) -> dict[str, Engine]:
     """Every engine, converted. Raises ValueError if the source has no such method, InvalidInputError if it rejects the data."""
     from hbc.parser.source import onnx_call, source_call
 
@@ -118,12 +129,12 @@ def _engines(source: Any, table: Any, method: str, backends: list[str], tell: Ca
     made[ONNX] = Engine(lambda: onnx_call(source, table, method, threads=1), table)
     for backend in backends:
         tell(f"converting for hbc on {backend}")
-        made[f"hbc:{backend}"] = Engine(functools.partial(_compiled_call, source, method, backend), table)
+        made[f"hbc:{backend}"] = Engine(functools.partial(_compiled_call, source, method, backend, device), table)
     return made
 
 
-def _compiled_call(source: Any, method: str, backend: str) -> Callable[[Any], Any]:
-    call: Callable[[Any], Any] = getattr(hbc.convert(source, backend, threads=_threads(backend)), method)
+def _compiled_call(source: Any, method: str, backend: str, device: str) -> Callable[[Any], Any]:
+    call: Callable[[Any], Any] = getattr(hbc.convert(source, backend, device=device, threads=_threads(backend)), method)
     return call
 
 
@@ -182,6 +193,7 @@ def _lines(report: dict[str, dict[str, Any]], counts: list[int], facts: dict[str
     """The table: engines, whether they agree, µs a row and how many times as fast as the source they are."""
     heads = ["engine", "agrees", "converted in"]
     heads += [f"{count:,} row{'s' * (count != 1)}, {word}" for count in counts for word in ("µs a row", "times the source")]
+    where = "" if facts["device"] == "cpu" else f", hbc on {facts['device']}"
     source, table, left_out = report[SOURCE]["call_seconds"], [heads], []
     for name, each in report.items():
         if "reason" in each:
@@ -197,5 +209,5 @@ def _lines(report: dict[str, dict[str, Any]], counts: list[int], facts: dict[str
     return [
         *lines,
         *left_out,
-        f"{facts['method']} on {facts['rows']:,} rows of {facts['data']}; times are the least of many calls",
+        f"{facts['method']} on {facts['rows']:,} rows of {facts['data']}{where}; times are the least of many calls",
     ]
