@@ -298,3 +298,21 @@ def test_dictionaries_that_are_strings(name: str, kind: str) -> None:
         assert answer_or_error(method, table.slice(0, rows).to_batches()[0], strings=["a"]) == (
             expected if isinstance(expected, str) else expected.to_batches()[0]
         )
+
+
+@pytest.mark.parametrize("kind", ["int8", "float32", "bool"])
+@pytest.mark.parametrize("beside", ["float32", "float64"])
+def test_categories_of_numbers_beside_float32(kind: str, beside: str) -> None:
+    """scikit-learn makes float64 of a frame with categories, also if all its numbers are float32 or narrower."""
+    frame = pd.DataFrame({"a": pd.Categorical((SMALL % 2).astype(kind)), "b": B.astype(beside)})
+    for apart in (False, True):
+        parts = ColumnTransformer([("a", StandardScaler(), ["a"]), ("b", StandardScaler(), ["b"])])
+        model = (parts if apart else StandardScaler()).fit(frame)
+        made = hbc.convert(model, "numpy", frame)
+        calls = [lambda made=made: made.transform(frame), lambda made=made: made.arrow()(pa.table(frame)).to_pandas()]
+        for call in calls:
+            if (kind == "float32" and apart) or (beside == "float32" and not apart):
+                with pytest.raises(hbc.InvalidInputError, match=r"column 0 \('a'\): found categories .* X\.astype\(float\)"):
+                    call()
+            else:
+                np.testing.assert_allclose(call(), model.transform(frame), rtol=1e-15, atol=1e-15)

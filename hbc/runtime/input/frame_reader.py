@@ -147,6 +147,14 @@ class FrameReader:
                     advice="The source library compares integers with its categories, and hbc their float64, since other columns have "
                     "other dtypes than in fitting.",
                 )
+        for i in known.own_dtype if frame.pandas and not frame.plain else ():
+            if kinds[i] == "f32" and i not in codes and frame.rejected_by(CATEGORIES[:1], positions[i]):
+                raise InvalidInputError(
+                    found="categories of numbers that are float32 with the columns beside them",
+                    expected="float32 or float64",
+                    where=known.where(i),
+                    advice="The source library makes float64 of a frame with categories, where it keeps float32: X.astype(float).",
+                )
         arrays = known.assembled(kinds, columns, frame.rows, texts)
         if known.at_once and any(
             isinstance(each, np.ndarray) and each.dtype.kind in "fi" and beyond_exact(each) for each in arrays
