@@ -1,8 +1,9 @@
 """The strategy "walk" for few rows: trees are cut into blocks of some levels, and a step tests all splits of a block at once.
 
 For few rows, calls of operators take longer than their work. Level by level, 500 trees of depth 8 take some 90 calls; by two blocks of four
-levels they take 25. A step looks up the columns and thresholds of the 15 splits of each walk's block. Their tests, 0 or 1, are the
-digits of a number, and a table says to which of the block's 16 exits it leads. Behind an exit lies another block or a leaf.
+levels they take 28, half of which only make views. A step looks up the columns and thresholds of the 15 splits of each walk's block. Their
+tests, 0 or 1, are the digits of a number, and a table says to which of the block's 16 exits it leads. Behind an exit lies a block or a
+leaf.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FEW = 1 << 12
 take a tenth to a quarter less (AMD EPYC)."""
 HEIGHT = 4
 """The largest number of levels of a block, whose table of exits has 2^15 entries then."""
-BLOCKS = 9
+BLOCKS = 12
 """The number of arrays of `pack_blocks`."""
 
 
@@ -34,73 +35,122 @@ def takes_blocks(rows: int, trees: int, steps: int, few: int) -> bool:
 
 
 def by_blocks(x: Tensor, blocks: list[Tensor], steps: int) -> Tensor:
-    """The leaves that rows reach in all trees, i32[N, T], in the numbering of hbc.compiler.torch.walk.pack.
+    """The leaves that rows reach in all trees, i32[N · T], in the numbering of hbc.compiler.torch.walk.pack.
 
-    x: the numbers of rows, `encoded`; blocks: what `pack_blocks` returns; steps: see `steps_of`."""
-    root_column, root_threshold, root_exits, first_exit, column, threshold, exits, meaning, digits = blocks
-    rows, trees, tests, flat = x.size(0), first_exit.size(0), digits.size(0), x.reshape(-1)
-    start, place = first_exit, root_column
+    x: the numbers of rows; blocks: what `pack_blocks` returns; steps: see `steps_of`."""
+    missing, most, root_column, root_threshold, root_exits, first_exit, column, threshold, change, meaning, digits, _where = (
+        blocks
+    )
+    rows, trees, tests = x.size(0), first_exit.size(0), digits.size(0)
+    flat = _without_missing(x, missing, most).reshape(-1)
+    start, place = root_column, root_column
     if rows > 1:
-        start = torch.arange(rows, dtype=torch.int32, device=x.device).mul_(x.size(1)).reshape(rows, 1)
+        start = torch.arange(rows, dtype=torch.int64, device=x.device).mul_(flat.size(0) // rows).reshape(rows, 1)
         place = (start + root_column).reshape(-1)
-    number = flat.index_select(0, place).reshape(rows, trees * tests).gt_(root_threshold).reshape(rows * trees, tests)
-    path = meaning.index_select(0, torch.mv(number, digits).to(torch.int32)).reshape(rows, trees)
-    at = root_exits.index_select(0, path.add_(first_exit).reshape(-1))
+    number = flat.index_select(0, place)
+    number.reshape(rows, trees * tests).gt_(root_threshold)
+    path = meaning.index_select(0, torch.mv(number.reshape(-1, tests), digits).to(torch.int32))
+    path.reshape(rows, trees).add_(first_exit)
+    at = root_exits.index_select(0, path)
     for _ in range(1, steps):
-        block = torch.relu(at)
+        block = at.clamp(max=column.size(0) - 1)
         places = column.index_select(0, block)
         if rows > 1:
             places = places.reshape(rows, trees * tests).add_(start)
-        number = flat.index_select(0, places.reshape(-1)).reshape(rows * trees, tests)
+        number = flat.index_select(0, places.reshape(-1)).reshape(-1, tests)
         path = torch.mv(number.gt_(threshold.index_select(0, block)), digits).to(torch.int32)
         path = meaning.index_select(0, path).add_(block, alpha=tests + 1)
-        at = exits.index_select(0, path).add_(at).sub_(block)
-    return at.neg_().reshape(rows, trees)
+        at.add_(change.index_select(0, path))
+    return at
 
 
-def pack_blocks(op: TreeEnsemble, feature: Array, number: Array) -> tuple[Array, ...]:
-    """The arrays of `by_blocks`. feature: the column of each node's split; number: the number of each leaf's node in the result.
+def _without_missing(x: Tensor, missing: Tensor, most: Tensor) -> Tensor:
+    """The numbers that splits compare, one row after the other: see `pack_blocks`. NaN is replaced unseen: a look would take as long."""
+    if missing.size(0) == 0:
+        return x.contiguous()
+    if x.size(1) > missing.size(1):
+        x = x.narrow(1, 0, missing.size(1))
+    if x.size(0) > 1:
+        x = x.unsqueeze(1)
+    if most.size(0) > 0:
+        x = torch.minimum(x, most)
+    return torch.where(torch.isnan(x), missing, x)
 
-    Of the T blocks at the roots: columns i32[T · tests], thresholds, and exits i32[T · (tests + 1)]; and where the exits of each begin.
-    Of the B blocks below: columns i32[B + 1, tests], thresholds, exits i32[(B + 1) · (tests + 1)]. An exit is the number of a block, from
-    1 on, or minus the number of a leaf. Block 0 is for walks that are at a leaf. Its tests are never passed, and all its exits are 0.
+
+def sum_of_one_row(leaf: Tensor, values: Tensor, where: Tensor, base: Tensor) -> Tensor:
+    """The sums [1, K] of the values of the leaves i32[T] that one row reaches, added in the order of the trees (on a CPU). where: the last
+    array of `pack_blocks`; values, base: see `pack_values`."""
+    return base.reshape(-1).index_add(0, where, values.index_select(1, leaf).reshape(-1)).reshape(1, -1)
+
+
+def pack_blocks(
+    op: TreeEnsemble, feature: Array, number: Array, copied: Array, for_nan: Array, most: Array
+) -> tuple[Array, ...]:
+    """The arrays of `by_blocks`, from those of hbc.compiler.torch.walk.pack. feature: the column of each node's split. number: the number
+    of each leaf's node in the result.
+
+    missing, most [R, C]: what stands for NaN in each column, and the largest number of each, as `for_nan` and `most` say. R is 2 if columns
+    are `copied`: then the second rows are for the copies. Empty as those.
+    Of the T blocks at the roots: columns i64[T · tests], thresholds, and exits i32[T · (tests + 1)]; and where the exits of each begin.
+    Of the B blocks below: columns i64[B + 1, tests], thresholds, and change i32[(B + 1) · (tests + 1)]: the number behind each exit minus
+    that of the block. A number below B is a block's. A leaf's has B added for each step that is left. In such a step it counts as
+    block B, whose tests are never passed and whose change is -B.
     meaning i32[2^tests]: the exit for each outcome of the tests. digits [tests]: 1, 2, 4 …
+    where i64[V · T]: the column of the result to which each value of a leaf belongs, if leaves have values.
     Tests are numbered level by level: 2i + 1 and 2i + 2 lie below i."""
     depth = int(op.depths.max(initial=0))
-    height = -(-depth // max(steps_of(depth), 1))
+    steps = steps_of(depth)
+    height = -(-depth // max(steps, 1))
     found = [_levels(op, op.roots.astype(np.int64), height)]
     while len(deeper := found[-1][1][op.feature[found[-1][1]] >= 0]):
         found.append(_levels(op, np.unique(deeper), height))
     below = np.concatenate([tests[:, 0] for tests, _ in found[1:]] or [np.zeros(0, np.int64)])
+    count = len(below)
     block = np.zeros(len(op.feature), np.int64)
-    block[below] = 1 + np.arange(len(below))
+    block[below] = np.arange(count)
+    width = len(for_nan) - len(copied) if len(for_nan) else int(feature.max(initial=-1)) + 1
+    column = np.concatenate([np.arange(width), width + copied, [0]])[feature]  # 0 at leaves, whose feature is -1
 
-    def arrays(tests: Array, exits: Array) -> list[Array]:
+    def doubled(values: Array) -> Array:
+        """The numbers of columns and of their copies, [R, C]."""
+        if not len(values):
+            return values.reshape(0, 1)
+        both = np.tile(values[:width], (2 if len(copied) else 1, 1))
+        both[-1, copied] = values[width:]
+        return both
+
+    def arrays(level: int) -> list[Array]:
+        tests, exits = found[level]
         split = op.feature[tests] >= 0
-        inner = op.feature[exits] >= 0
+        behind = np.where(op.feature[exits] >= 0, block[exits], number[exits] + count * (steps - 1 - level))
         return [
-            np.where(split, feature[tests], 0).astype(np.int32),
+            column[tests],
             np.where(split, op.threshold[tests], np.inf).astype(op.threshold.dtype),
-            np.where(inner, block[exits], -number[exits]).astype(np.int32),
+            (behind - block[tests[:, :1]] * (level > 0)).astype(np.int32),
         ]
 
     size = (1 << height) - 1
-    leaf = (
-        np.zeros((1, size), np.int32),
+    at_leaf = (
+        np.zeros((1, size), np.int64),
         np.full((1, size), np.inf, op.threshold.dtype),
-        np.zeros((1, size + 1), np.int32),
+        np.full((1, size + 1), -count, np.int32),
     )
-    lower = zip(leaf, *(arrays(*each) for each in found[1:]), strict=True)
-    column, threshold, exits = (np.concatenate(parts) for parts in lower)
-    roots = [each.ravel() for each in arrays(*found[0])]
+    columns, threshold, change = (
+        np.concatenate(parts) for parts in zip(*map(arrays, range(1, len(found))), at_leaf, strict=True)
+    )
+    roots = [each.ravel() for each in arrays(0)]
+    where = op.target.astype(np.int64) + np.arange(op.values.shape[1])[:, None]
     return (
+        doubled(for_nan),
+        doubled(most),
         *roots,
         np.arange(op.n_trees, dtype=np.int32) * (size + 1),
-        column,
+        columns,
         threshold,
-        exits.ravel(),
+        change.ravel(),
         _meaning(height),
         (2.0 ** np.arange(size)).astype(op.threshold.dtype),
+        where.ravel(),
     )
 
 

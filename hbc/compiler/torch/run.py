@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ LEAST_BYTES = 1 << 17
 """The least size of the widest value of a block for another thread. For less, starting the thread costs more than the computation."""
 MOST_DIRECT = 256
 """The largest number of rows for which the function of `direct` tests its input itself."""
+LEAST_BLOCK = 64
+"""The least number of rows of a block."""
 CUDA_BLOCK_BYTES = 1 << 29
 """As BLOCK_BYTES, on a GPU, where blocks only limit the memory."""
 
@@ -63,23 +65,27 @@ def thread_limits() -> tuple[Callable[[int], Any], Callable[[int], int] | None] 
     return set_openmp, set_mkl
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+class OneThread:
     """Inside, operators run without threads of their own in the calling thread. Other threads are not affected."""
-    limits = thread_limits()
-    if limits is None:
-        yield
-        return
-    set_openmp, set_mkl = limits
-    before = torch.get_num_threads()  # this call also initializes the thread in PyTorch, which later would undo the limit
-    set_openmp(1)
-    mkl_before = set_mkl(1) if set_mkl else 0
-    try:
-        yield
-    finally:
-        set_openmp(before)
-        if set_mkl:
-            set_mkl(mkl_before)
+
+    __slots__ = ("_before", "_limits", "_mkl_before")
+
+    def __enter__(self) -> None:
+        self._limits = limits = thread_limits()
+        if limits is not None:
+            set_openmp, set_mkl = limits
+            self._before = (
+                torch.get_num_threads()
+            )  # this call also initializes the thread in PyTorch, which later would undo the limit
+            set_openmp(1)
+            self._mkl_before = set_mkl(1) if set_mkl else 0
+
+    def __exit__(self, *_: object) -> None:
+        if self._limits is not None:
+            set_openmp, set_mkl = self._limits
+            set_openmp(self._before)
+            if set_mkl:
+                set_mkl(self._mkl_before)
 
 
 def _tensor(array: Array) -> Tensor:
@@ -106,22 +112,28 @@ class TorchExecutable(Executable):
         return [result.numpy() for result in self.run_tensors(method, tensors, torch.device("cpu"))]
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """See hbc.compiler.base.Executable. A row of 118 columns takes 65 µs in this way, and 105 by `run`. With a bound, it
+        """See hbc.compiler.base.Executable. Around its operators one row takes 10 µs in this way, and 50 by `run`. With a bound, it
         leaves calls of more than MOST_DIRECT rows to `run`, because there the test for missing numbers is faster than PyTorch's."""
         inputs, results = self.graph.inputs, self.graph.outputs[method]
         if self.device.type != "cpu" or len(inputs) != 1 or len(results) != 1 or accepted:
             return None
         if bound is not None and not inputs[0].type.is_float:
             return None
+        compute = self._function(method)
 
         def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
             x = _tensor(X)
             if bound is not None and (n > MOST_DIRECT or not _within(x, bound, missing)):
                 return None
-            result: Array = self.run_tensors(method, [x])[0].numpy()
+            if n > LEAST_BLOCK:
+                result = self.run_tensors(method, [x])[0]
+            else:
+                with torch.inference_mode(), OneThread():
+                    result = compute(x).clone(memory_format=torch.contiguous_format)  # it may be x, or a part of something
+            found: Array = result.numpy()
             if out is None:
-                return result
-            out[...] = result
+                return found
+            out[...] = found
             return out
 
         return direct
@@ -162,25 +174,27 @@ class TorchExecutable(Executable):
         """The number of rows of a block, such that its intermediate values stay in the cache and every thread has a block."""
         width = max(self.widths[method], 1)
         if self.device.type != "cpu":
-            return max(64, CUDA_BLOCK_BYTES // width)
+            return max(LEAST_BLOCK, CUDA_BLOCK_BYTES // width)
         share = max(-(-rows // threads), LEAST_BYTES // width)
-        return max(64, min(share, BLOCK_BYTES // width))
+        return max(LEAST_BLOCK, min(share, BLOCK_BYTES // width))
 
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.inference_mode(), one_thread() if self.device.type == "cpu" else nullcontext():
-            results = self._compute(method, [tensor.to(self.device) for tensor in tensors])
+        with torch.inference_mode(), OneThread() if self.device.type == "cpu" else nullcontext():
+            results = self._function(method)(*[tensor.to(self.device) for tensor in tensors])
         return results if isinstance(results, tuple) else (results,)
 
-    def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
-        return getattr(self.program, entry(method))(*tensors)
+    def _function(self, method: str) -> Callable[..., Any]:
+        """The function that computes a method from tensors."""
+        function: Callable[..., Any] = getattr(self.program, entry(method))
+        return function
 
 
 def _within(x: Tensor, bound: float, missing: bool) -> bool:
     """Whether the sum of the squares of x is at most `bound`. `missing`: NaN is left out of the sum."""
     numbers = x.reshape(-1)
-    if missing:
-        numbers = torch.nan_to_num(numbers, 0.0, math.inf, -math.inf)
-    return bool(torch.dot(numbers, numbers).item() <= bound)
+    if torch.dot(numbers, numbers).item() <= bound:
+        return True
+    return missing and _within(torch.nan_to_num(numbers, 0.0, math.inf, -math.inf), bound, False)
 
 
 def _owned(values: Sequence[Tensor], inputs: Sequence[Tensor], to: torch.device) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,11 +25,16 @@ from hbc.process import SOURCE, show
 class TorchScriptExecutable(TorchExecutable):
     """Runs a traced Program."""
 
-    def _compute(self, method: str, tensors: Sequence[Tensor]) -> Any:
-        # The optimizing executor would compile again in its first two calls, and on a GPU fuse Mul and Add into one rounding.
-        # This switch applies to the calling thread only.
-        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return super()._compute(method, tensors)
+    def _function(self, method: str) -> Callable[..., Any]:
+        compute = super()._function(method)
+
+        def unoptimized(*tensors: Tensor) -> Any:
+            # The optimizing executor would compile again in its first two calls, and on a GPU fuse Mul and Add into one rounding.
+            # This switch applies to the calling thread only.
+            with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+                return compute(*tensors)
+
+        return unoptimized
 
 
 class TorchScriptCompiler(TorchCompiler):

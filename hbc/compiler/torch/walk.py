@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted
-from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, takes_blocks
+from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, pack_values
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.ir.types import Array
@@ -179,7 +179,10 @@ def sums(
     values, target, base = of_leaves
     count = trees[0].size(1)
     if takes_blocks(x.size(0), count, steps, few):
-        reached = by_blocks(encoded(x.detach(), encoding, always), blocks, steps).t()
+        reached = by_blocks(x.detach(), blocks, steps)
+        if x.size(0) == 1 and not x.is_cuda:
+            return sum_of_one_row(reached, values, blocks[len(blocks) - 1], base)
+        reached = reached.reshape(x.size(0), count).t()
         total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
         add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
         return total.t()
@@ -208,8 +211,7 @@ def ids(
     known = of_leaves[0].reshape(-1)
     count = trees[0].size(1)
     if takes_blocks(x.size(0), count, steps, few):
-        reached = by_blocks(encoded(x.detach(), encoding, always), blocks, steps)
-        return known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1))
+        return known.index_select(0, by_blocks(x.detach(), blocks, steps)).reshape(x.size(0), count)
     x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, walks, always)
     parts: list[Tensor] = []
     for first in range(0, count, step):
@@ -283,7 +285,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         np.where(at_leaf, 0, feature[order]).astype(np.int32),
         np.where(at_leaf, np.inf, op.threshold[order]).astype(op.threshold.dtype),
         left.astype(np.int32),
-        *pack_blocks(op, feature, number),
+        *pack_blocks(op, feature, number, copied, for_nan, most),
         *pack_values(op, np.where(at_leaf, op.left[order], 0)),
     )
 

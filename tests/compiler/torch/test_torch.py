@@ -169,7 +169,7 @@ def test_threads_belong_to_the_model(name: str, threads: int | None, monkeypatch
 
 def test_a_limit_is_the_calling_threads_own() -> None:
     before = torch.get_num_threads()
-    with running.one_thread(), ThreadPoolExecutor(1) as pool:
+    with running.OneThread(), ThreadPoolExecutor(1) as pool:
         assert torch.get_num_threads() == 1
         assert pool.submit(torch.get_num_threads).result() == before
     assert torch.get_num_threads() == before
