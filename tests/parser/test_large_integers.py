@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -323,3 +324,39 @@ def test_categories_that_are_one_number_in_the_dtype_of_the_input(backend: str) 
         model = hbc.convert(source, backend)
         for given in (integers, integers.astype(float)):
             np.testing.assert_array_equal(model.transform(given), source.transform(given))
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore", sparse_output=False), OrdinalEncoder()])
+def test_unsigned_integers_beside_categories_that_are_signed(encoder: Any) -> None:
+    """numpy compares uint64 with int64 as float64, in which 2**53 + 1 is 2**53."""
+    for fitted, refused in (([2**53, 2**53 + 1, 7], True), ([7, 2**53 - 1, 2**40], False)):
+        frame = pd.DataFrame({"a": fitted})
+        source = encoder.fit(frame)
+        model = hbc.convert(source, "numpy", frame)
+        np.testing.assert_array_equal(model.transform(frame), source.transform(frame))
+        unsigned = frame.astype("uint64")
+        table = pyarrow.table({"a": pyarrow.array(fitted, "uint64")})
+        for call in (lambda X=unsigned, m=model: m.transform(X), lambda X=table, m=model: m.arrow()(X).to_pandas().to_numpy()):
+            if refused:
+                with pytest.raises(hbc.errors.InvalidInputError, match="found uint64, expected int64"):
+                    call()
+            else:
+                np.testing.assert_array_equal(call(), source.transform(unsigned))
+    own = encoder.fit(unsigned := pd.DataFrame({"a": np.array([2**53, 2**53 + 1, 7], "uint64")}))
+    np.testing.assert_array_equal(hbc.convert(own, "numpy", unsigned).transform(unsigned), own.transform(unsigned))
+
+
+def test_decimals_that_encoders_compare_one_by_one() -> None:
+    """Decimal("0.1") is no 0.1, and Decimal("0.5") is 0.5."""
+    frame = pd.DataFrame({"a": [0.1, 0.5, 2.0]})
+    source = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(frame)
+    model = hbc.convert(source, "numpy", frame)
+    held = pyarrow.table({"a": pyarrow.array([Decimal("0.5"), Decimal("2"), Decimal("3.25")])})
+    np.testing.assert_array_equal(model.transform(held.to_pandas()), source.transform(held.to_pandas()))
+    np.testing.assert_array_equal(model.arrow()(held).to_pandas(), source.transform(held.to_pandas()))
+    for value in (Decimal("0.1"), Decimal(2**53 + 1), Decimal("NaN")):
+        given = pd.DataFrame({"a": pd.Series([Decimal("0.5"), value], dtype=object)})
+        with pytest.raises(hbc.errors.InvalidInputError, match="a Decimal that float64 does not hold"):
+            model.transform(given)
+    with pytest.raises(hbc.errors.InvalidInputError, match="a Decimal that float64 does not hold"):
+        model.arrow()(pyarrow.table({"a": pyarrow.array([Decimal("0.1")])}))

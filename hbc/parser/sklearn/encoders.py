@@ -23,7 +23,7 @@ from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
-from hbc.parser.front_door import note
+from hbc.parser.front_door import ANY_INTEGER, note
 from hbc.parser.registry import (
     ONE_DIMENSIONAL,
     Described,
@@ -134,6 +134,8 @@ class Encoder:
                     Column(objects_only=True),
                 )
                 note(frame.select([i for i in columns if self.categories[i].nan >= 0]), Column(none_apart=True))
+                large = [i for i in columns if _large_and_signed(np.asarray(self.m.categories_[i]))]
+                note(frame.select(large), Column(integer_bits=ANY_INTEGER, signed=True))
                 if getattr(self.m, "handle_unknown", "ignore") != "error":
                     note(frame.select([i for i in columns if _loses_bool(self.categories[i])]), Column(integer_bits=8))
             x = frame.select(columns).matrix(strings=True)
@@ -210,6 +212,11 @@ def _known_as_float(x: Node, categories: list[Categories]) -> Node:
     encoder test floats, so that its codes can move into their thresholds."""
     wide = any(np.abs(c.values.astype(np.float64)).max(initial=0) > 1 << 24 for c in categories)
     return x if x.type.is_float or wide else t.cast(x, "f32")
+
+
+def _large_and_signed(values: Array) -> bool:
+    """Whether these are signed integers that float64 does not tell apart: the source compares unsigned ones with them as float64."""
+    return values.dtype.kind == "i" and bool((np.abs(values.astype(np.float64)) >= 2**53).any())
 
 
 def _loses_bool(c: Categories) -> bool:

@@ -105,6 +105,13 @@ class KnownColumns:
                 where=self.where(column),
                 advice="The source library compares Python's integers with its categories one by one: X.astype('int64').",
             )
+        if column in self.objects_stay and any(isinstance(item, decimals()) and not _is_float(item) for item in items):
+            raise InvalidInputError(
+                found="a Decimal that float64 does not hold",
+                expected="numbers of numpy's dtypes",
+                where=self.where(column),
+                advice="The source library keeps Decimals, and compares them with its categories as such: X.astype(float).",
+            )
         texts = column in self.objects_stay and any(isinstance(item, str) for item in items)
         if items and (texts or column in self.returned or self.spec.own_dtype):
             advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
@@ -238,6 +245,11 @@ def _is_large(item: Any) -> bool:
     """Whether it is a number from 2**53 on, where float64 does not hold all integers."""
     size: Any = abs(item) if isinstance(item, (int, float, np.number)) else 0
     return bool(2**53 <= size < np.inf)
+
+
+def _is_float(decimal: Any) -> bool:
+    """Whether float64 holds a Decimal."""
+    return bool(decimal.is_finite() and decimal == float(decimal))
 
 
 def only_categories(found: str, where: str) -> InvalidInputError:
