@@ -23,6 +23,7 @@ import numpy as np
 import hbc
 from benchmarks import report
 from benchmarks.answers import check
+from benchmarks.card.devices import Emulated
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[2]
@@ -222,24 +223,23 @@ def read(folder: Path) -> tuple[str, dict[str, Packed]]:
 
 
 def make(folder: Path, names: list[str], quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Makes a pack, or what an earlier try left out of it. Returns name → strategy → what the emulator's answers are worth. A strategy
+    """Makes a pack, or adds to it what it does not have yet. Returns name → strategy → what the emulator's answers are worth. A strategy
     that the emulator finds wrong is in the pack too, and is wrong on the card then, or the emulator is."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
     (folder / "code").mkdir(exist_ok=True)
     facts: dict[str, Any] = {}
     found: dict[str, Any] = {}
-    for name in names:
-        case = CASES[name]
+    for name, case in CASES.items():
         done = folder / "models" / f"{_plain(name)}.done.json"
-        if not done.exists():
+        if name in names and not done.exists():
             say(f"{name}: training and answers")
-            facts[name], found[name] = _pack(folder, case, quick, say)
-            done.write_text(json.dumps([facts[name], found[name]]))
-        facts[name], found[name] = json.loads(done.read_text())
+            done.write_text(json.dumps(_pack(folder, case, quick, say)))
+        if done.exists():
+            facts[name], found[name] = json.loads(done.read_text())
     digest = hashlib.sha256("".join(path.name + _digest(path) for path in sorted((folder / "models").iterdir())).encode())
     text = json.dumps({"digest": digest.hexdigest(), "models": facts}, indent=1)
     (folder / "pack.json").write_text(text)
-    return found
+    return {name: found[name] for name in names}
 
 
 def _digest(path: Path) -> str:
@@ -292,28 +292,21 @@ def _limits(compiled: Any, method: str) -> dict[str, float | None]:
 
 
 def _rehearsed(packed: Packed, strategy: str, architectures: Sequence[str]) -> dict[str, Any]:
-    """What the emulator says of a strategy's answers. Its code goes into the pack."""
+    """What the emulator says of a strategy's answers. Its code goes into the pack, also that for rows on the card."""
     from hbc.compiler.tvm.run.targets import nvcc
 
-    rows = packed.rows[:EMULATED_ROWS]
-    with emulator().emulated() as card:
-        found = getattr(packed.model("tvm", "cuda", strategy), packed.method)(rows)
-    for source in {launch.source for launch in card.launches} if shutil.which("nvcc") else ():
+    rows, emulated = packed.rows[:EMULATED_ROWS], Emulated()
+    with emulated.running():
+        call = getattr(packed.model("tvm", "cuda", strategy), packed.method)
+        found = call(rows)
+        if isinstance(rows, np.ndarray):
+            call(emulated.there(rows))
+    for source in {launch.source for launch in emulated.card.launches} if shutil.which("nvcc") else ():
         for arch in architectures:
             place = code_of(packed.folder, source, arch)
             if not place.exists():
                 place.write_bytes(nvcc(source, arch))
     return check(found, packed.answers[: len(rows)])
-
-
-def emulator() -> Any:
-    """The emulator of the tests."""
-    tests = str(ROOT / "tests")
-    if tests not in sys.path:
-        sys.path.append(tests)
-    import cuda_on_cpu
-
-    return cuda_on_cpu
 
 
 def code_of(folder: Path, source: str, arch: str) -> Path:

@@ -18,6 +18,7 @@ from cuda_on_cpu import cannot_run  # noqa: E402
 
 from benchmarks import report  # noqa: E402
 from benchmarks.card import pack  # noqa: E402
+from benchmarks.card.devices import Emulated  # noqa: E402
 
 MODELS = ("lightgbm 500 × depth 8", "frame: strings and numbers → lightgbm")
 
@@ -73,6 +74,30 @@ def test_code_of_the_pack_is_taken_instead_of_compiling(tmp_path: Path) -> None:
     with pack.with_code(tmp_path) as counts:
         assert targets.nvcc("a kernel", "sm_90") == b"its code"
     assert counts == {"found": 1, "compiled": 0}
+
+
+@pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
+def test_a_pack_has_the_code_of_all_calls_and_is_added_to(tmp_path: Path) -> None:
+    """A model that tests its rows has a kernel of its own for rows on the card."""
+    from hbc.compiler.tvm.run import targets
+
+    scaler, forest = "scaler → logistic regression", "forest of 3 classes"
+    with (
+        mock.patch.object(targets, "nvcc", lambda source, arch: f"{arch} {source}".encode()),
+        mock.patch.object(pack.shutil, "which", lambda name: name),
+    ):
+        judged = pack.make(tmp_path, [scaler], True, print)
+        assert len(list((tmp_path / "code").iterdir())) == 2
+        assert judged[scaler]["auto"]["verdict"] == "exact"
+        assert list(pack.make(tmp_path, [forest], True, print)) == [forest]
+    assert list(pack.read(tmp_path)[1]) == [forest, scaler]
+    packed = pack.read(tmp_path)[1][scaler]
+    card = Emulated()
+    with card.running():
+        call = getattr(packed.model("tvm", "cuda"), packed.method)
+        for rows in (packed.rows, packed.rows[:1], card.there(packed.rows)):
+            call(rows)
+    assert all(pack.code_of(tmp_path, launch.source, "sm_90").exists() for launch in card.card.launches)
 
 
 def test_files_are_split_by_size() -> None:
