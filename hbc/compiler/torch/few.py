@@ -1,6 +1,6 @@
 """The strategy "walk" for few rows: trees are cut into blocks of some levels, and a step tests all splits of a block at once.
 
-For few rows, calls of operators take longer than their work. Level by level, 500 trees of depth 8 take some 90 calls; by two blocks of four
+For few rows, calls of operators take longer than their work. Level by level, 500 trees of depth 8 take some 60 calls; by two blocks of four
 levels they take 28, half of which only make views. A step looks up the columns and thresholds of the 15 splits of each walk's block. Their
 tests, 0 or 1, are the digits of a number, and a table says to which of the block's 16 exits it leads. Behind an exit lies a block or a
 leaf.
@@ -15,9 +15,10 @@ from torch import Tensor
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
-FEW = 1 << 12
-"""The largest number of walks (rows × trees) that are taken by blocks. With 500 trees of depth 8, one row takes half as long so, and 8 rows
-take a tenth to a quarter less (AMD EPYC)."""
+FEW = 3 << 9
+"""The largest number of walks (rows × trees) that a script takes by blocks. With 500 trees of depth 8, one row takes 50 µs so and 80 level
+by level; each other row takes 18 µs more by blocks and 10 level by level (AMD EPYC). Eager operators take longer to call: there it
+is twice as many."""
 HEIGHT = 4
 """The largest number of levels of a block, whose table of exits has 2^15 entries then."""
 BLOCKS = 12
@@ -29,9 +30,11 @@ def steps_of(depth: int) -> int:
     return -(-depth // HEIGHT)
 
 
-def takes_blocks(rows: int, trees: int, steps: int, few: int) -> bool:
-    """Whether so many rows take blocks. few: FEW."""
-    return steps > 0 and 0 < rows * trees <= few
+def takes_blocks(x: Tensor, trees: int, steps: int, sizes: list[int]) -> bool:
+    """Whether the rows x take blocks. sizes: see hbc.compiler.torch.walk.sums. On a GPU it is the number of operators that counts, so more
+    rows take them."""
+    most = sizes[1] if x.is_cuda else sizes[0]
+    return steps > 0 and 0 < x.size(0) * trees <= most
 
 
 def by_blocks(x: Tensor, blocks: list[Tensor], steps: int) -> Tensor:

@@ -6,7 +6,7 @@ paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the
 
 1. The first TOP levels are tested in all of their nodes, for many rows at once, and bytes are combined from below: 1.8 ns for 3 levels.
 2. Where trees are full, a level has a place for each node that there can be, as in perf_tree_trav. Then the children of node k are
-   2k and 2k + 1 of the next level, and a step is three look-ups, 1.8 ns.
+   2k and 2k + 1, and a step is three look-ups, 1.8 ns.
 3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
 
 Trees are walked in groups, so that the values of a group stay in the second-level cache. For few rows see few.py.
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hbc.compiler.torch.exact import Function, exporting, scripted
+from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, pack_values
 from hbc.compiler.torch.run import BLOCK_BYTES
@@ -37,6 +37,9 @@ PADDING = 4
 """Level d is stored in full while it would have at most so many times as many nodes as the ensemble has leaves."""
 MOST_FULL = 12
 """The largest number of levels that are stored in full."""
+ALIKE = 3 << 12
+"""The largest number of walks for which the highest levels are not tested as a whole. That takes 25 operators more, but 1 µs less for a row
+of 500 trees of depth 8."""
 LEAST_ROWS = 256
 """The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own."""
 
@@ -92,9 +95,9 @@ def leaves(
 ) -> Tensor:
     """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
 
-    x: `encoded`; above: columns of it for the highest levels, [·, N]; row: the place in x where each row begins; trees: what `pack`
-    returns; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32 of each walk, and for a byte of
-    each test."""
+    x: `encoded`; above: columns of it for the highest levels, [·, N], or [0, ·] to walk these as the others; row: the place in x where each
+    row begins; trees: what `pack` returns; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
+    of each walk, and for a byte of each test."""
     trees = [each.detach() for each in trees]
     top_column, top_threshold, prefix, feature, threshold, exits, low_feature, low_threshold, low_left = trees
     count, rows, all_trees = end - first, row.size(0), top_column.size(1)
@@ -102,9 +105,9 @@ def leaves(
     flat = x.reshape(-1)
     number, cut = numbers[0][:walks], numbers[1][:walks]
     place, node, other = places[0][:walks], places[1][:walks], places[2][:walks]
-    roots = torch.arange(first, end, dtype=torch.int32, device=x.device).reshape(-1, 1)
+    roots = torch.arange(all_trees + first, all_trees + end, dtype=torch.int32, device=x.device).reshape(-1, 1)
     top = 0
-    while (1 << top) <= top_column.size(0):
+    while above.size(0) > 0 and (1 << top) <= top_column.size(0):
         top += 1
     if top > 0:
         tests = bits[: top_column.size(0) * walks].reshape(top_column.size(0), walks)
@@ -121,18 +124,16 @@ def leaves(
         node.reshape(count, rows).add_(roots * (1 << top))
     else:
         node.reshape(count, rows).copy_(roots)
-    start, full = 0, top
+    full = top
     while (all_trees << full) < exits.size(0):
-        size = all_trees << full
-        torch.index_select(feature[start : start + size], 0, node, out=place)
+        torch.index_select(feature, 0, node, out=place)
         place.reshape(count, rows).add_(row)
         torch.index_select(flat, 0, place, out=number)
-        torch.index_select(threshold[start : start + size], 0, node, out=cut)
+        torch.index_select(threshold, 0, node, out=cut)
         other.copy_(number.gt_(cut)).add_(node, alpha=2)
         node, other = other, node
-        start += size
         full += 1
-    torch.index_select(exits, 0, node, out=other)
+    torch.index_select(exits, 0, node.sub_(exits.size(0)), out=other)
     node, other = other, node
     for _ in range(full, max(depths[first // 64 : (end + 63) // 64])):
         torch.index_select(low_feature, 0, node, out=place)
@@ -145,7 +146,7 @@ def leaves(
 
 
 def prepared(
-    x: Tensor, encoding: list[Tensor], tests: int, trees: int, walks: int, always: bool
+    x: Tensor, encoding: list[Tensor], tests: int, trees: int, sizes: list[int], always: bool
 ) -> tuple[Tensor, Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor]:
     """(x as numbers to compare, its columns for the highest levels, where each row begins, the trees of a group, numbers, places, bits):
     what `leaves` takes.
@@ -153,12 +154,13 @@ def prepared(
     The last three are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C library
     gave it back to the system each time. tests: the tests of the highest levels, a row of `bits` each. The others are those of `sums`."""
     x = encoded(x.detach(), encoding, always)
-    step = 64 if always else min(max(walks // max(x.size(0), 1), 1), trees)
-    size = step * x.size(0)
+    step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), trees)
+    size, with_top = step * x.size(0), x.is_cuda or trees * x.size(0) > sizes[1]
     numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
     places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(3)]
     bits = torch.empty(tests * size, dtype=torch.uint8, device=x.device)
-    return x, x.t().index_select(0, encoding[3]), starts(x), step, numbers, places, bits
+    above = x.t().index_select(0, encoding[3]) if with_top else x[:0]
+    return x, above, starts(x), step, numbers, places, bits
 
 
 def sums(
@@ -168,17 +170,16 @@ def sums(
     blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
-    walks: int,
+    sizes: list[int],
     steps: int,
-    few: int,
     always: bool,
 ) -> Tensor:
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, blocks, of_leaves:
-    what `pack` returns. walks: the rows × trees of a group. steps: see `steps_of`. few: the rows × trees that take blocks.
-    `always`: the operators do not depend on x."""
+    what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group. steps: see
+    `steps_of`. `always`: the operators do not depend on x."""
     values, target, base = of_leaves
     count = trees[0].size(1)
-    if takes_blocks(x.size(0), count, steps, few):
+    if takes_blocks(x, count, steps, sizes):
         reached = by_blocks(x.detach(), blocks, steps)
         if x.size(0) == 1 and not x.is_cuda:
             return sum_of_one_row(reached, values, blocks[len(blocks) - 1], base)
@@ -186,7 +187,7 @@ def sums(
         total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
         add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
         return total.t()
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, walks, always)
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, sizes, always)
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
     for first in range(0, count, step):
         end = min(first + step, count)
@@ -202,17 +203,16 @@ def ids(
     blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
-    walks: int,
+    sizes: list[int],
     steps: int,
-    few: int,
     always: bool,
 ) -> Tensor:
     """The leaves reached, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
     known = of_leaves[0].reshape(-1)
     count = trees[0].size(1)
-    if takes_blocks(x.size(0), count, steps, few):
+    if takes_blocks(x, count, steps, sizes):
         return known.index_select(0, by_blocks(x.detach(), blocks, steps)).reshape(x.size(0), count)
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, walks, always)
+    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, sizes, always)
     parts: list[Tensor] = []
     for first in range(0, count, step):
         end = min(first + step, count)
@@ -241,7 +241,8 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     levels read, i64[·].
     trees: for the top levels, [2^top - 1, T]: the place of the column among these, i32, and the threshold. Level d has the rows 2^d - 1 …;
     node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
-    Then for the other levels that are full, one level after the other: columns i32 and thresholds, [T, 2^d]; and exits i32[T · 2^full],
+    Then for all levels that are full, one level after the other, behind T places without meaning: columns i32 and thresholds, [T, 2^d].
+    So the root of tree t has the place T + t, and the children of place k have the places 2k and 2k + 1. And exits i32[T · 2^full],
     the number of the node below. Then for the nodes that are left, leaves included: column, threshold, left child, all [M].
     blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. Both by the numbers of nodes.
     """
@@ -259,8 +260,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         test = np.where(inner, feature[at], 0), np.where(inner, op.threshold[at], np.inf).astype(op.threshold.dtype)
         if depth < top:
             tops.append([each[:, _reversed(depth)].T for each in test])
-        else:
-            tables.append([each.ravel() for each in test])
+        tables.append([each.ravel() for each in test])
         at = np.stack([np.where(inner, side[at], at) for side in (op.left, op.right)], axis=2).reshape(op.n_trees, -1)
     number, order = _numbered(op, np.unique(at))
     at_leaf = op.feature[order] < 0
@@ -268,9 +268,8 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     nothing = np.zeros((0, op.n_trees), np.int64), np.zeros((0, op.n_trees), op.threshold.dtype)
     top_feature, top_threshold = (np.concatenate(parts) for parts in zip(nothing, *tops, strict=True))
     top_columns, top_column = np.unique(top_feature, return_inverse=True)
-    full_feature, full_threshold = (
-        np.concatenate(parts) for parts in zip([each.ravel() for each in nothing], *tables, strict=True)
-    )
+    before = np.zeros(op.n_trees, np.int64), np.zeros(op.n_trees, op.threshold.dtype)
+    full_feature, full_threshold = (np.concatenate(parts) for parts in zip(before, *tables, strict=True))
     return (
         copied,
         for_nan,
@@ -345,6 +344,7 @@ def walker(op: TreeEnsemble) -> Function:
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         encoding, trees, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
         always = exporting()
-        return scripted(compute)(x, encoding, trees, blocks, depths, of_leaves, AT_ONCE, steps, 0 if always else FEW, always)
+        sizes = [0, 0, AT_ONCE] if always else [FEW if tracing() else 2 * FEW, ALIKE, AT_ONCE]
+        return scripted(compute)(x, encoding, trees, blocks, depths, of_leaves, sizes, steps, always)
 
     return run
