@@ -80,7 +80,7 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
     "pandas.NA among objects": (with_value(pd.NA, object), "NAType.*row 17"),
     "an integer beyond float64": (with_value(10**400, object), "int.*row 17"),
     "uint64 beyond int64": (np.full((2, 3), 2**63, np.uint64), "9223372036854775808"),
-    "np.matrix": (np.asmatrix(X), "np.matrix"),
+    "np.matrix": (X.view(np.matrix), "np.matrix"),
     "a series": (pd.Series(X[0]), "to_frame"),
     "a polars series": (pl.Series(X[0]), "to_frame"),
     "a lazy frame": (pl.LazyFrame({"a": [1.0]}), "collect"),
