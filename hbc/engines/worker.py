@@ -11,6 +11,7 @@ from typing import Any
 from hbc.errors import InvalidInputError
 from hbc.lazy import cached_property
 from hbc.loaded import loaded_once
+from hbc.runtime.input.frame_view import duplicates
 from hbc.runtime.model import CompiledModel
 
 
@@ -71,7 +72,7 @@ class WorkerMethod:
 
     def inputs(self, names: Iterable[str]) -> list[str]:
         """The columns that the model reads of data with these names. A model that knows no names takes all that are not kept, in order.
-        Raises InvalidInputError if one is missing, also one to keep."""
+        Raises InvalidInputError if one is missing or there twice, also one to keep."""
         given = list(names)
         columns = self._method.columns
         chosen = [name for name in given if name not in self.keep] if columns is None else columns
@@ -81,6 +82,10 @@ class WorkerMethod:
                 expected=f"also {', '.join(map(repr, missing[:20]))}",
                 advice="The model finds its columns by their names.",
             )
+        if len(set(given)) < len(given):
+            for name in (*self.keep, *chosen):
+                if given.count(name) > 1:
+                    raise duplicates(name)
         return list(chosen)
 
     def reads(self, names: Iterable[str]) -> list[str]:

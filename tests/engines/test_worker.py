@@ -62,6 +62,10 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=f"expected also '{missing}'") as raised:
             scorer(TABLE.drop_columns([missing]))
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # as workers send it to the caller
+    for twice in ("id", "town"):
+        with pytest.raises(InvalidInputError, match=rf"two columns of one name \({twice}\)"):
+            scorer(TABLE.append_column(twice, TABLE[twice]))
+    assert scorer(TABLE.append_column("noted", TABLE["noted"])).equals(scorer(TABLE))
     with pytest.raises(ValueError, match="'id' twice"):
         WorkerMethod(model, keep=["id", "id"])
     with pytest.raises(ValueError, match="'predict' twice"):
