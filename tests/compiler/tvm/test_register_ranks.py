@@ -59,6 +59,16 @@ def test_code_for_other_processors(target: dict[str, str]) -> None:
     agree(op, rows_at_thresholds(rng, op, 300, 40), "f32", {"kind": "llvm", **target})
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_squares_leave_out_columns_between_those_that_are_compared(dtype: str) -> None:
+    """They begin at a feature that is compared. The last one ends with the row, and overlaps the one before."""
+    rng = np.random.default_rng(11)
+    used = np.array([3, *range(5, 20), *range(200, 240), *range(375, 390), 395, 399])
+    op = ensemble(rng, len(used), 60, 30, dtype, 2, True, 1)
+    op = replace(op, feature=np.where(op.feature >= 0, used[op.feature], -1).astype(op.feature.dtype))
+    agree(op, rows_at_thresholds(rng, op, 333, 400), "f32" if dtype == "f4" else "f64")
+
+
 def test_numbers_that_an_operator_before_has_computed() -> None:
     """They lie in columns already, and nothing must transpose them."""
     rng = np.random.default_rng(7)

@@ -108,3 +108,9 @@ def look_up(table: list[Expr], index: Expr, dtype: str) -> Expr:
     bit, zero = (tirx.Broadcast(tirx.const(value, f"int{dtype[1:]}"), lanes) for value in (half * lanes, 0))
     lower = tirx.EQ(tirx.bitwise_and(index, bit), zero)
     return tirx.Select(lower, look_up(table[:half], index, dtype), look_up(table[half:], index, dtype))
+
+
+def prefetch(element: Expr) -> None:
+    """Bring the cache line of an element of a buffer to the first cache, without waiting for it."""
+    options = (tirx.const(option, "int32") for option in (0, 3, 1))  # to read; to the first cache; data
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *options))

@@ -30,7 +30,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import look_up, vector
+from hbc.compiler.tvm.tir.vectors import look_up, prefetch, vector
 from hbc.compiler.tvm.trees.keys import Keys
 from hbc.compiler.tvm.trees.packed_patches import (
     COLUMNS,
@@ -197,12 +197,6 @@ class Patches:
         """The row of the table of values for the leaf that a number has reached."""
         leaf = tirx.Cast("int64", self.leaf[number])
         return leaf if self.codes is None else tirx.Cast("int64", self.f.constant(self.codes, "u16", leaf))
-
-
-def prefetch(element: Expr) -> None:
-    """Bring the cache line of an element of a buffer to the first cache, without waiting for it."""
-    options = (tirx.const(option, "int32") for option in (0, 3, 1))  # to read; to the first cache; data
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *options))
 
 
 def _bits(conditions: Expr) -> Expr:

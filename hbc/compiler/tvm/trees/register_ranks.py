@@ -21,7 +21,7 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.nest.transpose import turned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
-from hbc.compiler.tvm.tir.vectors import as_vector, broadcast, many, store, vector
+from hbc.compiler.tvm.tir.vectors import as_vector, broadcast, many, prefetch, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -32,6 +32,9 @@ LINES = (16, 32, 64)
 """The sizes of a line. The code has the smallest that all columns fit."""
 TOGETHER = 2
 """Registers of rows that share the reading of a column's thresholds."""
+CHUNK = 64
+"""Rows that are ranked together, a tile of columns after the other (16 columns of float32): what is turned stays in the first cache, and a
+column's ranks fill a cache line."""
 
 
 def levels(f: Block, dtype: str) -> tuple[int, ...]:
@@ -49,16 +52,16 @@ class Searched:
     line: the thresholds between two of the tree; 1 if the tree has all of them. lines [C · 2^top · line + line]: all thresholds, if the
     tree has not.
 
-    columns i64[C]; features i64[C]: the features that they rank; trees [C, nodes]; missing i32[C]: the ranks of NaN, or None where all are
-    0; count: C in the code.
+    columns i64[C]; places i64[C]: their places in their tiles; starts i64[tiles + 1]: the first column of each tile; trees [C, nodes];
+    missing i32[C]: the ranks of NaN, or None where all are 0.
     """
 
     top: int
     columns: Array
-    features: Array
+    places: Array
+    starts: Array
     trees: Array
     missing: Array | None
-    count: Expr
     line: int = 1
     lines: Array | None = None
 
@@ -75,24 +78,29 @@ class RegisterRanks:
         self.lanes = 512 // int(dtype[1:])
         self.rows = TOGETHER * self.lanes
         counts = np.array([len(thresholds) for thresholds in ranked.thresholds], np.int64)
-        self.searched, least = [], 0
+        line = next((line for line in LINES if counts.max(initial=0) < line << max(LEVELS)), LINES[-1])
+        found, least = [], 0
         for top in levels(f, dtype):
-            columns = np.flatnonzero((counts >= least) & (counts < 1 << top))
-            least = 1 << top
-            if len(columns):
-                self.searched.append(self._searched(ranked, columns, top))
-            if top == max(LEVELS):
-                line = next((line for line in LINES if counts.max(initial=0) < line << top), LINES[-1])
-                columns = np.flatnonzero((counts >= least) & (counts < line << top))
-                least = line << top
-                if len(columns):
-                    self.searched.append(self._searched(ranked, columns, top, line))
+            for size in (1, line) if top == max(LEVELS) else (1,):
+                found.append((top, size, np.flatnonzero((counts >= least) & (counts < size << top))))
+                least = size << top
         self.others = np.flatnonzero(counts >= least)
-        self.whole = x in f.arguments and len(counts) * 2 >= x.type.columns >= self.lanes
+        columns = np.flatnonzero(counts < least)
+        self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
+        squares = _squares(self.features, x.type.columns, self.lanes)
+        self.whole = x in f.arguments and x.type.columns >= self.lanes and self.lanes * len(squares) <= 2 * len(self.features)
         """The caller's rows are transposed in squares, with columns that nobody compares too; otherwise number by number."""
+        self.begins = squares if self.whole and len(squares) else np.zeros(1, np.int64)
+        tile, place = np.zeros(len(counts), np.int64), np.searchsorted(self.features, ranked.column_feature)
+        if self.whole:
+            tile = np.maximum(np.searchsorted(self.begins, ranked.column_feature, side="right") - 1, 0)
+            place = ranked.column_feature - self.begins[tile]
+        self.searched = [self._searched(ranked, some, tile, place, top, size) for top, size, some in found if len(some)]
 
-    def _searched(self, ranked: RankedTrees, columns: Array, top: int, line: int = 1) -> Searched:
+    def _searched(self, ranked: RankedTrees, columns: Array, tile: Array, place: Array, top: int, line: int) -> Searched:
+        """tile, place i64: those of all columns."""
         f, dtype = self.f, self.x.type.dtype
+        columns = columns[np.argsort(tile[columns], kind="stable")]
         thresholds = [ranked.thresholds[column] for column in columns]
         sorted_edges = np.concatenate([padded(edges[None], line << top) for edges in thresholds])
         # Behind the last line come zeros: a line may begin at the rank of NaN.
@@ -101,10 +109,10 @@ class RegisterRanks:
         return Searched(
             top,
             f.own(columns, "i64"),
-            f.own(ranked.column_feature[columns], "i64"),
+            f.own(place[columns].astype(np.int64), "i64"),
+            f.own(np.searchsorted(tile[columns], np.arange(len(self.begins) + 1)), "i64"),
             f.own(search_tree(sorted_edges, top), dtype),
             f.own(missing, "i32") if missing.any() else None,
-            f.size(len(columns)),
             line,
             lines,
         )
@@ -114,49 +122,63 @@ class RegisterRanks:
         number of ranked rows."""
         if not self.searched:
             return tirx.const(0, "int64")
-        groups = T.Bind(rows // self.rows)
-        columns = self.x.type.columns if self.whole else sum(len(some.columns) for some in self.searched)
-        numbers = T.alloc_buffer((few_sizes(columns) * self.rows,), DTYPES[self.x.type.dtype])
-        with T.serial(tirx.const(0, "int64"), groups) as group:
-            first = T.Bind(group * self.rows)
-            if self.whole:
-                self._transpose(numbers, first)
-            before: Expr = tirx.const(0, "int64")
-            for some in self.searched:
-                if not self.whole:
-                    self._copy(numbers, first, some, before)
-                self._search(result, numbers, first, some, before)
-                before = before + some.count
+        f = self.f
+        groups, together = T.Bind(rows // self.rows), CHUNK // self.rows
+        begins = f.own(self.begins, "i64")
+        columns = self.lanes if self.whole else few_sizes(len(self.features))
+        numbers = T.alloc_buffer((columns * CHUNK,), DTYPES[self.x.type.dtype])
+        with T.serial(tirx.const(0, "int64"), (groups + (together - 1)) // together) as chunk:
+            first = T.Bind(chunk * CHUNK)
+            count = T.Bind(tirx.Min(groups - chunk * together, tirx.const(together, "int64")))
+            ahead = T.Bind(
+                tirx.Select(tirx.EQ(f.rows, tirx.const(f.block, "int64")), count * self.rows, tirx.const(0, "int64"))
+            )
+            with f.repeat(f.size(len(self.begins))) as tile:
+                if self.whole:
+                    feature = T.Bind(f.constant(begins, "i64", tile))
+                    self._prefetch(first + CHUNK, ahead, feature)
+                    self._transpose(numbers, first, feature, count)
+                else:
+                    self._copy(numbers, first, count)
+                for some in self.searched:
+                    self._search(result, numbers, first, tile, count, some)
         return T.Bind(groups * self.rows)
 
-    def _transpose(self, numbers: Any, first: Expr) -> None:
-        """numbers[feature · rows + row] = x[row, feature], in squares. If features are left over, the last squares overlap others."""
+    def _prefetch(self, first: Expr, count: Expr, feature: Expr) -> None:
+        """Bring a feature of `count` of the caller's rows near, and with it those beside."""
+        width = self.x.type.columns
+        flat = as_vector(self.f.arguments[self.x])
+        with T.serial(tirx.const(0, "int64"), count) as row:
+            prefetch(flat[(self.f.base + first + row) * width + feature])
+
+    def _transpose(self, numbers: Any, first: Expr, feature: Expr, count: Expr) -> None:
+        """numbers[place · CHUNK + row] = x[row, feature + place] for the places of a tile and `count` groups of rows, in squares."""
         width, size, f = self.x.type.columns, self.lanes, self.f
         flat = as_vector(f.arguments[self.x])
-        with f.repeat(f.size(-(-width // size))) as tile, f.repeat(TOGETHER) as part:
-            feature = T.Bind(tirx.Min(tirx.const(width - size, "int64"), tirx.const(size, "int64") * tile))
+        with T.serial(tirx.const(0, "int64"), count * TOGETHER) as part:
             outside = (f.base + first + part * size) * width + feature
             with ExitStack() as stack:
                 # Loops of one round: TVM keeps a run of elements whole only if it begins at a loop variable.
                 origin = stack.enter_context(T.serial(outside, outside + 1))
-                inside_at = feature * self.rows + part * size
-                inside = stack.enter_context(T.serial(inside_at, inside_at + 1))
+                inside = stack.enter_context(T.serial(part * size, part * size + 1))
                 rows = [T.Bind(vector(flat, origin + i * width, size)) for i in range(size)]
                 for j, column in enumerate(turned(rows)):
-                    store(numbers, column, inside + j * self.rows, size)
+                    store(numbers, column, inside + j * CHUNK, size)
 
-    def _copy(self, numbers: Any, first: Expr, some: Searched, before: Expr) -> None:
-        """numbers[place · rows + row] = x[row, feature], one after the other."""
-        f = self.f
-        with f.repeat(tirx.const(self.rows, "int64")) as row, f.repeat(some.count) as place:
-            feature = T.Bind(f.constant(some.features, "i64", place))
-            T.buffer_store(numbers, f.read(self.x, [feature], Row(first + row)), [(before + place) * self.rows + row])
+    def _copy(self, numbers: Any, first: Expr, count: Expr) -> None:
+        """numbers[place · CHUNK + row] = x[row, feature] for all features that are compared, one after the other."""
+        f, features = self.f, self.f.own(self.features, "i64")
+        with T.serial(tirx.const(0, "int64"), count * self.rows) as row, f.repeat(f.size(len(features))) as place:
+            feature = T.Bind(f.constant(features, "i64", place))
+            T.buffer_store(numbers, f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
 
-    def _search(self, result: Any, numbers: Any, first: Expr, some: Searched, before: Expr) -> None:
+    def _search(self, result: Any, numbers: Any, first: Expr, tile: Expr, count: Expr, some: Searched) -> None:
         f, dtype, lanes = self.f, self.x.type.dtype, self.lanes
-        with f.repeat(some.count) as place:
+        begin, end = (T.Bind(f.constant(some.starts, "i64", tile + i)) for i in range(2))
+        with T.serial(begin, end) as place, T.serial(tirx.const(0, "int64"), count) as group:
             column = T.Bind(f.constant(some.columns, "i64", place))
-            at = T.Bind((f.constant(some.features, "i64", place) if self.whole else before + place) * self.rows)
+            at = T.Bind(f.constant(some.places, "i64", place) * CHUNK + group * self.rows)
+            ranks = T.Bind(column * f.block + first + group * self.rows)
             tree = T.Bind(place * some.trees.shape[1])
 
             def read(start: int, tree: Expr = tree) -> Expr:
@@ -178,13 +200,22 @@ class RegisterRanks:
                     continue
                 if result.dtype == "uint8" and f.dialect.byte_masks:
                     rank = tirx.Sub(rank, broadcast(tirx.const(128, "int32"), lanes))
-                store(result, tirx.Cast(many(result.dtype, lanes), rank), column * f.block + first + part * lanes, lanes)
+                store(result, tirx.Cast(many(result.dtype, lanes), rank), ranks + part * lanes, lanes)
             if some.lines is not None:
                 with f.repeat(tirx.const(self.rows, "int64")) as row:
-                    begin = T.Bind(tirx.Cast("int64", begins[row]))
-                    line = place * (some.line << some.top) + begin
-                    rank = begin + below(f, some.lines, dtype, line, some.line, T.Bind(numbers[at + row]))
-                    T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + first + row])
+                    at_line = T.Bind(tirx.Cast("int64", begins[row]))
+                    line = place * (some.line << some.top) + at_line
+                    rank = at_line + below(f, some.lines, dtype, line, some.line, T.Bind(numbers[at + row]))
+                    T.buffer_store(result, tirx.Cast(result.dtype, rank), [ranks + row])
+
+
+def _squares(features: Array, width: int, size: int) -> Array:
+    """i64: the features at which squares of `size` features begin that cover the ascending `features` of a matrix of `width`."""
+    begins: list[int] = []
+    for feature in features.tolist():
+        if not begins or feature >= begins[-1] + size:
+            begins.append(min(feature, width - size))
+    return np.array(begins, np.int64)
 
 
 def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
