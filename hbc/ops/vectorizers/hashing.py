@@ -85,7 +85,7 @@ def _floats(items: list[Any]) -> Array | None:
     if set(map(type, items)) - {dict}:
         return None
     try:
-        return np.array(array("d", list(chain.from_iterable(map(dict.values, items)))))
+        return np.asarray(array("d", list(chain.from_iterable(map(dict.values, items)))))
     except TypeError:
         return None
     except OverflowError as error:

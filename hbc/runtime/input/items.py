@@ -49,10 +49,7 @@ def _of_array(X: Array, kind: str) -> Array:
 
 
 def _objects(items: list[Any]) -> Array:
-    y = np.empty(len(items), object)
-    for i, item in enumerate(items):  # one by one, since numpy would make a matrix of lists of equal length
-        y[i] = item
-    return y
+    return np.fromiter(items, object, len(items))  # np.array would make a matrix of lists of equal length
 
 
 def _rejected(X: Any, kind: str, advice: str = "") -> InvalidInputError:
