@@ -82,9 +82,9 @@ class Builder:
             "target": None if options.target is None else dict(options.target),
         }
         if self.choice is not None:
-            from hbc.tuning import choices
+            from hbc.tuning.machine import this_machine
 
-            settings["tuned"] = {**asdict(self.choice), "note": self.note, "machine": choices.this_machine()}
+            settings["tuned"] = {**asdict(self.choice), "note": self.note, "machine": this_machine(options.device)}
         return settings
 
     @classmethod
@@ -102,11 +102,12 @@ class Builder:
         found = settings.get("tuned")
         if found is None:
             return cls(name, options, settings["strategy"])
-        from hbc.tuning import choices
+        from hbc.tuning.choices import Choice
+        from hbc.tuning.machine import this_machine
 
         numbers = {field: positive(field, found.get(field)) for field in ("threads", "block", "batch")}
-        choice = choices.Choice(settings["strategy"], **numbers)
-        if found["machine"] != choices.this_machine():  # a strategy carries over to other machines, a schedule does not
+        choice = Choice(settings["strategy"], **numbers)
+        if found["machine"] != this_machine(options.device):  # a strategy carries over to other machines, a schedule does not
             choice = replace(choice, threads=None, block=None)
         return cls(name, options, "auto", choice, str(found["note"]))
 
@@ -147,10 +148,18 @@ class Builder:
         options = self.options if device is None else replace(self.options, device=checked_device(device))
         name = self.backend if backend is None else backend_name(backend)
         if name == self.backend:
-            same = options.device == self.options.device
+            same = self._alike(options.device)
             return replace(self, options=options, choice=self.choice if same else None, note=self.note if same else "")
         strategy = self.strategy if self.strategy in ("auto", *LOWERED_STRATEGIES) else "auto"
         return Builder(name, replace(options, target=None), strategy)
+
+    def _alike(self, device: str) -> bool:
+        """Whether the choice of `hbc tune` also holds for another device: one GPU of a kind for another."""
+        if self.choice is None or device == self.device:
+            return True
+        from hbc.tuning.machine import this_machine
+
+        return this_machine(device) == this_machine(self.device)
 
     def for_cards(self, devices: Sequence[str]) -> list[Builder]:
         """Builders for GPUs that share the rows of a call. Raises ValueError for devices that are no different GPUs, and for a backend

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-import re
 import sys
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +25,7 @@ from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
-from hbc.process import cpus
+from hbc.tuning.machine import this_machine
 
 VERSION = 2  # it changes with the format of these files, and with the meaning of a strategy's name
 
@@ -83,13 +80,14 @@ def path_of(graph: Graph, backend: str, options: CompileOptions) -> Path | None:
     base = folder()
     if base is None:
         return None
+    kind = options.device.partition(":")[0]  # which one of several equal GPUs does not matter
     facts = {
         "version": VERSION,
         "structure": structure(graph),
         "backend": backend,
         "libraries": _versions(backend),
-        "options": {**asdict(options), "batch_size": None, "target": repr(options.target)},
-        "machine": this_machine(),
+        "options": {**asdict(options), "device": kind, "batch_size": None, "target": repr(options.target)},
+        "machine": this_machine(options.device),
     }
     return base / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
@@ -116,19 +114,6 @@ def structure(graph: Graph) -> str:
             for array in (op.roots, op.feature, op.threshold, op.left, op.right, op.missing_left, op.target):
                 found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
-
-
-@cache
-def this_machine() -> str:
-    """The processor's name, a hash of its instruction sets, and the number of CPUs that this process may use."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    facts = [(re.search(rf"^{name}\s*:\s*(.*)$", text, re.M) or ["", ""])[1] for name in ("model name", "cpu family", "model")]
-    flags = (re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M) or ["", ""])[1]
-    able = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:8]
-    return f"{platform.machine()} {' '.join(facts) or platform.processor()}, {able}, {cpus()} CPUs"
 
 
 def find(graph: Graph, backend: str, options: CompileOptions, strategies: tuple[str, ...]) -> Tuned | None:
@@ -168,7 +153,8 @@ def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> P
     path = path_of(graph, backend, options)
     if path is None:
         return None
-    text = json.dumps({**asdict(tuned), "time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": this_machine()}, indent=1)
+    facts = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": this_machine(options.device)}
+    text = json.dumps({**asdict(tuned), **facts}, indent=1)
 
     def write(file: IO[bytes]) -> object:
         return file.write(text.encode() + b"\n")

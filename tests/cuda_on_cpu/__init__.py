@@ -43,6 +43,7 @@ from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
 from hbc.compiler.tvm.run.targets import Machine, machine
 from hbc.errors import DeviceMemoryError
 from hbc.ir.types import Array
+from hbc.tuning import machine as measured_machine
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=gnu++14", "-w", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", f"-I{HERE}")
@@ -375,12 +376,14 @@ class Emulated(Code):
 
 
 @contextmanager
-def emulated(seed: int = 0, size: int = 1 << 34, keeps_lanes: bool = False) -> Iterator[Card]:
+def emulated(
+    seed: int = 0, size: int = 1 << 34, keeps_lanes: bool = False, kind: Callable[[int], str] = lambda number: "emulated GPU"
+) -> Iterator[Card]:
     """A context in which hbc runs code for CUDA on the processor. Code that is compiled in it is not kept after it.
 
     Yields the card "cuda:0", whose `others` are those of other numbers. Kernels of all of them are in its `launches`.
     size: the bytes of a card's memory. keeps_lanes: whether memory of one call is used for the next, as on a card. Without it, arrays on
-    the card have just the rows of a call, so that sanitizers find a row too many."""
+    the card have just the rows of a call, so that sanitizers find a row too many. kind: number of a card → its kind."""
     card = Card(seed, size, keeps_lanes)
 
     def of_number(executable: CudaExecutable) -> Card:
@@ -396,6 +399,7 @@ def emulated(seed: int = 0, size: int = 1 << 34, keeps_lanes: bool = False) -> I
             (cache, "_recent", OrderedDict()),
             (compiler, "CudaExecutable", executable),
             (Machine, "missing", None),
+            (measured_machine, "gpu", kind),
             (GraphMethods, "compile_all", lambda self: None),
             *exact,
         ):

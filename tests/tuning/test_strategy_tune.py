@@ -21,6 +21,7 @@ import hbc
 from hbc.cli import main
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.tuning import choices as tuned
+from hbc.tuning import machine
 from hbc.tuning import race as racing
 from hbc.tuning import search as searching
 from hbc.tuning.choices import Choice, Tuned
@@ -124,7 +125,7 @@ def test_a_saved_choice_outlives_the_cache(forest: Any, tmp_path: Path, cache: P
     hbc.convert(forest, "numpy").save(tmp_path / "model.hbc")
     path.unlink()
     assert hbc.load(tmp_path / "model.hbc")._builder.choice == Choice("gemm", threads=1)
-    monkeypatch.setattr(tuned, "this_machine", lambda: "another")
+    monkeypatch.setattr(machine, "this_machine", lambda device: "another")
     assert hbc.load(tmp_path / "model.hbc")._builder.choice == Choice("gemm")  # how many threads are good is not known there
 
 
