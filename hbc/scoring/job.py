@@ -17,7 +17,7 @@ from hbc.lazy import cached_property, record
 from hbc.scoring.fragment import score_fragment, score_to_stdout, try_fragment
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.places import Place, place_of
-from hbc.scoring.scorer import Options, scorer_of
+from hbc.scoring.scorer import Options, forget_scorer, give_scorer, scorer_of
 from hbc.scoring.work import FOLDER, Manifest, clear, locked
 
 ENGINES = {"ray": "hbc.engines.ray", "spark": "hbc.engines.spark", "dask": "hbc.engines.dask"}
@@ -53,8 +53,11 @@ def run_task(task: Task, data: bytes) -> dict[str, Any]:
     """What `score_fragment` returns for a task. data: the file of the model. An error of hbc is the value of "error", beside "input" and
     "output": an engine would try the task again, and wrap the error in one of its own."""
     try:
-        scorer_of(task.model, task.options, data)
-        return score_fragment(task.model, task.fragment, task.options)
+        give_scorer(task.model, task.options, scorer_of(task.model, task.options, data))
+        try:
+            return score_fragment(task.model, task.fragment, task.options)
+        finally:
+            forget_scorer(task.model, task.options)
     except (HbcError, FileNotFoundError) as error:
         return {"input": task.fragment.input, "output": task.fragment.output, "error": error}
 

@@ -21,6 +21,8 @@ import hbc
 from hbc import loaded
 from hbc.engines.worker import WorkerMethod
 from hbc.errors import ArtifactError, InvalidInputError
+from hbc.scoring.inputs import fragments_of
+from hbc.scoring.job import Task, run_task
 from hbc.scoring.scorer import Options, scorer_of
 
 
@@ -123,6 +125,18 @@ def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for i, scorer in enumerate(pickle.loads(pickle.dumps(scorers))):  # the first two are loaded again
         np.testing.assert_allclose(scorer(pa.table({"x": X[:, 0]}))["predict"], X[:, 0] * i, atol=1e-12)
     assert len(loaded._models) == loaded.MOST
+
+
+def test_a_task_of_hbc_score_keeps_its_model(model: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the process forgets it meanwhile, since others work there with more models than it keeps."""
+    monkeypatch.setattr(loaded, "_models", {})
+    monkeypatch.setattr(loaded, "MOST", 0)
+    data = model.read_bytes()
+    fragments, _ = fragments_of([str(files)], str(tmp_path), None, None, None)
+    task = Task("out of reach", fragments[0], Options(hashlib.sha256(data).hexdigest()))
+    assert run_task(task, data)["rows"] == TABLE.num_rows // len(fragments)
+    with pytest.raises(FileNotFoundError):
+        scorer_of(task.model, task.options)
 
 
 def test_a_worker_needs_no_source_library(model: Path, tmp_path: Path) -> None:
