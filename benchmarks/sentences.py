@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks import commands, figures, files, pages, report, scoring
+from benchmarks import commands, figures, files, losses, pages, report, scoring
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
+from benchmarks.strategies import WITHIN, Array, judged_together, measured_of, ratios
 
 DOCS = ROOT / "docs"
 
@@ -24,24 +24,26 @@ def speed() -> str:
 
 
 def strategies() -> str:
-    """How often the cost model chooses well. The tables of the benchmark have it, since it takes a fit to tell."""
+    """How often the cost model chooses well."""
+    found = {path.parent.name: measured_of(report.read(path)) for path in sorted(report.RESULTS.glob("*/strategies.json.gz"))}
     lines = [
-        "| backend | share of points at which the choice is within 10 % of the fastest strategy | the best single strategy | measured on |",
-        "|---|---|---|---|",
+        "| backend | measured on | points | share at which the choice is within 10 % of the fastest strategy | the best single strategy |",
+        "|---|---|---|---|---|",
     ]
-    for backend in ("tvm", "torch", "onnx"):
-        found = []
-        for path in sorted(report.RESULTS.glob("*/strategies.md")):
-            rows = re.findall(rf"^\| {backend} \| (\d+) \| (.*?) \| ([\d.]+)% \|", path.read_text(), re.MULTILINE)
-            shares = {choice: float(share) for _, choice, share in rows}
-            if shares:
-                found.append((int(rows[0][0]), path.parent.name, shares))
-        points, on, shares = max(found, key=lambda each: each[0])  # the one with the most points
-        single = max((share, choice) for choice, share in shares.items() if choice.startswith("always "))
-        chosen = shares["cost model, rows known"]
-        name = single[1].removeprefix("always ")
-        lines.append(f"| {backend} | {chosen:.0f} % of {points} | {single[0]:.0f} % (`{name}`) | {PROCESSORS.get(on, on)} |")
+    for backend in ("tvm", "torch", "torchscript", "onnx"):
+        measured = {name: points[backend] for name, points in found.items() if backend in points}
+        for name, choices in judged_together(backend, measured).items():
+            points = measured[name]
+            names = sorted({strategy for point in points for strategy in point.seconds})
+            single = max((_well(ratios(points, [each] * len(points))), each) for each in names)
+            cells = (backend, PROCESSORS.get(name, name), f"{len(points)}", f"{_well(choices):.0f} %")
+            lines.append(f"| {' | '.join(cells)} | {single[0]:.0f} % (`{single[1]}`) |")
     return "\n".join(lines) + "\n"
+
+
+def _well(ratios: Array) -> float:
+    """The percentage of choices that are within 10 % of the best."""
+    return 100 * float((ratios <= WITHIN).mean())
 
 
 LEAVES = (64, 256, 1024)
@@ -280,6 +282,7 @@ TEXTS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/artefacts.md", "code"): code,
     ("docs/exporting.md", "library"): library,
     ("docs/optimizer.md", "optimizer"): partial(pages.section, "optimizer"),
+    ("docs/benchmarks.md", "losses"): losses.section,
     **{("docs/benchmarks.md", name): partial(pages.section, name) for name in pages.SECTIONS},
 }
 """(page, name of the text) → the function that writes it."""

@@ -312,6 +312,19 @@ def judged(backend: str, points: list[Point]) -> dict[str, Array]:
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
+def judged_together(backend: str, points: dict[str, list[Point]]) -> dict[str, Array]:
+    """The `ratios` of the cost model that knows the rows, by processor. `points` are those of each. The model is fitted to one half of the
+    models on all processors, and judged on the other half, both ways."""
+    found: dict[str, list[Array]] = {name: [] for name in points}
+    known = json.loads(FILE.read_text())["nanoseconds"][backend]
+    parts = {name: halves(each) for name, each in points.items()}
+    for train, test in ((0, 1), (1, 0)):
+        factors = known | fit(backend, [point for each in parts.values() for point in each[train]])
+        for name, each in parts.items():
+            found[name].append(ratios(each[test], chosen(backend, factors, each[test], known=True)))
+    return {name: np.concatenate(each) for name, each in found.items()}
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "--backends": {"nargs": "+", "choices": BACKENDS},
     "--fit": {"action": "store_true", "help": "measure nothing: fit to what is in the file, and judge"},
@@ -335,20 +348,24 @@ def run(run: Run) -> None:
             run.say(f"{backend} ({place + 1} of {len(backends)}): {len(points)} points")
         found[backend] = {"machine": described | {"load_after": os.getloadavg()}, "measured": as_json(points)}
     if run.path.is_relative_to(report.RESULTS):
-        FILE.write_text(json.dumps(cost_model(json.loads(FILE.read_text()), run.results), indent=1, ensure_ascii=False) + "\n")
+        others = [report.read(path) for path in sorted(report.RESULTS.glob("*/strategies.json.gz")) if path != run.path]
+        known = json.loads(FILE.read_text())
+        FILE.write_text(json.dumps(cost_model(known, [*others, run.results]), indent=1, ensure_ascii=False) + "\n")
 
 
-def cost_model(known: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
-    """The content of costs.json: what is `known`, with the coefficients of all strategies that `results` measured in place of the old ones.
+def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The content of costs.json: what is `known`, with the coefficients of all strategies that were measured in place of the old ones.
+    `results` are those of all processors, and the fit is to all their points.
 
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
-    fail for one without. (The measurements of PyTorch are older than its "walk", and a fit to them dropped it.) The coefficients of
-    a backend may then be those of two machines; `machine` is the newer one."""
-    factors, machines = dict(known["nanoseconds"]), dict(known["machine"])
-    for backend, points in measured_of(results).items():
+    fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.)"""
+    factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
+    for backend in dict.fromkeys(name for each in results for name in each["workloads"]):
+        measured = [each["workloads"][backend] for each in results if backend in each["workloads"]]
+        points = [point for each in measured for point in from_json(each["measured"])]
         factors[backend] = factors.get(backend, {}) | fit(backend, points)
-        machines[backend] = results["workloads"][backend]["machine"]
-    return {"machine": machines, "nanoseconds": factors}
+        machines[backend] = [each["machine"] for each in measured]
+    return {"machines": machines, "nanoseconds": factors}
 
 
 def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:

@@ -19,6 +19,7 @@ from benchmarks import (
     figures,
     grammar,
     limits,
+    losses,
     machine,
     pages,
     paper,
@@ -92,8 +93,8 @@ def test_a_fit_keeps_strategies_and_backends_that_were_not_measured() -> None:
     times = {rows: 2e-9 * strategies.estimate(before["torch"]["scan"], scan(shape, rows)) for rows in strategies.RANGE}
     points = [strategies.Point(model, shape, rows, {"scan": seconds}) for rows, seconds in times.items()]
     measured = {"machine": {"processor": "another"}, "measured": strategies.as_json(points)}
-    found = strategies.cost_model(known, {"workloads": {"torch": measured}})
-    assert found["machine"] == known["machine"] | {"torch": {"processor": "another"}}
+    found = strategies.cost_model(known, [{"workloads": {"torch": measured}}, {"workloads": {}}])
+    assert found["machines"] == known["machines"] | {"torch": [{"processor": "another"}]}
     after = found["nanoseconds"]
     assert {name: list(each) for name, each in after.items()} == {name: list(each) for name, each in before.items()}
     assert after["torch"] | {"scan": None} == before["torch"] | {"scan": None}
@@ -224,6 +225,33 @@ def test_pages_include_the_tables_of_every_machine(tmp_path: Path, monkeypatch: 
         "### AMD Zen 4, code for processors without AVX-512",
     ]
     assert text.count(':end-before: "### one (model: 2 MiB)"') == 3
+
+
+def test_losses_are_of_the_newest_results_and_have_a_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+
+    def measured(machine_name: str, benchmark: str, time: str, ours: dict[str, float]) -> None:
+        """Results with hbc's times by workload, where a peer takes 1 µs."""
+        workloads = {
+            name: {"engines": {"hbc:tvm": times(_1=own), "native": times(_1=1.0), "hbc:torch": times(_1=0.1)}}
+            for name, own in ours.items()
+        }
+        (tmp_path / machine_name).mkdir(exist_ok=True)
+        report.write({"machine": {"time": time}, "workloads": workloads}, tmp_path / machine_name / f"{benchmark}.json.gz", "")
+
+    measured("znver4", "text", "2026-01-01", {"DictVectorizer": 4.0, "CountVectorizer": 0.5})
+    measured("znver5", "text", "2026-01-02", {"DictVectorizer": 2.0})
+    measured("znver4", "text-two", "2025-12-31", {"CountVectorizer": 8.0})
+    assert sorted((cell.workload, cell.rows, cell.peer, cell.ratio) for cell in losses.cells()) == [
+        ("CountVectorizer", 1, "native", 2.0),
+        ("DictVectorizer", 1, "native", 0.5),
+    ]
+    text = losses.section()
+    assert "1 of 2 points" in text
+    assert "| text | DictVectorizer | 1 | native | 0.5× |" in text
+    measured("znver5", "text", "2026-01-02", {"DictVectorizer": 2.0, "TfidfVectorizer": 2.0})
+    with pytest.raises(KeyError, match="CAUSES must say why"):
+        losses.section()
 
 
 def test_claims_of_the_paper_hold_or_do_not() -> None:

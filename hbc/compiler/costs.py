@@ -2,9 +2,9 @@
 
 A strategy does several kinds of work: it tests splits, visits nodes, adds leaves … The estimated time of a call is a sum over these kinds:
 how often the work is done, times a coefficient in nanoseconds. The `costs.py` of each backend counts the work of its strategies.
-`python -m benchmarks strategies` measures a grid of ensembles, fits the coefficients, and writes them to costs.json together with the name
-of the machine. Other machines have other coefficients, but their ratios, which decide, are similar. `hbc tune` measures on the user's
-machine.
+`python -m benchmarks strategies` measures a grid of ensembles, fits the coefficients to the times of all processors in benchmarks/results,
+and writes them to costs.json together with the names of the machines. Other machines have other coefficients, but their ratios, which
+decide, are similar. `hbc tune` measures on the user's machine.
 
 One thread is assumed: all strategies share rows between threads in the same way.
 """

@@ -1,0 +1,78 @@
+"""Where another engine is faster than hbc, in all results of benchmarks that are kept. A page of the docs begins with it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from benchmarks import report
+from benchmarks.report import MAIN, fastest_peer, microseconds
+
+BENCHMARKS = ("trees", "paper", "scaling", "pipelines500", "operators", "frames", "text")
+"""The benchmarks with peers, whose results have the times of engines by the rows of a call."""
+CAUSES = {
+    (
+        "pipelines500",
+        "SVC",
+    ): "617 columns and many support vectors: both spend the call on distances to all of them, hbc in its own code",
+    ("operators", "Binarizer"): "one comparison a number: both read and write memory, and wait for it",
+    ("text", "DictVectorizer"): "a call has fixed costs of some 40 µs, of which scipy's matrix takes 10 to 15",
+    (
+        "text",
+        "FeatureHasher",
+    ): "the fixed costs are those of DictVectorizer; for many rows, the source's code is in C and as fast",
+}
+"""(benchmark, a part of a workload's name) → why hbc loses there."""
+
+
+class Cell(NamedTuple):
+    """The fastest peer of a workload beside hbc, for calls of so many rows. `ratio`: its time over hbc's; below 1, hbc is slower."""
+
+    benchmark: str
+    workload: str
+    rows: int
+    peer: str
+    ratio: float
+
+    @property
+    def cause(self) -> str:
+        """Why hbc is slower. Raises KeyError where CAUSES does not say it."""
+        for (benchmark, part), cause in CAUSES.items():
+            if benchmark == self.benchmark and part in self.workload:
+                return cause
+        raise KeyError(f"benchmarks/losses.py: CAUSES must say why hbc loses at {self}")
+
+
+def cells() -> list[Cell]:
+    """Every workload and number of rows at which hbc and a peer were measured. If there are several results of a workload, the newest
+    counts."""
+    found = []
+    for benchmark in BENCHMARKS:
+        newest: dict[str, tuple[str, dict[str, Any]]] = {}
+        for path in [*report.RESULTS.glob(f"*/{benchmark}.json.gz"), *report.RESULTS.glob(f"*/{benchmark}-*.json.gz")]:
+            results = report.read(path)
+            for name, workload in results["workloads"].items():
+                newest[name] = max(newest.get(name, ("", {})), (results["machine"]["time"], workload), key=lambda each: each[0])
+        for name, (_, workload) in newest.items():
+            own = workload.get("engines", {}).get(MAIN, {})
+            for rows in own.get("times_us", {}):
+                time, peer = microseconds(own, rows), fastest_peer(workload, rows)
+                if time is not None and peer is not None:
+                    found.append(Cell(benchmark, name, int(rows), peer[1], peer[0] / time))
+    return found
+
+
+def section() -> str:
+    """The losses of hbc as a table, the worst first."""
+    measured = cells()
+    lost = sorted((cell for cell in measured if cell.ratio < 1), key=lambda cell: cell.ratio)
+    lines = [
+        f"Another engine is faster than hbc's TVM at {len(lost)} of {len(measured):,} points: a model, and the rows of a call. Where a "
+        "point was measured several times, the newest result counts.\n",
+        "| benchmark | model | rows | faster engine | its time over hbc's | why |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in lost:
+        name = cell.workload.removeprefix("sklearn.")
+        cells_ = (cell.benchmark, name, f"{cell.rows:,}", cell.peer, report.times(cell.ratio), cell.cause)
+        lines.append(f"| {' | '.join(cells_)} |")
+    return "\n".join(lines) + "\n"
