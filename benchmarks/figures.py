@@ -79,8 +79,8 @@ def summary(trees: dict[str, Any], cold_start: dict[str, Any]) -> str:
         f"In the median of these models hbc is **{two_digits(many)} times as fast as the fastest other engine** in calls of {MANY:,} rows, "
         f"and {two_digits(one)} times for one row.\n"
         f"A new process loads a saved model and answers after {start:.2f} s of processor time.\n\n"
-        "The other engines are the native library, ONNX Runtime, oneDAL and lleaves, in the same run: one core "
-        f"({PROCESSORS.get(trees['on'], trees['on'])}), 28 columns, probabilities included.\n"
+        "The other engines are the native library, ONNX Runtime, oneDAL, lleaves, treelite, tl2cgen and Hummingbird, in the same run: one "
+        f"core ({PROCESSORS.get(trees['on'], trees['on'])}), 28 columns, probabilities included.\n"
     )
 
 
