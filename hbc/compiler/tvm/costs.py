@@ -14,7 +14,15 @@ from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.scan import FEW_ROWS_IN_LANES, ROWS_FOR_ALL, VECTORS_OF_PIECES, patching, rows_alone, walking
+from hbc.compiler.tvm.trees.scan import (
+    FEW_ROWS_IN_LANES,
+    MOST_NODES_WALKED,
+    ROWS_FOR_ALL,
+    VECTORS_OF_PIECES,
+    patching,
+    rows_alone,
+    walking,
+)
 from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
@@ -72,7 +80,8 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     Where bytes cannot number leaves, patches take them; where they cannot number planes, and without patches, walks."""
     small = s.leaves <= WIDTHS[-1]
     in_lanes = small and s.planes <= MOST_PLANES
-    in_patches = not small and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
+    patchable = s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
+    in_patches = not small and patchable and 2 * s.splits + s.trees > MOST_NODES_WALKED
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES

@@ -21,6 +21,7 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, rank_encode
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
+from hbc.compiler.tvm.trees import scan
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
@@ -146,6 +147,17 @@ def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
 
 def test_rows_alone_take_longer_paths_through_larger_trees() -> None:
     assert 0 < patching(100, 100) < patching(200, 100) < patching(800, 100) < 3 * patching(100, 100)
+
+
+def test_rows_alone_of_many_large_trees_take_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where their nodes are too many for the cache, which no ensemble of a test has."""
+    monkeypatch.setattr(scan, "MOST_NODES_WALKED", 0)
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(500, 1))
+    op = join([random_tree(rng, 400, 12, "f4", values, missing=True) for _ in range(9)], np.zeros(1), None)
+    X = rows_at_thresholds(rng, op, 90, 12)
+    for rows, found in zip((90, 64, 9, 1), scanned(op, X, (90, 64, 9, 1)), strict=True):
+        np.testing.assert_allclose(found, op.evaluate(X[:rows]), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
