@@ -83,6 +83,8 @@ class Column(Joined):
     the same as int64. 0: it computes in a dtype of its own, so that the width does not matter."""
     signed: bool = joins(either, False)
     """Unsigned integers are rejected, whatever their width. Only beside `integer_bits`."""
+    unsigned: bool = joins(either, False)
+    """int64 is rejected. Only beside `integer_bits`."""
     f32_at_once: bool = joins(either, False)
     """The source makes float32 of integers at once. Where hbc makes float64 of them before (in a frame of several dtypes, in a dtype of
     pandas' own), or the other way round (in a list), an integer that then gives another float32 is rejected."""

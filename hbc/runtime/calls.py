@@ -57,7 +57,7 @@ class Shared:
             or len(intake.numbers) != spec.n_features
         ):
             return {}
-        taken = ("f32", "f64") if spec.having("f64_between") else ("f32", "f64", "i64")
+        taken = ("f32", "f64") if spec.having("f64_between") or spec.having("unsigned") else ("f32", "f64", "i64")
         dtypes = {dtype: np.dtype(NUMPY_DTYPES[dtype]) for dtype in intake.uniform if dtype in taken}
         variants = {plain: self.variants[intake.uniform[dtype]] for dtype, plain in dtypes.items()}
         return {dtype: variant for dtype, variant in variants.items() if len(set(variant.kinds)) == 1}

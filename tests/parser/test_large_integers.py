@@ -342,8 +342,19 @@ def test_unsigned_integers_beside_categories_that_are_signed(encoder: Any) -> No
                     call()
             else:
                 np.testing.assert_array_equal(call(), source.transform(unsigned))
-    own = encoder.fit(unsigned := pd.DataFrame({"a": np.array([2**53, 2**53 + 1, 7], "uint64")}))
-    np.testing.assert_array_equal(hbc.convert(own, "numpy", unsigned).transform(unsigned), own.transform(unsigned))
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore", sparse_output=False), OrdinalEncoder()])
+def test_signed_integers_beside_categories_that_are_unsigned(encoder: Any) -> None:
+    frame = pd.DataFrame({"a": np.array([2**53, 2**53 + 1, 7], "uint64")})
+    source = encoder.fit(frame)
+    model = hbc.convert(source, "numpy", frame)
+    small = pd.DataFrame({"a": np.array([7, 7], "int32")})
+    for exact in (frame, small, frame.astype("float64")):
+        np.testing.assert_array_equal(model.transform(exact), source.transform(exact))
+    for given in (frame.astype("int64"), frame.astype("int64").to_numpy()):
+        with pytest.raises(hbc.errors.InvalidInputError, match="found int64, expected uint64, float32 or float64"):
+            model.transform(given)
 
 
 def test_decimals_that_encoders_compare_one_by_one() -> None:

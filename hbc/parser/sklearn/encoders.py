@@ -134,8 +134,10 @@ class Encoder:
                     Column(objects_only=True),
                 )
                 note(frame.select([i for i in columns if self.categories[i].nan >= 0]), Column(none_apart=True))
-                large = [i for i in columns if _large_and_signed(np.asarray(self.m.categories_[i]))]
-                note(frame.select(large), Column(integer_bits=ANY_INTEGER, signed=True))
+                large = [i for i in columns if _is_large(np.asarray(self.m.categories_[i]))]
+                signed = [i for i in large if self.m.categories_[i].dtype.kind == "i"]
+                note(frame.select(signed), Column(integer_bits=ANY_INTEGER, signed=True))
+                note(frame.select([i for i in large if i not in signed]), Column(integer_bits=ANY_INTEGER, unsigned=True))
                 if getattr(self.m, "handle_unknown", "ignore") != "error":
                     note(frame.select([i for i in columns if _loses_bool(self.categories[i])]), Column(integer_bits=8))
             x = frame.select(columns).matrix(strings=True)
@@ -214,9 +216,9 @@ def _known_as_float(x: Node, categories: list[Categories]) -> Node:
     return x if x.type.is_float or wide else t.cast(x, "f32")
 
 
-def _large_and_signed(values: Array) -> bool:
-    """Whether these are signed integers that float64 does not tell apart: the source compares unsigned ones with them as float64."""
-    return values.dtype.kind == "i" and bool((np.abs(values.astype(np.float64)) >= 2**53).any())
+def _is_large(values: Array) -> bool:
+    """Whether these are integers that float64 does not tell apart: the source compares signed ones with unsigned ones as float64."""
+    return values.dtype.kind in "iu" and bool((np.abs(values.astype(np.float64)) >= 2**53).any())
 
 
 def _loses_bool(c: Categories) -> bool:

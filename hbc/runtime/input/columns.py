@@ -36,7 +36,8 @@ class KnownColumns:
         self.own_dtype = spec.having("integer_bits")
         self.integer_bits = [column.integer_bits for column in spec.columns]
         self.signed = [column.signed for column in spec.columns]
-        needs = {(self.integer_bits[i], self.signed[i]): i for i in reversed(self.own_dtype)}
+        self.unsigned = [column.unsigned for column in spec.columns]
+        needs = {(self.integer_bits[i], self.signed[i], self.unsigned[i]): i for i in reversed(self.own_dtype)}
         self.distinct_widths = sorted(needs.values())
         """One column for each different requirement on integers. It is enough
         to test these for an array, since its columns have one dtype."""
@@ -123,9 +124,11 @@ class KnownColumns:
     def require_width(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for a dtype that the source computes differently from float32, float64 or int64."""
         bits = 32 if dtype.kind == "f" else self.integer_bits[column]
-        unsigned = dtype.kind == "u" and (bits == 64 or self.signed[column])
-        if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or unsigned:
-            wide = "float32 or float64" if dtype.kind == "f" else "int64, float32 or float64"
+        only_unsigned = self.unsigned[column]
+        wrong_sign = only_unsigned if dtype == np.int64 else dtype.kind == "u" and (bits == 64 or self.signed[column])
+        if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or wrong_sign:
+            integers = "" if dtype.kind == "f" else "uint64, " if only_unsigned else "int64, "
+            wide = f"{integers}float32 or float64"
             advice = (
                 "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: "
                 "cast the column."
