@@ -18,15 +18,14 @@ pytestmark = pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
 
 LOCAL = {
     "trees of 31 leaves": 496,
-    "one tree": 176,
-    "trees of depth 6": 176,  # its leaf numbers, which are walked
+    "trees of depth 6": 496,  # its leaf numbers, which are walked
     "forest of vectors in levels": 176,
     "linked trees of 31 leaves": 176,
     "five classes of linked trees": 1392,  # its leaf numbers, which are walked
     "forest of ten vectors in levels": 560,
     "trees by the paper's strategies": 560,
-    "forest of vectors": 240,
-    "XGBClassifier multi": 240,
+    "forest of vectors": 176,
+    "XGBClassifier multi": 176,
     "XGBRegressor categorical": 816,
     "OneHotEncoder dense": 240,
     "SVC probability, many classes": 2288,
