@@ -21,10 +21,12 @@ SECTIONS: dict[str, str | None] = {
     "serving": None,
     "soak": None,
     "scoring": None,
+    "workers": None,
 }
 """Benchmark → how the first line begins that its page leaves out; None: it shows the whole file."""
 RUNS = {
     "haswell": "code for processors without AVX-512",
+    "threads": "the curve of threads",
     "two-threads": "two threads",
     "mixed": "records of numbers and strings",
     "row": "rows of numbers",
