@@ -74,7 +74,10 @@ def product(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 
 def fused(a: Expr, b: Expr, c: Expr, dtype: str, dialect: Dialect) -> Expr:
-    """a · b + c, fused if the target can: for sums where it does not matter whether the product is rounded."""
+    """a · b + c, fused if the target can: for sums where it does not matter whether the product is rounded. CUDA's compiler is told to fuse
+    nothing by itself (`--fmad=false`), and each GPU can."""
+    if not dialect.llvm:
+        return library("fma", dtype, a, b, c)
     if dialect.fused:
         return tirx.call_llvm_pure_intrin(DTYPES[dtype], "llvm.fma", a, b, c)
     return tirx.Add(tirx.Mul(a, b), c)
