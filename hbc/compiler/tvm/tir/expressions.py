@@ -75,8 +75,8 @@ def product(a: Expr, b: Expr, dtype: str, dialect: Dialect) -> Expr:
 
 def fused(a: Expr, b: Expr, c: Expr, dtype: str, dialect: Dialect) -> Expr:
     """a · b + c, fused if the target can: for sums where it does not matter whether the product is rounded. CUDA's compiler is told to fuse
-    nothing by itself (`--fmad=false`), and each GPU can."""
-    if not dialect.llvm:
+    nothing by itself (`--fmad=false`), and each GPU can. f64 is exact enough there, and fused, an SVC of many classes spills 32 bytes."""
+    if not dialect.llvm and dtype == "f32":
         return library("fma", dtype, a, b, c)
     if dialect.fused:
         return tirx.call_llvm_pure_intrin(DTYPES[dtype], "llvm.fma", a, b, c)
