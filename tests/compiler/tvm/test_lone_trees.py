@@ -62,6 +62,29 @@ def test_values_of_one_tree_are_copied(values: int, dtype: str) -> None:
             np.testing.assert_array_equal(executable.run(method, [rows[:count]])[0], expected)
 
 
+@pytest.mark.parametrize("strategy", ["auto", "walk", "scan", "select", "patches"])
+def test_outputs_that_are_copied_from_several_tables(strategy: str) -> None:
+    """An output is copied after all have been computed: its indices must have memory of their own till then."""
+    rng = np.random.default_rng(1)
+    x = Input("X", "f32", (N, 4))()
+    tables = [rng.normal(size=(4, 3)), rng.normal(size=(2, 3)), rng.normal(size=(2, 5))]
+    above = [t.cast(t.less(np.float32(edge), t.take(x, [i], axis=1)), "i64") for i, edge in enumerate((-0.5, 0.0, 0.5))]
+    taken = [t.take(table, t.reshape(place, N), axis=0) for table, place in zip(tables, above, strict=True)]
+    trees = [
+        join([random_tree(rng, 8, 4, "f4", rng.normal(size=(9, 3)), True)], np.zeros(3)),
+        join([random_tree(rng, 8, 4, "f4", rng.normal(size=(9, 5)), True)], np.zeros(5)),
+    ]
+    graph = Graph(
+        (x,), {"tables": tuple(taken), "trees": tuple(op(x) for op in trees), "all": (*taken, *(op(x) for op in trees))}
+    )
+    executable = (builder := Builder("tvm", CompileOptions(threads=1), strategy)).compile(builder.plan(graph))
+    rows = rng.normal(size=(300, 4)).astype("f4")
+    for count in (300, 17, 16, 1):
+        for method, expected in graph.evaluate(rows[:count]).items():
+            for one, other in zip(executable.run(method, [rows[:count]]), expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_trees_of_many_steps_make_keys() -> None:
     rng = np.random.default_rng(0)
     assert not walks_alone(join([random_tree(rng, 60, 5, "f4", rng.normal(size=(9, 1)), False)], np.zeros(1)))

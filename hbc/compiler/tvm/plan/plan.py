@@ -409,6 +409,9 @@ def _allocate(
                 shared.add(source)
     for node in outputs:
         last[node] = len(order)
+    for node in copied:  # at the end of a segment, by indices that must still be there
+        for source in reads[node]:
+            last[source] = len(order)
     slots: dict[Node, Slot] = {}
     pools: dict[tuple[str, bool], int] = {}
     busy: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}  # (offset, end, time of the last reader), by offset
