@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +35,7 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_SELECTED = {False: 192, True: 384}
 """Whether the rows of a call are known → the most splits, times the values of a leaf, for the strategy "select" (nested choices).
+The number of a leaf is one value.
 
 It is the fastest for many rows: 189 splits take 0.20 ms for 10,000 rows, scanned 0.50, walked 0.93. But each model compiles code of its
 own, 0.2 s for 192 splits and 0.4 for 384, while models share the code of the other strategies.
@@ -87,7 +87,7 @@ class TvmCompiler(Compiler):
         where = machine(options.device, options.target)
         rows, splits = options.batch_size, int((op.leaf_counts - 1).sum())
         known = rows is not None
-        choices = splits * op.values.shape[1] if op.output == "sum" else math.inf
+        choices = splits * (op.values.shape[1] if op.output == "sum" else 1)
         runs = {
             "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
             "scan": (known or splits >= WORTH_A_SCAN) and scannable(op),

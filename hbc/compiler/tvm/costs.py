@@ -135,7 +135,7 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
     return {
         "call": 1,
         "row and column": rows * s.columns,
-        "16 rows and choice": vectors * s.splits * s.width,
+        "16 rows and choice": vectors * s.splits * (1 if s.numbers else s.width),
         "16 rows": vectors,
     }
 
