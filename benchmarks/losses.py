@@ -73,6 +73,6 @@ def section() -> str:
     ]
     for cell in lost:
         name = cell.workload.removeprefix("sklearn.")
-        cells_ = (cell.benchmark, name, f"{cell.rows:,}", cell.peer, report.times(cell.ratio), cell.cause)
-        lines.append(f"| {' | '.join(cells_)} |")
+        shown = (cell.benchmark, name, f"{cell.rows:,}", cell.peer, report.times(cell.ratio), cell.cause)
+        lines.append(f"| {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
