@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.session import Run, parser_of
+from benchmarks.session import CannotRun, Run, parser_of
 
 ORDER = (
     "trees",
@@ -38,9 +38,13 @@ ORDER = (
 OTHERS = ("checkouts", "soak", "workers", "gpu")
 """Those that need to be told something or other packages, or that take long and compare nothing."""
 
+CANNOT_RUN = 3
+"""The exit status of a benchmark that raised CannotRun."""
+
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status 1 if hbc failed or was not exact anywhere, 2 for a name that nothing has."""
+    """Exit status 1 if hbc failed or was not exact anywhere, 2 for a name that nothing has or options that make no sense, 3 if the
+    one that is named cannot run here. Of several, those that cannot run here are left out and listed at the end."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
     names, options = list(arguments[:count]), list(arguments[count:])
     if not names:
@@ -56,8 +60,10 @@ def main(arguments: Sequence[str]) -> int:
             return 2
     if len(names) > 1:  # each in a process of its own: its memory, imports and cores are not those of the ones before
         command = [sys.executable, "-m", "benchmarks"]
-        failed = [name for name in names if subprocess.run([*command, name, *options]).returncode]
-        if failed:
+        status = {name: subprocess.run([*command, name, *options]).returncode for name in names}
+        if absent := [name for name in names if status[name] == CANNOT_RUN]:
+            print(f"left out, for the reasons above: {', '.join(absent)}")
+        if failed := [name for name in names if status[name] not in (0, CANNOT_RUN)]:
             print(f"failed or not exact: {', '.join(failed)}")
         return 1 if failed else 0
     if names == ["render"]:
@@ -76,6 +82,9 @@ def one(name: str, arguments: Sequence[str]) -> int:
     run = Run(name, options, module.markdown)
     try:
         module.run(run)
+    except CannotRun as error:
+        print(f"{name}: {error}")
+        return CANNOT_RUN
     except ValueError as error:
         if run.results["workloads"]:
             raise

@@ -25,7 +25,7 @@ from benchmarks import report
 from benchmarks.answers import check
 from benchmarks.servers import CONSTANT, HBC, NUMBERS, SERVERS, Server, Task, load
 from benchmarks.servers.process import Running, ServerError, second_class
-from benchmarks.session import Run
+from benchmarks.session import CannotRun, Run
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--servers": {"nargs": "+", "default": [], "metavar": "WORD", "help": "servers whose names have one of these words"},
@@ -129,9 +129,9 @@ def measure(server: Server, task: Task, seconds: float, connections: int) -> dic
 
 def run(run: Run) -> None:
     if not load.installed():
-        raise ValueError("h2load is not installed: apt-get install nghttp2-client")
+        raise CannotRun("h2load is not installed: apt-get install nghttp2-client")
     if len(os.sched_getaffinity(0)) < 2:
-        raise ValueError("two cores are needed: one for the server, one for the load generator")
+        raise CannotRun("two cores are needed: one for the server, one for the load generator")
     rounds = run.given("rounds", 3, 1)
     seconds = run.given("seconds", 10.0, 2.0)
     connections = run.given("connections", 16, 16)

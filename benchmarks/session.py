@@ -32,6 +32,10 @@ COMMON: dict[str, dict[str, Any]] = {
 """The options of every benchmark. A module has further ones in OPTIONS, with the arguments of `add_argument`."""
 
 
+class CannotRun(Exception):
+    """This machine lacks what the benchmark needs. The text says what, and how to get it."""
+
+
 @dataclass
 class Run:
     """What a benchmark gets. It fills `results["workloads"]` by name, and calls `keep` after each."""

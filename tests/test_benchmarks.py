@@ -356,6 +356,16 @@ def test_every_benchmark_is_listed_with_what_it_measures(capsys: pytest.CaptureF
     assert "did you mean trees?" in capsys.readouterr().out
 
 
+def test_a_benchmark_that_cannot_run_here_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no h2load
+    assert main(["serving", "serving", "--quick"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "left out, for the reasons above: serving, serving"
+    assert main(["serving", "serving", "--unknown"]) == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "failed or not exact: serving, serving"
+
+
 def test_one_benchmark_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "operators.json.gz"
     arguments = ["operators", "--quick", "--only", "Binarizer", "--rows", "100", "--out", str(out)]
