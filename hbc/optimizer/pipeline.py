@@ -71,6 +71,11 @@ ORDER: tuple[Position, ...] = (
         lambda s: NumbersIntoTrees(s.compiler, s.options, s.strategy),
         "after PushSelection: it looks at every column that trees read",
     ),
+    Position(
+        PushSelection,
+        lambda s: PushSelection(),
+        "again, after NumbersIntoTrees: trees read some columns before their scaler now, and the scaler computes the others alone",
+    ),
     Position(NarrowCodes, lambda s: NarrowCodes(), "after NumbersIntoTrees, which removes operators between codes and trees"),
     Position(MergeColumns, lambda s: MergeColumns(), "before ChooseStrategy: fewer columns may reach a tree ensemble"),
     Position(
@@ -152,7 +157,7 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
 def _without() -> set[str]:
     """The names in HBC_WITHOUT. Raises ValueError for names of no pass, and of passes that are needed."""
     names = {name.strip() for name in os.environ.get("HBC_WITHOUT", "").split(",") if name.strip()}
-    optional = [position.name for position in ORDER if not position.needed]
+    optional = dict.fromkeys(position.name for position in ORDER if not position.needed)
     if unknown := names.difference(optional):
         raise ValueError(
             f"HBC_WITHOUT names {', '.join(sorted(unknown))}; the passes that can be left out are {', '.join(optional)}"

@@ -14,11 +14,12 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.errors import InvalidInputError, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.rewrite import Noted
-from hbc.ir.types import N
+from hbc.ir.types import DType, N
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.curves import NormalQuantile
+from hbc.ops.encoding import OneHot
 from hbc.ops.functions import Function
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Standardize
@@ -59,6 +60,10 @@ def select(x: Node, *indices: int) -> Node:
     return SelectColumns(np.array(indices))(x)
 
 
+def one_hot(dtype: DType) -> OneHot:
+    return OneHot(np.array([0, 2, 2]), np.array([1.0, np.nan, -np.inf]), dtype)
+
+
 @dataclass
 class Picture:
     name: str
@@ -87,6 +92,13 @@ PICTURES = [
         "parts without columns go", MergeColumns(), lambda x: t.concat([SelectColumns(np.array([], int))(x), t.neg(x)]), t.neg
     ),
     Picture("selections of two values stay", MergeColumns(), lambda x: t.concat([select(x, 0), select(t.neg(x), 1)]), None),
+    Picture(
+        "zeros and ones get the other dtype at once",
+        MergeColumns(),
+        lambda x: t.cast(one_hot("f64")(x), "f32"),
+        lambda x: one_hot("f32")(x),
+    ),
+    Picture("codes in float64 stay", MergeColumns(), lambda x: t.neg(one_hot("f64")(x)), None),
     Picture(
         "functions before trees stay on the host",
         PlaceFunctions(TensorOnly()),
@@ -150,6 +162,30 @@ def test_a_caller_s_strategy_wins_and_is_noted():
     result = optimize(graph, TensorOnly(), CompileOptions())
     assert all(node.op.level == "tensor" for node in result.graph.nodes)
     assert any("the test says so" in note for record in result.records for note in record.notes)
+
+
+def test_a_scaler_whose_columns_trees_read_before_it_goes():
+    """Also if it stands beside columns that trees read behind it."""
+    x = Input("X", "f32", (N, 3))()
+    scaled = Standardize(np.float32([1, 2]), np.float32([3, 4]))(select(x, 0, 1))
+    one, both = stump(), [0, 1, 2, 0, 1, 2]
+    trees = replace(
+        one,
+        roots=np.array([0, 3], np.int32),
+        feature=np.array([1, -1, -1, 2, -1, -1], np.int32),
+        threshold=np.full(6, 0.5, np.float32),
+        left=one.left[both] + np.array([0, 0, 0, 3, 0, 0], np.int32),
+        right=one.right[both] + np.array([0, 0, 0, 3, 0, 0], np.int32),
+        missing_left=one.missing_left[both],
+        target=np.zeros(2, np.int32),
+    )
+    y = trees(t.cast(t.concat([t.cast(scaled, "f64"), one_hot("f64")(t.cast(select(x, 2, 2, 2), "f64"))]), "f32"))
+    graph = Graph((x,), {"predict": (y,)})
+    assert [type(node.op) for node in graph.nodes].count(Standardize) == 1
+    after = optimize(graph, load_compiler("numpy"), CompileOptions()).graph
+    rows = np.float32([[1, 3, 1], [9, 4, 1], [2, np.nan, np.nan], [np.nan, 4.0000005, -np.inf]])
+    np.testing.assert_array_equal(after.evaluate(rows)["predict"][0], graph.evaluate(rows)["predict"][0])
+    assert not any(isinstance(node.op, (t.Div, Standardize)) for node in after.nodes)
 
 
 def test_what_cannot_be_lowered_is_an_error_that_names_it():

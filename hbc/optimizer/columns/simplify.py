@@ -3,6 +3,8 @@ their work."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hbc.ir.graph import Constant, Graph, Node
@@ -10,8 +12,9 @@ from hbc.ir.rewrite import rewrite
 from hbc.lazy import record
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
+from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
-from hbc.ops.tensor import Concat
+from hbc.ops.tensor import Cast, Concat
 
 
 @record
@@ -44,6 +47,7 @@ class MergeColumns:
     `SelectColumns(SelectColumns(x, a), b)` → `SelectColumns(x, a[b])`; a selection of all columns in order → `x`;
     `Concat(SelectColumns(x, a), SelectColumns(x, b))` → `SelectColumns(x, a + b)`; parts without columns are left out;
     `Linear(SelectColumns(x, p))`, where p holds all columns in another order, → `Linear'(x)` with its weights in that order.
+    `Cast("f32", OneHot(c))` → `OneHot'(c)`, whose zeros and ones are float32 then.
     """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -62,6 +66,8 @@ class MergeColumns:
             place = np.argsort(node.inputs[0].op.indices)
             if np.array_equal(node.inputs[0].op.indices[place], np.arange(x.type.columns)):
                 return Linear(node.op.coef[place], node.op.intercept)(x)
+        if isinstance(node.op, Cast) and isinstance(node.inputs[0].op, OneHot) and node.type.is_float:
+            return replace(node.inputs[0].op, dtype=node.op.dtype)(*node.inputs[0].inputs)
         if isinstance(node.op, Concat) and node.op.axis == 1 and len(node.type.shape) == 2:
             parts = [part for part in node.inputs if part.type.columns] or [node.inputs[0]]
             if len(parts) < len(node.inputs):
