@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from estimators import all_cases
 from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 X86 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu"}
 
@@ -72,6 +73,13 @@ def _behind_scaler() -> tuple[Any, Any]:
     return make_pipeline(SimpleImputer(strategy="median"), MinMaxScaler(), forest).fit(X, y > 0), X[:100]
 
 
+def _beside_categories() -> tuple[Any, Any]:
+    X, y = _steps(8)
+    X[:, 6:] = np.abs(X[:, 6:]) // 15
+    columns = ColumnTransformer([("numbers", MinMaxScaler(), [0, 1, 2]), ("categories", OneHotEncoder(), [6, 7])])
+    return make_pipeline(columns, RandomForestClassifier(12, max_depth=6, random_state=0)).fit(X, y > 0), X[:100]
+
+
 EVERY = tuple(TARGETS)
 CPUS = ("haswell", "avx512", "generic")
 
@@ -104,6 +112,7 @@ TREES = (
     Golden("forest of vectors", lambda: _forest(6, 5), EVERY, ("walk", "scan")),
     Golden("forest of two classes", lambda: _forest(8, 2), ("haswell", "avx512"), ("walk", "scan")),
     Golden("forest behind an imputer and a scaler", _behind_scaler, ("haswell",)),
+    Golden("forest behind a scaler and one-hot codes", _beside_categories, ("haswell", "sm_90"), ("auto",)),
     Golden("forest of unlimited depth", lambda: _forest(None, 0), CPUS, ("walk", "scan", "patches")),
 )
 """Ensembles of their own, of a size and shape that the table's do not have."""

@@ -191,6 +191,8 @@ class Block(FunctionBuilder):
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)
         if isinstance(op, tensor.Take):
             return self._taken(node, op, index, row)
+        if isinstance(op, tensor.Concat):
+            return self._part(node, op, index, row)
         element = emission(op).element
         if element is not None:
             operands = (self.operand(source, node.type, index, row) for source in node.inputs)
@@ -212,6 +214,18 @@ class Block(FunctionBuilder):
             chosen = self.own(chosen, "i64") if array.dtype != np.int64 or source in self.plan.columns else array
             at = self.constant(chosen, "i64", flatten(along, chosen.shape))
         return self.read(source, [*index[:axis], at, *index[axis + chosen.ndim :]], row)
+
+    def _part(self, node: Node, op: tensor.Concat, index: Sequence[Expr], row: Row) -> Expr:
+        """One element of a `Concat`. Only the operand that has it is computed."""
+        axis, start, parts = op.axis - 1, 0, list[tuple[int, Expr]]()
+        for source in node.inputs:
+            if width := int(source.type.shape[op.axis]):
+                parts.append((start + width, self.read(source, [*index[:axis], index[axis] - start, *index[axis + 1 :]], row)))
+                start += width
+        value = parts[-1][1]
+        for end, part in reversed(parts[:-1]):
+            value = tirx.if_then_else(tirx.LT(index[axis], tirx.const(end, "int64")), part, value)
+        return value
 
     def operand(self, source: Node, result: TensorType, index: Sequence[Expr], row: Row) -> Expr:
         """The element of an operand that broadcasting pairs with the element `index` of the result."""

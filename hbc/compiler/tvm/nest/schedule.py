@@ -38,6 +38,7 @@ class Schedule(ABC):
     scope: TVM's scope for memory that belongs to one thread.
     numbers_before_loops: whether the code reads the numbers of a model once, before its loops.
     flattens: whether each element may count as a row, if every element is computed by itself (`Plan.row`).
+    columns_in_trees: whether tree ensembles compute the columns that they compare, where they can (plan/tree_columns.py).
     own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
     tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
     few: the schedule for calls of `few_rows` rows or fewer, whose code stands beside; None: there is none.
@@ -47,6 +48,7 @@ class Schedule(ABC):
     scope: str
     numbers_before_loops: bool
     flattens: bool
+    columns_in_trees: bool
     own_code_for_full_vectors: bool
     tree_kernels: tuple[str, ...]
     few: Schedule | None = None
@@ -94,6 +96,7 @@ class CpuBlocks(Schedule):
     scope = "global"
     numbers_before_loops = True
     flattens = True
+    columns_in_trees = False
     own_code_for_full_vectors = True
     tree_kernels = ("walk", "patches", "scan")
 
@@ -134,6 +137,7 @@ class GpuSchedule(Schedule):
     scope = "local"
     numbers_before_loops = False
     flattens = False
+    columns_in_trees = True
     own_code_for_full_vectors = False
 
     def register_bits(self, dialect: Dialect) -> int:

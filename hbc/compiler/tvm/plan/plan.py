@@ -12,6 +12,7 @@ import numpy as np
 from hbc.compiler.tvm.plan.operators import emission, is_elementwise, rereads
 from hbc.compiler.tvm.plan.row_dots import RowDot, along_rows
 from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
+from hbc.compiler.tvm.plan.tree_columns import computed_by_trees
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, Dim, TensorType
@@ -133,12 +134,18 @@ class Plan:
 
 
 def make_plan(
-    outputs: Sequence[Node], block: int | None = None, flatten: bool = False, register: int = 0, conditions: int = 0
+    outputs: Sequence[Node],
+    block: int | None = None,
+    flatten: bool = False,
+    register: int = 0,
+    conditions: int = 0,
+    in_trees: bool = False,
 ) -> Plan:
     """The plan of a method that returns `outputs`, without its first `conditions` ones, which are the plan's conditions.
 
     block: the rows of a block; None for the number that suits the caches. flatten: whether the elements of rows may count as rows, see
-    Plan.row. register: the bits of a vector register; 0 if rows are computed one by one.
+    Plan.row. register: the bits of a vector register; 0 if rows are computed one by one. in_trees: ensembles compute the columns that they
+    compare, where they can (tree_columns.py).
     """
     if any(without_reading(node) for node in topological(outputs)):
         outputs = rewrite(Graph((), {"": tuple(outputs)}), without_reading).outputs[""]
@@ -149,7 +156,8 @@ def make_plan(
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
-    stored = {node for node in nodes if node in readers and _stored(node, readers, outputs, constants)}
+    own = computed_by_trees(nodes, readers, outputs, constants) if in_trees else set()
+    stored = {node for node in nodes if node in readers and node not in own and _stored(node, readers, outputs, constants)}
     reads = _cut(nodes, readers, stored, constants)
     first = _all_read(outputs[:conditions], reads)
     before = _segments([node for node in nodes if node in first], reads)
@@ -308,7 +316,10 @@ def _cut(
         if node not in readers:
             continue
         sources = [source for source in node.inputs if source not in constants]
-        size[node] = 1 + sum(size[source] for source in sources if source not in stored)
+        sizes = [size[source] for source in sources if source not in stored]
+        size[node] = 1 + (
+            max(sizes, default=0) if isinstance(node.op, tensor.Concat) else sum(sizes)
+        )  # one of its parts is computed
         if size[node] > MAX_INLINED and not is_view(node) and not isinstance(node.op, Input):
             stored.add(node)
         reads[node] = set()

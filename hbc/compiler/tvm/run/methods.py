@@ -46,7 +46,8 @@ class GraphMethods:
             if accepted:  # what conditions and outputs are both computed from is computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
             flatten = schedule.flattens and not accepted
-            plan = make_plan(outputs, self.options.block, flatten, schedule.register_bits(dialect), len(accepted))
+            bits, in_trees = schedule.register_bits(dialect), schedule.columns_in_trees
+            plan = make_plan(outputs, self.options.block, flatten, bits, len(accepted), in_trees)
             tested = bounded and bool(plan.inputs)
             kernel = build(method, plan, dialect, self._made_once, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel

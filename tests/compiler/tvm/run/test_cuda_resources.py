@@ -28,6 +28,7 @@ LOCAL = {
     "XGBClassifier multi": 176,
     "XGBRegressor categorical": 816,
     "OneHotEncoder dense": 240,
+    "forest behind a scaler and one-hot codes": 368,
     "SVC probability, many classes": 2288,
 }
 """The models whose kernels use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
