@@ -130,6 +130,11 @@ class Executable(ABC):
         `Compiler.export` is the default, which calls it."""
         raise NotImplementedError
 
+    def run_together(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array]]:
+        """The values of several methods, for each what `run` gives, to the bit. What they share may be computed once. By default one method
+        is run after the other."""
+        return [self.run(method, arrays) for method in methods]
+
     def run_rows(self, method: str, arrays: Sequence[Array]) -> Sequence[Array | Rows]:
         """The values of one method as `run` gives them, but a value that is mostly zeros may be Rows. By default what `run` returns."""
         return self.run(method, arrays)

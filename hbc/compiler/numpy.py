@@ -22,6 +22,11 @@ class NumpyExecutable(Executable):
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         return self.graph.evaluate(*arrays, methods=[method])[method]
 
+    def run_together(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array]]:
+        """See hbc.compiler.base.Executable."""
+        found = self.graph.evaluate(*arrays, methods=methods)
+        return [found[method] for method in methods]
+
 
 class NumpyCompiler(Compiler):
     """The compiler of the backend "numpy", which has nothing to compile."""

@@ -12,7 +12,7 @@ import numpy as np
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
-from hbc.runtime.calls import ArrayCall
+from hbc.runtime.calls import ArrayCall, answers
 from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries, NoRows
 from hbc.runtime.input.columns import listed, names_of
 from hbc.runtime.input.frame_view import duplicates
@@ -168,21 +168,20 @@ class ArrowMethod:
         arrays = [_arrow(pa, column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _results(self, view: ArrowBatch) -> Iterator[Any]:
-        """Yields the result of each method. The input is read once for those that need no more than its arrays."""
-        shared, read = self._shared, None
+    def _results(self, view: ArrowBatch) -> list[Any]:
+        """The result of each method. Those that need no more than the arrays of the input are computed together."""
+        shared = self._shared
         X: Any = view
         if self._spec.items:
             if view.width != 1:
                 raise InvalidInputError(found=f"{view.width} columns", expected="one column of documents")
             X = view.column(0)
-        for call in self._calls:
-            if self._spec.items or not call.answers_rows:
-                yield call.result_for(X)
-                continue
-            if read is None:
-                read = shared.intake(X)
-            yield call.answer(shared.variants[read[0]], read[1])
+        together = [] if self._spec.items else [call for call in self._calls if call.answers_rows]
+        found = {}
+        if together:
+            kinds, arrays = shared.intake(X)
+            found = dict(zip(together, answers(together, shared.variants[kinds], arrays), strict=True))
+        return [found[call] if call in found else call.result_for(X) for call in self._calls]
 
     def _require_columns(self, schema: Any) -> None:
         """Raise InvalidInputError for a schema without columns of the model."""

@@ -80,23 +80,38 @@ class HostedExecutable(Executable):
             self.device.named(variant)
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
-        return [value.dense() if isinstance(value, Rows) else value for value in self.run_rows(method, arrays)]
+        return self.run_together([method], arrays)[0]
+
+    def run_together(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array]]:
+        """See hbc.compiler.base.Executable. The part before the device is computed once."""
+        found = self._rows(methods, arrays)
+        return [[value.dense() if isinstance(value, Rows) else value for value in values] for values in found]
 
     def run_rows(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
         """The values of one method, as `run` gives them, but values that are mostly zeros stay Rows."""
-        if not self.in_blocks or len(arrays[0]) <= ROWS_AT_ONCE:
-            return self._run(method, arrays)
-        starts = range(0, len(arrays[0]), ROWS_AT_ONCE)
-        return joined([self._run(method, [array[i : i + ROWS_AT_ONCE] for array in arrays]) for i in starts])
+        return self._rows([method], arrays)[0]
 
-    def _run(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
-        results: list[Array | Rows] = []
-        if self.device is not None and method in self.methods:
+    def _rows(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array | Rows]]:
+        """For each method what `run_rows` gives."""
+        if not self.in_blocks or len(arrays[0]) <= ROWS_AT_ONCE:
+            return self._run(methods, arrays)
+        starts = range(0, len(arrays[0]), ROWS_AT_ONCE)
+        blocks = [self._run(methods, [array[i : i + ROWS_AT_ONCE] for array in arrays]) for i in starts]
+        return [joined(parts) for parts in zip(*blocks, strict=True)]
+
+    def _run(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array | Rows]]:
+        results: dict[str, list[Array | Rows]] = {method: [] for method in methods}
+        there = [method for method in methods if method in self.methods]
+        if self.device is not None and there:
             (entering,) = [list(arrays)] if self.before is None else self.before.evaluate_rows(*arrays).values()
             device = self.device
-            results = joined([list(device.run(method, block)) for block in _dense_blocks(entering)])
-        after = self.after.get(method)
-        return results if after is None else [dense(value) for value in after.evaluate_rows(*results, *arrays)[method]]  # type: ignore[arg-type]
+            blocks = [device.run_together(there, block) for block in _dense_blocks(entering)]
+            results |= {method: joined(parts) for method, parts in zip(there, zip(*blocks, strict=True), strict=True)}
+        found = []
+        for method, values in results.items():
+            after = self.after.get(method)
+            found.append(values if after is None else [dense(value) for value in after.evaluate_rows(*values, *arrays)[method]])  # type: ignore[arg-type]
+        return found
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """See hbc.compiler.base.Executable. There is a direct function if the host only looks up class labels, or does nothing. By `run`, a

@@ -10,7 +10,7 @@ from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.build import Kernel, build
 from hbc.compiler.tvm.plan.plan import make_plan
 from hbc.compiler.tvm.run.cache import compiled, compiled_for_elsewhere
-from hbc.compiler.tvm.run.executable import Compiled
+from hbc.compiler.tvm.run.executable import TOGETHER, Compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
 from hbc.compiler.tvm.trees.gpu.choice import schedule_for
 from hbc.errors import BackendUnavailableError
@@ -39,9 +39,9 @@ class GraphMethods:
 
     @building
     def kernel(self, method: str, bounded: bool = False, missing: bool = False, accepted: Sequence[Graph] = ()) -> Kernel:
-        """The TIR function of a method."""
+        """The TIR function of a method, or of several that are computed together."""
         if (method, bounded, len(accepted)) not in self._kernels:
-            outputs, dialect = (*map(self._on_own_inputs, accepted), *self.graph.outputs[method]), self.machine.dialect
+            outputs, dialect = (*map(self._on_own_inputs, accepted), *self._outputs(method)), self.machine.dialect
             schedule = schedule_for(outputs, self.machine.schedule) if self.machine.shares else self.machine.schedule
             if accepted:  # what conditions and outputs are both computed from is computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
@@ -49,9 +49,13 @@ class GraphMethods:
             bits, in_trees = schedule.register_bits(dialect), schedule.columns_in_trees
             plan = make_plan(outputs, self.options.block, flatten, bits, len(accepted), in_trees)
             tested = bounded and bool(plan.inputs)
-            kernel = build(method, plan, dialect, self._made_once, schedule, tested, missing)
+            kernel = build(method.replace(TOGETHER, "_and_"), plan, dialect, self._made_once, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel
         return self._kernels[method, bounded, len(accepted)]
+
+    def _outputs(self, method: str) -> list[Node]:
+        """The outputs of a method, or of several, one after the other."""
+        return [node for name in method.split(TOGETHER) for node in self.graph.outputs[name]]
 
     def _on_own_inputs(self, graph: Graph) -> Node:
         """The one output of a graph, of this one's inputs of the same names."""
@@ -70,7 +74,7 @@ class GraphMethods:
             )
         kernel = self.kernel(method, bounded, missing, accepted)
         make = compiled_for_elsewhere if self.options.elsewhere else compiled
-        code = make(kernel.function, self.machine.at_level(_level(self.graph.outputs[method])))
+        code = make(kernel.function, self.machine.at_level(_level(self._outputs(method))))
         show(SOURCE, kernel.function.script)
         if self.machine.cuda:
             show(SOURCE, lambda: cuda_source(code.module))
