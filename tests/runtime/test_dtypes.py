@@ -429,3 +429,60 @@ def test_lightgbm_reads_integers_of_frames_as_float64_wherever_it_stands(place: 
     for given in (X, X.to_numpy()):
         np.testing.assert_allclose(compiled.predict(given), model.predict(given), rtol=1e-12)
     assert not np.allclose(compiled.predict(X), compiled.predict(X.to_numpy()))
+
+
+def test_float32_beside_float64_is_answered_as_the_error_says() -> None:
+    """Behind a ColumnTransformer each column is computed in its own dtype. A sample with these dtypes gives the source's answers for
+    it, and for frames of one dtype."""
+    frame = pd.DataFrame({"a": REAL, "b": REAL[::-1] * 3})
+    parts = ColumnTransformer([("a", StandardScaler(), ["a"]), ("b", StandardScaler(), ["b"])])
+    model = make_pipeline(parts, LinearRegression()).fit(frame, WHOLE)
+    mixed, single = frame.astype({"a": "float32"}), frame.astype("float32")
+    table = pa.Table.from_pandas(mixed)
+    plain = hbc.convert(model, "numpy", frame)
+    for call in (lambda: plain.predict(mixed), lambda: plain.arrow()(table)):
+        with pytest.raises(
+            hbc.InvalidInputError, match=r"float32 in column 0 \('a'\) beside .* Pass such a frame as the sample"
+        ):
+            call()
+    np.testing.assert_allclose(plain.predict(single), model.predict(single), rtol=1e-12)
+    for backend in ("numpy", "tvm"):
+        advised = hbc.convert(model, backend, mixed)
+        for X in (mixed, frame, single):
+            np.testing.assert_allclose(advised.predict(X), model.predict(X), rtol=1e-12)
+        np.testing.assert_array_equal(advised.arrow()(table)["predict"].to_numpy(), advised.predict(mixed))
+
+
+def test_the_error_names_the_dtype_that_came() -> None:
+    parts = ColumnTransformer([("one", "passthrough", ["a"]), ("two", "passthrough", ["b"])])
+    compiled = hbc.convert(make_pipeline(parts, LinearRegression()).fit(FRAME, WHOLE), "numpy")
+    with pytest.raises(hbc.InvalidInputError, match="float16 in column 0"):
+        compiled.predict(FRAME.astype({"a": "float16"}))
+
+
+@pytest.mark.parametrize("member", [LinearRegression(), StandardScaler()])
+def test_categories_of_digits_are_no_numbers(member: Any) -> None:
+    """scikit-learn's linear models fail at them (TypeError), and its scalers make numbers of them."""
+    compiled: Any = hbc.convert(member.fit(FRAME, WHOLE), "numpy")
+    method = compiled.methods[0]
+    digits = FRAME.assign(a=pd.Categorical(list("1234") * 6))
+    if isinstance(member, LinearRegression):
+        with pytest.raises(TypeError):
+            member.predict(digits)
+    for call in (lambda: getattr(compiled, method)(digits), lambda: compiled.arrow()(pa.Table.from_pandas(digits))):
+        with pytest.raises(hbc.InvalidInputError, match=r"column 0 \('a'\): found categories that are strings"):
+            call()
+    whole = FRAME.assign(a=pd.Categorical([1, 2, 3, 4] * 6))
+    np.testing.assert_allclose(getattr(compiled, method)(whole), getattr(member, method)(whole), rtol=1e-12)
+
+
+@pytest.mark.parametrize("member", [OneHotEncoder(handle_unknown="ignore", sparse_output=False), OrdinalEncoder(**UNKNOWN)])
+def test_a_dictionary_of_bool_with_nulls_is_no_column_of_strings(member: Any) -> None:
+    compiled = hbc.convert(member.fit(pd.DataFrame({"a": ["True", "False", "x"]})), "numpy")
+    gaps = pa.table({"a": pa.array([True, False, None]).dictionary_encode()})
+    with pytest.raises(TypeError):
+        member.transform(gaps.to_pandas())
+    with pytest.raises(hbc.InvalidInputError, match="'a': found missing values in a dictionary of bool"):
+        compiled.arrow()(gaps)
+    words = pa.table({"a": pa.array(["x", "True", "?"]).dictionary_encode()})
+    np.testing.assert_array_equal(np.column_stack(compiled.arrow()(words).columns), member.transform(words.to_pandas()))

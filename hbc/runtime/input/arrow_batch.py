@@ -111,6 +111,13 @@ class ArrowBatch(ArrowFrame):
                 return known[codes]
             if inner in ARROW_NUMBERS or inner == "bool":
                 if column.null_count or values.null_count:
+                    if inner == "bool" and self._fact(index).strings:
+                        raise InvalidInputError(
+                            found="missing values in a dictionary of bool",
+                            expected="strings",
+                            where=f"X, column {self.names[index]!r}",
+                            advice="The source library cannot compare them with the strings that it was fitted on: cast the column.",
+                        )
                     self.doubtful = [*self.doubtful, index] if inner != "bool" and "int" in inner else self.doubtful
                 return self._values(index, _decoded(column), inner)
         if kind.startswith("run_end_encoded"):

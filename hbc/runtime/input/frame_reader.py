@@ -9,7 +9,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.signature import Kinds
-from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.ir.types import Array
 from hbc.runtime.input.arrays import ArrayReader
 from hbc.runtime.input.columns import count_of_columns, listed, names_of, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
@@ -135,6 +135,11 @@ class FrameReader:
                     if not frame.pandas and frame.own_dtype(positions[i]) is not None:
                         advice = "scikit-learn does not make numbers of them: cast the column."
                         raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
+                    if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(map(_is_string, values)):
+                        advice = "Some estimators of scikit-learn make numbers of them, and others fail: X.astype(float)."
+                        raise InvalidInputError(
+                            found="categories that are strings", expected="numbers", where=known.where(i), advice=advice
+                        )
                     columns[i] = known.floats(i, values, converted=frame.pandas)
             self._require_dates(dates)
             kinds = self._variant(columns, frame.pandas)
@@ -437,10 +442,11 @@ class FrameReader:
         if "f32" not in found.values() and not self._frames.apart:
             return self.known.uniform["f64"]
         first = "f32" if "f32" in found.values() else "i64"
+        given = " and ".join(sorted({str(dtypes[i]) for i, kind in found.items() if kind == first}))
         single = [self.spec.describe_column(i) for i, kind in found.items() if kind == first]
         others = [self.spec.describe_column(i) for i, kind in found.items() if kind != first]
         raise InvalidInputError(
-            found=f"{NUMPY_DTYPES[first]} in {listed(single)} beside other numbers in {listed(others)}",
+            found=f"{given} in {listed(single)} beside other numbers in {listed(others)}",
             expected="numbers of one float dtype, since the source library treats columns of different dtypes differently here",
             advice="Pass such a frame as the sample, hbc.convert(model, backend, X), or cast the columns to one dtype.",
         )
@@ -515,6 +521,10 @@ def _in_other_case(missing: Sequence[str], names: Sequence[str]) -> str:
 def _reject_missing_category(where: str) -> NoReturn:
     advice = "pandas makes another number of it in an array (-9223372036854775808): convert the column, X.astype(float)."
     raise InvalidInputError(found="a missing one among categories of integers", expected="numbers", where=where, advice=advice)
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _some_large(integers: Array) -> bool:
