@@ -15,15 +15,22 @@ from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan import (
-    FEW_ROWS_IN_LANES,
     MOST_NODES_WALKED,
     ROWS_FOR_ALL,
     VECTORS_OF_PIECES,
+    few_rows_in_lanes,
     patching,
     rows_alone,
     walking,
 )
-from hbc.compiler.tvm.trees.scan_few_rows import MOST_PLANES, ROWS_TOGETHER, TREES_IN_VECTOR
+from hbc.compiler.tvm.trees.scan_few_rows import (
+    MOST_PLANES,
+    PAGE,
+    ROWS_TOGETHER,
+    TREES_IN_VECTOR,
+    pages_pay,
+    registers_of,
+)
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
@@ -77,9 +84,10 @@ def patches(s: Shape, rows: int) -> Mapping[str, float]:
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
-    Where bytes cannot number leaves, patches take them; where they cannot number planes, and without patches, walks."""
+    Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks."""
     small = s.leaves <= WIDTHS[-1]
-    in_lanes = small and s.planes <= MOST_PLANES
+    longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
+    in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
     patchable = s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
     in_patches = not small and patchable and 2 * s.splits + s.trees > MOST_NODES_WALKED
     trees, splits, leaves = s.trees, s.splits, s.leaves
@@ -87,7 +95,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
         trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
     if in_lanes:
-        few = FEW_ROWS_IN_LANES[s.splits + s.trees > 128 * s.trees]
+        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes)
     else:
         going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes)
@@ -114,7 +122,9 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
     }
     if in_lanes:
         # A lane with a smaller tree, or with none, takes as long as the others.
-        splits = -(-s.trees // TREES_IN_VECTOR) * TREES_IN_VECTOR * (s.leaves - 1)
+        splits = longest * TREES_IN_VECTOR
+        if s.planes > PAGE:
+            splits = splits * (3 + registers_of(s.planes)) // (3 + registers_of(PAGE))
         fours = min((rest + 2) // ROWS_TOGETHER, rest)
         alone = max(rest - fours * ROWS_TOGETHER, 0)
         return work | {

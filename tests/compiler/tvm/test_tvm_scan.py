@@ -26,6 +26,7 @@ from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
 from hbc.compiler.tvm.trees.scan import patching, rows_alone, walking
+from hbc.compiler.tvm.trees.scan_few_rows import PAGE, fits_lanes
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
@@ -135,6 +136,69 @@ def test_few_rows_are_walked_or_scanned(trees: int, leaves: int, features: int) 
     expected, batches = op.evaluate(X), (*range(1, 67), 127, 128, 129, 130)
     for rows, found in zip(batches, scanned(op, X, batches), strict=True):
         np.testing.assert_allclose(found, expected[:rows], rtol=1e-9, atol=1e-9, err_msg=str(rows))
+
+
+PAGES = {  # trees, leaves, features, dtype, outputs, vector leaves, NaN both ways, digits of thresholds
+    "six registers": (130, 31, 350, "f4", 1, False, False, 2),
+    "twelve registers, NaN both ways": (150, 31, 300, "f4", 1, False, True, 2),
+    "float64, classes by tree": (150, 31, 290, "f8", 3, False, False, 2),
+    "sixteen registers, vector leaves": (200, 31, 950, "f4", 2, True, False, 2),
+    "some features": (140, 31, 300, "f4", 1, False, False, 2),
+    "many thresholds": (520, 128, 3, "f4", 1, False, True, 9),
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_planes_beyond_a_byte_are_scanned_for_few_rows(kind: str) -> None:
+    """Ensembles of more than 256 planes: their sums and their leaf numbers, for all numbers of rows that go in lanes."""
+    trees, leaves, features, dtype, outputs, vector, missing, digits = PAGES[kind]
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, outputs if vector else 1))
+    grown = [random_tree(rng, leaves, features, dtype, values, missing, digits) for _ in range(trees)]
+    width = features
+    if kind == "some features":  # two of three columns, and one of them with more thresholds than are counted
+        width = 3 * features // 2
+        for tree in grown:
+            tree.feature[:] = np.where(tree.feature < 0, -1, tree.feature * 3 // 2)
+            tree.feature[0] = 7
+    op = join(grown, np.zeros(outputs), None if vector else np.arange(trees) % outputs)
+    ranked = rank_encode(op)
+    assert ranked.planes > PAGE
+    if machine("cpu", None).dialect.byte_permute:
+        assert fits_lanes(op, ranked, None, machine("cpu", None).dialect)
+    X = rows_at_thresholds(rng, op, 300, width)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    batches = (300, *range(1, 21), 33, 70)
+    whole, *parts = scanned(op, X, batches)
+    np.testing.assert_allclose(whole, op.evaluate(X), rtol=1e-9, atol=1e-9)
+    for rows, part in zip(batches[1:], parts, strict=True):
+        np.testing.assert_array_equal(part, whole[:rows], err_msg=str(rows))
+    numbers = replace(op, output="leaf", leaf_ids=np.concatenate([np.arange(count) for count in op.leaf_counts]))
+    for rows, found in zip((41, 7, 2, 1), scanned(numbers, X, (41, 7, 2, 1)), strict=True):
+        np.testing.assert_array_equal(found, numbers.evaluate(X[:rows]), strict=True)
+
+
+@pytest.mark.parametrize("counts", [(1, 33, 2), (32, 32, 32), (40, 40, 3), (3,) * 40, (200, *(5,) * 20), (300, *(5,) * 30)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_columns_of_few_thresholds_are_counted(counts: tuple[int, ...], dtype: str) -> None:
+    """Columns of few and of many thresholds side by side, as stumps, so that each threshold tells."""
+    rng = np.random.default_rng(len(counts))
+    feature = np.repeat(np.arange(len(counts)), counts)
+    edges = np.concatenate([rng.choice(1000, count, replace=False) for count in counts]).astype(dtype)
+    grown = [
+        replace(
+            random_tree(rng, 2, 1, dtype, rng.normal(size=(50, 1)), missing=True),
+            feature=np.array([column, -1, -1]),
+            threshold=np.array([edge, 0, 0], dtype),
+        )
+        for column, edge in zip(feature, edges, strict=True)
+    ]
+    op = join(grown, np.zeros(1), None)
+    X = rng.choice(edges, (300, len(counts)))
+    X = np.where(rng.random(X.shape) < 0.5, X, np.nextafter(X, rng.choice(np.array([-np.inf, np.inf], dtype), X.shape)))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    for rows, found in zip((300, 40, 17, 5, 2, 1), scanned(op, X, (300, 40, 17, 5, 2, 1)), strict=True):
+        np.testing.assert_allclose(found, op.evaluate(X[:rows]), rtol=1e-9, atol=1e-9)
 
 
 def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:

@@ -48,14 +48,24 @@ def count_of(conditions: Expr, lanes: int) -> Expr:
     return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
 
 
-def permute(table: list[Expr], index: Expr) -> Expr:
-    """table[index] for 64 bytes of indices. The table has 64, 128 or 256 bytes, in one, two or four registers (AVX-512 VBMI)."""
+def permute(table: list[Expr], index: Expr, page: Expr | None = None) -> Expr:
+    """table[256 · page + index] for 64 bytes of indices (AVX-512 VBMI). The table is in registers of 64 bytes: one, or an even number.
+    page: 64 bytes, needed if the table has more than 256 bytes."""
     if len(table) == 1:
         return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.permvar.qi.512", table[0], index)
     if len(table) == 2:
         return tirx.call_llvm_pure_intrin("uint8x64", "llvm.x86.avx512.vpermi2var.qi.512", table[0], index, table[1])
-    lower_half = tirx.LT(index, tirx.Broadcast(tirx.const(128, "uint8"), 64))
-    return tirx.Select(lower_half, permute(table[:2], index), permute(table[2:], index))
+    if len(table) <= 4:
+        lower = tirx.LT(index, tirx.Broadcast(tirx.const(128, "uint8"), 64))
+        return tirx.Select(lower, permute(table[:2], index), permute(table[2:], index))
+    # The highest bit of the page says which half.
+    assert page is not None
+    half = 4
+    while 2 * half < len(table):
+        half *= 2
+    bit, zero = (tirx.Broadcast(tirx.const(value, "uint8"), 64) for value in (half // 4, 0))
+    upper = tirx.LT(zero, tirx.bitwise_and(page, bit))
+    return tirx.Select(upper, permute(table[half:], index, page), permute(table[:half], index, page))
 
 
 def permute_halves(table: list[Expr], index: Expr) -> Expr:

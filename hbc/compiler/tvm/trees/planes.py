@@ -21,9 +21,11 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
+from hbc.compiler.tvm.trees.counted_ranks import CountedRanks
 from hbc.compiler.tvm.trees.register_ranks import RegisterRanks, below
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
@@ -42,56 +44,88 @@ def comparable(f: Block, bytes_: Expr, lanes: int) -> Expr:
     return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
 
 
-def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr) -> Any:
-    """Emit the planes of the first `rows` rows of the block. Returns their buffer u8[(planes + more) · block], plane after plane.
+@record
+class Layout:
+    """Where the planes' byte of a row lies: plane · stride + row · row_stride.
 
-    The bytes are as `held` says. more: planes left free for category sets.
+    Usually 64 rows of a plane lie together: a vector of the scan. But of few rows, the planes of each row lie together, so that a few cache
+    lines have them all: `together`. Then stride is 1.
     """
-    planes = ranked.planes
+
+    together: Expr
+    stride: Expr
+    row_stride: Expr
+
+
+def layout(f: Block, ranked: RankedTrees, more: int, most: int) -> Layout:
+    """The layout of the planes of a block. more: planes left free for category sets. most: in a block of so many rows at most, the planes
+    of a row lie together."""
+    # Parts of 64 bytes are stored at once, and may end behind the last plane of a row.
+    size = few_sizes(ranked.planes + more) + ROWS_IN_VECTOR
+    most = min(most if ranked.most_thresholds <= MOST_IN_PLANE else 1, f.block // 4)
+    together = T.Bind(tirx.LE(f.rows, tirx.const(most, "int64")))
+    stride, row_stride = (
+        T.Bind(tirx.Select(together, *(tirx.const(number, "int64") for number in pair))) for pair in ((1, f.block), (size, 1))
+    )
+    return Layout(together, stride, row_stride)
+
+
+def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, places: Layout | None = None) -> Any:
+    """Emit the planes of the first `rows` rows of the block. Returns their buffer u8[(planes + more) · block].
+
+    The bytes are as `held` says. more: planes left free for category sets. places: where they lie; None: plane after plane.
+    """
+    planes, width = ranked.planes, tirx.const(ROWS_IN_VECTOR, "int64")
+    if places is None:
+        places = Layout(tirx.const(False, "bool"), tirx.const(f.block, "int64"), tirx.const(1, "int64"))
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
     if not planes:
         return result
-    chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
+    # Vectors of a plane. Where a row's planes lie together, the next plane overwrites all of a vector but its first byte.
+    parts = T.Bind(tirx.Select(places.together, rows, (rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR))
+    size = T.Bind(tirx.Select(places.together, places.row_stride, width))
     lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, MOST_IN_PLANE))
     if ranked.most_thresholds <= MOST_IN_PLANE:
-        _rank(f, x, ranked, result, rows)
+        _rank(f, x, ranked, result, rows, places)
     else:
         ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-        _rank(f, x, ranked, ranks, rows)
+        _rank(f, x, ranked, ranks, rows, places)
         columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
         with f.repeat(f.size(len(ranked.plane_column))) as plane:
-            start = T.Bind(f.constant(columns, "i64", plane) * f.block)
+            start = T.Bind(f.constant(columns, "i64", plane) * places.stride)
             first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), ROWS_IN_VECTOR))
-            with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                rank = tirx.Max(vector(ranks, start + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR), first)
+            with T.serial(tirx.const(0, "int64"), parts) as part:
+                rank = tirx.Max(vector(ranks, start + part * size, ROWS_IN_VECTOR), first)
                 above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(MOST_IN_PLANE, "uint16"), ROWS_IN_VECTOR))
                 store(
                     result,
                     held(f, tirx.Cast(many("uint8", ROWS_IN_VECTOR), above), ROWS_IN_VECTOR),
-                    plane * f.block + chunk * ROWS_IN_VECTOR,
+                    plane * places.stride + part * size,
                     ROWS_IN_VECTOR,
                 )
     if len(ranked.below):
         first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
         with f.repeat(f.size(len(ranked.below))) as plane:
-            source = T.Bind(f.constant(sources, "i64", plane) * f.block)
-            copy = T.Bind((first_below + plane) * f.block)
-            with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-                byte = T.Bind(vector(result, source + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR))
-                store(result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), copy + chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
+            source = T.Bind(f.constant(sources, "i64", plane) * places.stride)
+            copy = T.Bind((first_below + plane) * places.stride)
+            with T.serial(tirx.const(0, "int64"), parts) as part:
+                byte = T.Bind(vector(result, source + part * size, ROWS_IN_VECTOR))
+                store(result, tirx.Select(tirx.EQ(byte, highest), lowest, byte), copy + part * size, ROWS_IN_VECTOR)
     return result
 
 
-def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr) -> None:
+def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout) -> None:
     """Emit the ranks of all columns of the first `rows` rows: many rows by searches in registers where the processor has them."""
-    search, registers, zero = Search(f, x, ranked), RegisterRanks(f, x, ranked), tirx.const(0, "int64")
+    search, registers, counted = Search(f, x, ranked), RegisterRanks(f, x, ranked), CountedRanks(f, x, ranked)
+    zero = tirx.const(0, "int64")
     done = registers.fill(result, rows)
     if len(registers.others):
         if ranked.most_thresholds <= MOST_IN_PLANE and f.dialect.wide and f.dialect.byte_masks and x.type.dtype == "f32":
             _rank_many(f, x, ranked, result, done, registers.others)
         else:
-            search.fill(result, zero, done, registers.others)
-    search.fill(result, done, rows)
+            search.fill(result, zero, done, places, registers.others)
+    counted.fill(result, done, rows, places)
+    search.fill(result, done, rows, places, counted.others if counted.blocks else None)
 
 
 class Search:
@@ -123,8 +157,10 @@ class Search:
         self.missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
         self.columns = f.size(columns)
 
-    def fill(self, result: Any, first: Expr, end: Expr, some: Array | None = None) -> None:
+    def fill(self, result: Any, first: Expr, end: Expr, places: Layout, some: Array | None = None) -> None:
         """Rank the rows from `first` to `end`. some: the columns to rank; None: all."""
+        if some is not None and not len(some):
+            return
         f, dtype = self.f, self.x.type.dtype
         chosen = None if some is None else f.own(some, "i64")
         with T.serial(first, end) as row, f.repeat(self.columns if some is None else f.size(len(some))) as index:
@@ -139,7 +175,7 @@ class Search:
                 rank += tirx.Cast("int64", is_nan(value)) * f.constant(self.missing, "i64", column)
             if result.dtype == "uint8" and f.dialect.byte_masks:
                 rank = rank - 128
-            T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * f.block + row])
+            T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * places.stride + row * places.row_stride])
 
 
 LINE = 8  # thresholds in a line

@@ -49,10 +49,11 @@ from hbc.compiler.tvm.trees.leaves import WIDTHS, LeafGather, LeafTables, Leaves
 from hbc.compiler.tvm.trees.packed_patches import passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedTrees, cut, pack_trees
 from hbc.compiler.tvm.trees.patches import Patches, patchable
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held, rank_planes
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
     MOST_LEAVES_IN_LANES,
+    PAGE,
     ROWS_TOGETHER,
     NumberLanes,
     PackedLanes,
@@ -79,6 +80,11 @@ WORDS = HALF // 4  # words in such a register
 FEW_ROWS_IN_LANES = (32, 56)
 """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
 average."""
+FEW_ROWS_IN_PAGES = 16
+"""The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
+chunk 17 and 43 (Sapphire Rapids)."""
+ROWS_OF_PLANES = 15
+"""The most rows of a block whose planes lie row by row: so many as no register search takes (`RegisterRanks`)."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
 ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long
@@ -88,6 +94,11 @@ MOST_NODES_WALKED = 1 << 17
 """The most nodes of an ensemble whose rows alone are walked where patches can run too: 1 MiB, which the second-level cache of Zen 5 holds.
 Rows take a seventh to a quarter less so (100 trees of depth 10, 60 of depth 12); 200 trees of depth 12 take twice as long."""
 MOST_DEPTH = 192  # the greatest depth of a tree, whose parts have all splits above them
+
+
+def few_rows_in_lanes(large: bool, planes: int) -> int:
+    """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. large: see FEW_ROWS_IN_LANES."""
+    return FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
 
 
 def walking(steps: int) -> float:
@@ -152,7 +163,7 @@ def tree_scan(f: Block, node: Node) -> None:
     in_patches = small is not op and f.dialect.wide and patchable(op) and len(op.feature) > MOST_NODES_WALKED
     few_rows: Any
     if in_lanes:
-        few_rows = FEW_ROWS_IN_LANES[len(ranked.leaves) > 128 * len(ranked.leaf_counts)]
+        few_rows = few_rows_in_lanes(len(ranked.leaves) > 128 * len(ranked.leaf_counts), ranked.planes)
     else:
         few_rows = f.size(
             rows_alone(
@@ -173,14 +184,16 @@ def tree_scan(f: Block, node: Node) -> None:
     several = T.Bind((f.rows + (every - least if f.block % every == 0 else 0)) // every)
     whole = T.Bind(tirx.Min(f.rows, several * every))
     lanes = f.once(pack_lanes_of, op, ranked) if in_lanes else None
-    rest = rows_for_lanes(packed, lanes, len(ranked.split_lo)) if lanes is not None else None
+    rest = rows_for_lanes(packed, lanes, len(ranked.split_lo)) if lanes is not None and ranked.planes <= PAGE else None
     if rest is not None:
         scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
     else:
         end = T.Bind(tirx.Max(several * chunks, (f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR))
         scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
     ranked_rows = f.rows if in_lanes else scanned
-    ranks = rank_planes(f, x, ranked, int(np.diff(packed.set_starts).max(initial=0)), ranked_rows)
+    more = int(np.diff(packed.set_starts).max(initial=0))
+    places = layout(f, ranked, more, min(few_rows - 1, ROWS_OF_PLANES) if rest is None else 1) if in_lanes else None
+    ranks = rank_planes(f, x, ranked, more, ranked_rows, places)
     sets = None
     if len(packed.sets):
         sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
@@ -224,7 +237,7 @@ def tree_scan(f: Block, node: Node) -> None:
         result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
     if lanes is not None:
         codes, together = sets.codes if sets is not None else None, ROWS_TOGETHER if rest is None else 1
-        few = SumLanes(f, lanes, ranked.planes, ranks, codes, fixed, rows_of_leaves, together)
+        few = SumLanes(f, lanes, ranked.planes, ranks, places, codes, fixed, rows_of_leaves, together)
         alone = scanned
         if rest is None:
             # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
@@ -263,13 +276,14 @@ def leaf_numbers(f: Block, node: Node, op: TreeEnsemble) -> None:
     if not fits_lanes(op, ranked, f.once(pack_sets, op) if ranked.tests_sets else None, f.dialect):
         tree_walk(f, node)
         return
-    ranks = rank_planes(f, node.inputs[0], ranked, 0, f.rows)
+    places = layout(f, ranked, 0, ROWS_OF_PLANES)
+    ranks = rank_planes(f, node.inputs[0], ranked, 0, f.rows, places)
     codes = None
     if ranked.tests_sets:
         codes = Codes(f, op, node.inputs[0])
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
             codes.fill(row)
-    lanes = NumberLanes(f, op, f.once(pack_lanes_of, op, ranked), ranked, ranks, codes)
+    lanes = NumberLanes(f, op, f.once(pack_lanes_of, op, ranked), ranked, ranks, places, codes)
     fours = T.Bind((f.rows + 2) // ROWS_TOGETHER)
     with T.serial(tirx.const(0, "int64"), fours) as four:
         row = T.Bind(four * ROWS_TOGETHER)

@@ -2,7 +2,7 @@
 
 It is the scan of scan.py with the roles of rows and trees exchanged. The code computes:
 
-    ranks = the row's ranks, one byte a plane, in registers                 # one register, two (> 64 planes) or four (> 128)
+    ranks = the row's ranks, one byte a plane, in registers                 # one for 64 planes, 16 at most
     for 64 trees:
         leaf[tree] = 0
         for step j: plane, split, lo = the trees' next splits               # 3 · 64 consecutive bytes
@@ -12,7 +12,8 @@ It is the scan of scan.py with the roles of rows and trees exchanged. The code c
 
 Loads are consecutive, so the model streams from the cache. The time of a row is the time to load the model's bytes.
 Leaves are numbered so that the split at step j turns leaf lo into lo and, to the right, j + 1 (hbc/ops/tree_ranks.py). That is the same
-number for all 64 trees, so it isn't stored, which saves one byte of four.
+number for all 64 trees, so it isn't stored, which saves one byte of four. Where there are more than 256 planes, a split has a fourth byte
+after all: the page of its plane. A look-up takes a permutation for each two registers, and chooses by bits of the page.
 
 AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 64 planes are fast enough: one
 row of 500 trees of 31 leaves takes 1.2 µs, where walks take 4.9 (Zen 3 at 2.4 GHz, from C).
@@ -35,7 +36,7 @@ from hbc.compiler.tvm.tir.vectors import permute, permute_halves, shuffled, stor
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
 from hbc.compiler.tvm.trees.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
-from hbc.compiler.tvm.trees.planes import held
+from hbc.compiler.tvm.trees.planes import Layout, held
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType
 from hbc.lazy import record
@@ -46,20 +47,26 @@ TREES_IN_VECTOR = 64  # trees in a vector
 VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
 ROWS_TOGETHER = 4  # rows at a time, which share the loads of the model
 FIELDS = 3  # bytes of a split: plane, rank, lo
-MOST_PLANES = 256
+PAGE = 256  # planes that a byte numbers. Where there are more, a split has a fourth byte: the page of its plane
+MOST_PLANES = 1024
+"""The most planes of a row: 16 registers. One row of 200 trees of 31 leaves, scanned and walked: 2.8 and 4.2 µs over 300 columns, 3.9 and
+5.4 over 1,000 (Sapphire Rapids, on a shared core)."""
+REGISTERS = (1, 2, 4, 6, 8, 12, 16)
+"""The registers that may hold the ranks of a row. The code has one of these numbers, the least that is enough."""
 MOST_LEAVES_IN_LANES = 256
 MOST_PLANES_IN_HALVES = 64  # with AVX2, whose look-ups are of 16 bytes: each 16 planes take one more
 SPLITS_FOR_A_STEP = 16
 """With AVX2, the splits scanned here in the time of a step of a walk. One row, scanned and walked: 500 trees of depth 8 and 55 leaves on
 average, 9 splits for a step, 6.0 and 11.7 µs; 500 of 255 leaves, 12 for a step, 13 and 22; 40 forest trees of depth 8, 21 for a step, 2.8
 and 2.7; 300 of them, 25 for a step, 6.6 and 5.4 (Zen 3)."""
+CYCLES_OF_STEP = 2.3  # of a step of a walk of one row
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
 TREES_ADDED = 8  # trees whose leaves are read at once: their f64 fill a register of AVX-512
 
 
 def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, dialect: Dialect) -> bool:
-    """Whether an ensemble can run here: planes and leaves are numbered by bytes, the processor looks up a byte for each tree among so many
-    planes, and the masks of category sets stay in the cache. With AVX2, also whether this is faster than walking."""
+    """Whether an ensemble can run here: bytes number the leaves, the processor looks up a byte for each tree among so many planes, and the
+    masks of category sets stay in the cache. With AVX2, and with more than 256 planes, also whether this is faster than walking."""
     most = MOST_PLANES if dialect.byte_permute else MOST_PLANES_IN_HALVES if dialect.byte_lookup and sets is None else -1
     if ranked.planes > most or int(ranked.leaf_counts.max(initial=1)) > MOST_LEAVES_IN_LANES:
         return False
@@ -67,10 +74,33 @@ def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, d
         splits = np.sort(ranked.leaf_counts)[::-TREES_IN_VECTOR].sum() * TREES_IN_VECTOR
         if splits > SPLITS_FOR_A_STEP * int(op.depths.sum()):
             return False
+    longest = int(np.sort(op.leaf_counts - 1)[::-TREES_IN_VECTOR].sum())
+    if ranked.planes > PAGE and not pages_pay(ranked.planes, longest, int(op.depths.sum())):
+        return False
     return (
         sets is None
         or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-TREES_IN_VECTOR].sum()) * 8 <= MOST_MASK_BYTES
     )
+
+
+def pages_pay(planes: int, longest: int, steps: int) -> bool:
+    """Whether one row takes less time here than walked, if there are more than 256 planes. longest: the splits of the largest of each 64
+    trees, added up. steps: of a walk through all trees.
+
+    64 splits take some 3 + `registers_of(planes)` cycles, a step of a walk CYCLES_OF_STEP. A walk of fewer steps than the row has numbers
+    reads only those that it compares (lone.py), and is faster.
+    """
+    return planes <= steps and longest * (3 + registers_of(planes)) <= CYCLES_OF_STEP * steps
+
+
+def registers_of(planes: int) -> int:
+    """The registers that hold the ranks of a row."""
+    return next(count for count in REGISTERS if planes <= count * TREES_IN_VECTOR)
+
+
+def fields_of(planes: int) -> int:
+    """The bytes of a split, if there are so many planes."""
+    return FIELDS + (planes > PAGE)
 
 
 def once_if(condition: Expr) -> AbstractContextManager[Expr]:
@@ -130,7 +160,7 @@ def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None) -> 
 
     tree = np.repeat(np.arange(len(counts)), counts)
     step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts)
-    splits = np.zeros((int(blocks.sum()), FIELDS, TREES_IN_VECTOR), np.uint8)
+    splits = np.zeros((int(blocks.sum()), fields_of(ranked.planes), TREES_IN_VECTOR), np.uint8)
     splits[:, 1] = 255  # no rank is greater
     group, member = np.divmod(place[tree] // TREES_IN_VECTOR, together)
     phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
@@ -138,7 +168,7 @@ def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None) -> 
     tests_set = ranked.split_plane >= ranked.planes
     plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
     lanes = place[tree] % TREES_IN_VECTOR
-    for field, values in enumerate((plane, rank, ranked.split_lo)):
+    for field, values in enumerate((plane % PAGE, rank, ranked.split_lo, plane // PAGE)[: splits.shape[1]]):
         splits[block, field, lanes] = values
     masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
     if sets is not None:
@@ -182,18 +212,20 @@ class Lanes:
         packed: PackedLanes,
         planes: int,
         ranks: Any,
+        places: Layout | None,
         codes: Codes | None,
         together: int = ROWS_TOGETHER,
         most: int = 0,
     ) -> None:
         """together: the most rows that are scanned at once. most: the rows whose leaves are kept, if they are more."""
-        self.f, self.packed, self.ranks, self.codes = f, packed, ranks, codes
+        self.f, self.packed, self.ranks, self.layout, self.codes = f, packed, ranks, places, codes
         self.planes, self.groups, self.vectors = (
             f.size(planes),
             f.size(len(packed.ends)),
             f.size(packed.vectors * TREES_IN_VECTOR),
         )
-        self.registers = next(count for count in (1, 2, 4) if planes <= count * TREES_IN_VECTOR)
+        self.fields = packed.splits.shape[1]
+        self.registers = registers_of(planes)
         self.parts = max(-(-planes // 16), 1)
         """How many vectors of 16 bytes hold the ranks of a row."""
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
@@ -215,7 +247,18 @@ class Lanes:
     def run(self, row: Expr, rows: int) -> None:
         """Use the leaves of `rows` rows from `row` on. rows: 1 or ROWS_TOGETHER."""
         f = self.f
-        with f.repeat(self.planes) as plane:
+        if self.layout is not None:
+            with once_if(self.layout.together) as origin:
+                for r in range(rows):
+                    # Some of the last four rows may not exist.
+                    start = T.Bind((row + r) * self.layout.row_stride + origin)
+                    for i in range(self.registers):
+                        bytes_ = held(f, vector(self.ranks, start + i * TREES_IN_VECTOR, TREES_IN_VECTOR), TREES_IN_VECTOR)
+                        store(self.row_ranks, bytes_, origin + (r * self.registers + i) * TREES_IN_VECTOR, TREES_IN_VECTOR)
+        apart = self.planes
+        if self.layout is not None:
+            apart = T.Bind(tirx.Select(self.layout.together, tirx.const(0, "int64"), self.planes))
+        with f.repeat(apart) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
                 T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * TREES_IN_VECTOR])
@@ -298,9 +341,9 @@ class Lanes:
 
     def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
         """One step of 64 trees, for all rows."""
-        f, at = self.f, block * (FIELDS * TREES_IN_VECTOR)
-        plane, split, lo = (
-            f.constants(self.splits, "u8", at + field * TREES_IN_VECTOR, TREES_IN_VECTOR) for field in range(FIELDS)
+        f, at = self.f, block * (self.fields * TREES_IN_VECTOR)
+        plane, split, lo, *page = (
+            f.constants(self.splits, "u8", at + field * TREES_IN_VECTOR, TREES_IN_VECTOR) for field in range(self.fields)
         )
         # j + 1 in all lanes, counted up, since LLVM would broadcast a scalar at every use.
         right = vector(self.right, origin, TREES_IN_VECTOR)
@@ -309,10 +352,10 @@ class Lanes:
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, TREES_IN_VECTOR)
             if self.codes is None and rows > 1:
-                moves = tirx.And(tirx.EQ(leaf, lo), tirx.LT(split, self._ranks(first, plane, at)))
+                moves = tirx.And(tirx.EQ(leaf, lo), tirx.LT(split, self._ranks(first, plane, page, at)))
                 store(candidate, tirx.Select(moves, right, leaf), origin, TREES_IN_VECTOR)
                 continue
-            onward = tirx.Select(tirx.LT(split, self._ranks(first, plane, at)), right, lo)
+            onward = tirx.Select(tirx.LT(split, self._ranks(first, plane, page, at)), right, lo)
             if self.codes is not None:
                 mask = vector(self.row_masks, r * self.row_mask_size + block * (TREES_IN_VECTOR // 8), TREES_IN_VECTOR)
                 mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, TREES_IN_VECTOR))
@@ -320,12 +363,12 @@ class Lanes:
                 onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR), mask), right, onward)
             store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, TREES_IN_VECTOR)
 
-    def _ranks(self, first: Expr, plane: Expr, at: Expr) -> Expr:
+    def _ranks(self, first: Expr, plane: Expr, page: list[Expr], at: Expr) -> Expr:
         """The ranks that a vector of splits asks for. `first`: where the row's ranks begin. plane: the planes of the splits, which begin at
         `at` of the model."""
         if self.f.dialect.byte_permute:
             whole = [vector(self.row_ranks, first + i * TREES_IN_VECTOR, TREES_IN_VECTOR) for i in range(self.registers)]
-            return permute(whole, plane)
+            return permute(whole, plane, *page)
         parts = [vector(self.row_ranks, first + 16 * i, 16) for i in range(self.parts)]
         half = TREES_IN_VECTOR // 2
         places = [self.f.constants(self.splits, "u8", at + i * half, half) for i in range(2)]
@@ -344,13 +387,14 @@ class SumLanes(Lanes):
         packed: PackedLanes,
         planes: int,
         ranks: Any,
+        places: Layout | None,
         codes: Codes | None,
         fixed: FixedPoint,
         leaves: LeafRows,
         together: int = ROWS_TOGETHER,
         most: int = 0,
     ) -> None:
-        super().__init__(f, packed, planes, ranks, codes, together, most)
+        super().__init__(f, packed, planes, ranks, places, codes, together, most)
         self.leaves, self.outputs, self.columns = leaves, len(fixed.start), fixed.columns
         self.start = f.own(leaves.start_of(packed.outputs), "i64")
         self.output_of = f.own(packed.outputs, "i64") if packed.outputs.any() else None
@@ -436,9 +480,16 @@ class NumberLanes(Lanes):
     """Emits the leaf numbers of a few rows: `run(row, rows)`, then `store_numbers`."""
 
     def __init__(
-        self, f: Block, op: TreeEnsemble, packed: PackedLanes, ranked: RankedTrees, ranks: Any, codes: Codes | None
+        self,
+        f: Block,
+        op: TreeEnsemble,
+        packed: PackedLanes,
+        ranked: RankedTrees,
+        ranks: Any,
+        places: Layout | None,
+        codes: Codes | None,
     ) -> None:
-        super().__init__(f, packed, ranked.planes, ranks, codes)
+        super().__init__(f, packed, ranked.planes, ranks, places, codes)
         self.trees, self.size = f.size(op.n_trees), few_sizes(packed.vectors * TREES_IN_VECTOR)
         self.places = T.alloc_buffer((ROWS_TOGETHER * self.size,), "int32")
         numbers = f.once(_ids_by_number, op, ranked)

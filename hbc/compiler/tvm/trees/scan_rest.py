@@ -71,7 +71,7 @@ class RestLanes(SumLanes):
         tables: LeafTables,
         packed: PackedTrees,
     ) -> None:
-        super().__init__(f, lanes, planes, ranks, None, fixed, rows_of_leaves, ROWS_TOGETHER, ROWS_IN_VECTOR)
+        super().__init__(f, lanes, planes, ranks, None, None, fixed, rows_of_leaves, ROWS_TOGETHER, ROWS_IN_VECTOR)
         assert packed.digits is not None
         one_by_one = max(BYTES_FOR_A_LEAF * len(lanes.place) * fixed.columns, 1)
         self.rows_for_tables = f.size(-(-packed.digits.table.size // one_by_one))
