@@ -1,6 +1,7 @@
 """The least time that a row of a tree ensemble can take: the instructions of hbc's kernel over the number that the processor's ports can
-execute. Beside the comparison with peers it shows how fast hbc could still become. The limit counts the trees and, where they are scanned,
-the ranks of the columns that they read; not the reading of the rows from memory, nor the adding of leaves."""
+execute. Beside the comparison with peers it shows how fast hbc could still become. The limit counts the trees; where they are scanned, the
+ranks of the columns that they read; the exponentials behind them, and softmax about these. No row is faster than its results are written to
+memory. Not counted are the reading of the rows from memory and the adding of leaves."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ import numpy as np
 
 import hbc
 from benchmarks.trained import Trained
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.trees.packed_patches import cut as patches
 from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
 from hbc.compiler.tvm.trees.small_trees import small_trees
+from hbc.ir.graph import Graph
+from hbc.ir.types import NUMPY_DTYPES
+from hbc.ops.tensor import Exp, Sigmoid
 from hbc.ops.tree_ranks import rank_encode
 
 SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
@@ -29,6 +34,9 @@ additions; a piece of six splits takes 6.3 cycles (measured in assembly, with ev
 SEARCHES = {6: 1.0, 25: 1.0, 26: 2.0}
 """Processor family → the compares and permutations of whole registers (512 bits) a cycle: Intel's single port, Zen 4's two halves, Zen 5's
 two ports."""
+FLOATS = {6: 2.0, 25: 1.45, 26: 2.9}
+"""Processor family → the instructions of `exponentials` a cycle. Intel: two ports for 512 bits. AMD Zen 5: four, but two of three
+instructions multiply, which two of the ports do. Zen 4: the same in halves."""
 VISIT = {26: 3.3}
 """Processor family → the cycles of a visit of a patch: twelve instructions with everything in registers, measured in assembly. Loads, the
 list of rows and the leaves come on top."""
@@ -37,12 +45,29 @@ STEP = 1.0
 ROWS = 256  # whose paths are counted
 
 
-def limit(trained: Trained) -> dict[str, Any] | None:
-    """{kernel, work, cycles, ghz, us}, where us is µs a row. None if the model has no trees of its own, or the processor is not known."""
-    trees = _ensembles(trained)
+def limit(trained: Trained, rows: int = 10_000) -> dict[str, Any] | None:
+    """{kernel, work, cycles, exponentials, ghz, written, us}, where us is µs a row of calls of so many rows, and `written` those of its
+    results. None if the model has no trees of its own, or the processor is not known."""
+    graph = _compiled(trained)
+    found = _of_trees(trained, _ensembles(graph))
+    if found is None:
+        return None
+    count, dtype, values = exponentials(graph)
+    cycles = count / FLOATS[_family()]
+    written = writing(rows * values * np.dtype(dtype).itemsize) / rows * 1e6
+    us = max(found["us"] + cycles / found["ghz"] / 1e3, written)
+    return {**found, "exponentials": cycles, "written": written, "us": us}
+
+
+def _family() -> int:
+    """The processor's family; 0 if it is not known."""
     found = re.search(r"^cpu family\s*:\s*(\d+)", _processor(), re.M)
-    family = int(found[1]) if found else 0
-    dialect = host_machine().dialect
+    return int(found[1]) if found else 0
+
+
+def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
+    """`limit` of the trees alone."""
+    family, dialect = _family(), host_machine().dialect
     if len(trees) != 1 or family not in SPLITS or not dialect.wide:
         return None
     ghz = frequency()
@@ -62,6 +87,34 @@ def limit(trained: Trained) -> dict[str, Any] | None:
     return {"kernel": trees[0].strategy, "work": passed, "cycles": cycles, "ghz": ghz, "us": passed * cycles / ghz / 1e3}
 
 
+EXP = {"f32": 13, "f64": 18}
+"""The arithmetic instructions of hbc's exp of a register (`Lines.exp`): five to divide by ln 2, five and ten coefficients of a polynomial,
+the square before it, two sums behind it, and the scaling by 2^n. Its tests for what is out of range are left out."""
+AROUND_EXP = 4  # softmax takes the largest sum, subtracts it, adds, and multiplies by the inverse of the sum
+
+
+def exponentials(graph: Graph, method: str = "predict_proba") -> tuple[float, str, int]:
+    """(the least instructions of whole registers for a row's exponentials, the dtype of the results, their number)."""
+    (result, *_) = graph.outputs[method if method in graph.outputs else "predict"]
+    found, seen, to_do = 0.0, set(), [result]
+    while to_do:
+        node = to_do.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        to_do += node.inputs
+        if isinstance(node.op, Exp | Sigmoid):
+            around = AROUND_EXP if isinstance(node.op, Exp) else 0
+            found += elements(node.type) * (EXP[node.type.dtype] + around) * int(node.type.dtype[1:]) / 512
+    return found, NUMPY_DTYPES[result.type.dtype].name, elements(result.type)
+
+
+def writing(size: int) -> float:
+    """The least seconds to write so many bytes, which the processor's caches may hold or not."""
+    memory = np.zeros(max(size, 1), np.uint8)
+    return min(timeit.repeat(lambda: memory.fill(1), number=1, repeat=10))
+
+
 def rank_instructions(thresholds: Sequence[np.ndarray[Any, Any]]) -> float:
     """The least compares and permutations for a row's ranks in columns of these thresholds, in registers that hold a value of many rows.
 
@@ -76,12 +129,15 @@ def rank_instructions(thresholds: Sequence[np.ndarray[Any, Any]]) -> float:
 
 
 def work(trained: Trained) -> float | None:
-    """The number of splits that a row passes in all trees, as a mean; None if the model has no trees of its own."""
-    trees = _ensembles(trained)
+    """The cycles of one row: one for each split that it passes in all trees, as a mean, and those of its exponentials. None if the model
+    has no trees of its own."""
+    graph = _compiled(trained)
+    trees = _ensembles(graph)
     rows = np.load(trained.rows, mmap_mode="r")[:ROWS]
     if len(trees) != 1:
         return None
-    return path_lengths(trees[0], rows.astype(trees[0].threshold.dtype), trees[0].feature >= 0)
+    passed = path_lengths(trees[0], rows.astype(trees[0].threshold.dtype), trees[0].feature >= 0)
+    return passed * STEP + exponentials(graph)[0] / FLOATS.get(_family(), 2.0)
 
 
 def _tops(op: Any) -> np.ndarray[Any, Any]:
@@ -93,11 +149,16 @@ def _tops(op: Any) -> np.ndarray[Any, Any]:
     return tops
 
 
-def _ensembles(trained: Trained) -> list[Any]:
-    """The sums of trees in the graph that is compiled."""
+def _compiled(trained: Trained) -> Graph:
+    """The graph that is compiled."""
     compiled = hbc.convert(trained.model, "tvm", threads=1, X=np.load(trained.rows, mmap_mode="r")[:1])
-    planned = compiled.variants[compiled._main].plan.graph
-    operators = dict.fromkeys(node.op for node in planned.nodes)  # XGBoost's methods have each their own
+    found: Graph = compiled.variants[compiled._main].plan.graph
+    return found
+
+
+def _ensembles(graph: Graph) -> list[Any]:
+    """The sums of trees in a graph."""
+    operators = dict.fromkeys(node.op for node in graph.nodes)  # XGBoost's methods have each their own
     return [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
 
 

@@ -89,7 +89,8 @@ def _points() -> list[Point]:
 LEGEND = (
     "µs a row, median over the rounds of a round's median call, one thread but for the curve of threads. *growth*: hbc's time over that of "
     f"the point before. **cliff**: the growth is more than {CLIFF:g} times that of the limit (the least cycles of hbc's kernel, "
-    "`benchmarks/limits.py`), or of the work where no limit is known (splits that a row passes; for batches it must not grow at all)."
+    "`benchmarks/limits.py`), or of the work where no limit is known and for one row (splits that a row passes, and exponentials; for "
+    "batches it must not grow at all)."
 )
 
 
@@ -141,7 +142,7 @@ def settings_cores() -> list[int]:
 
 
 def one(point: Point, engines: Any, settings: Settings, run: Run) -> dict[str, Any]:
-    """One model: its times, its limit, and the splits that a row passes."""
+    """One model: its times, its limit, and the least work of one row."""
     model = prepare(point)
     chosen: tuple[Engine, ...] = tuple(engines)
     if point.trees * max(point.leaves or 0, 1) > 100_000 or point.classes > 30:
@@ -154,7 +155,7 @@ def one(point: Point, engines: Any, settings: Settings, run: Run) -> dict[str, A
         "batches": point.batches,
         "threads": point.threads,
     }
-    return {**facts, "limit": limits.limit(model), "work": limits.work(model), "engines": found}
+    return {**facts, "limit": limits.limit(model, max(point.batches)), "work": limits.work(model), "engines": found}
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ from benchmarks.session import Run, parser_of
 from benchmarks.side_by_side import in_turns
 from benchmarks.timing import measure
 from hbc.compiler.base import load_compiler
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.ops import tensor as t
 
 EXPECTED = np.stack([1 - np.linspace(0.1, 0.9, 1000), np.linspace(0.1, 0.9, 1000)], 1)
 
@@ -177,6 +180,17 @@ def test_the_limit_counts_the_ranks_of_columns() -> None:
     narrow, wide = np.zeros(3, np.float32), np.zeros(63, np.float64)  # 2 levels in 16 lanes, 6 levels in 8
     assert limits.rank_instructions([narrow]) == (2 * 2 + 4) / 16
     assert limits.rank_instructions([narrow, wide]) == (2 * 2 + 4) / 16 + (2 * 6 + 3) / 8
+
+
+def test_the_limit_counts_exponentials_and_results() -> None:
+    x = Input("X", "f64", (N, 100))()
+    powers = t.exp(x)
+    softmax = t.div(powers, t.sum_(powers, axis=1, keepdims=True))
+    assert limits.exponentials(Graph((x,), {"predict_proba": (x,)})) == (0, "float64", 100)
+    assert limits.exponentials(Graph((x,), {"predict_proba": (softmax,)})) == (100 * (18 + 4) / 8, "float64", 100)
+    narrow = t.cast(x, "f32")
+    assert limits.exponentials(Graph((x,), {"predict": (t.sigmoid(narrow),)})) == (100 * 13 / 16, "float32", 100)
+    assert 0 < limits.writing(1 << 10) < limits.writing(1 << 26)
 
 
 def test_pictures_show_what_was_measured(tmp_path: Path) -> None:
