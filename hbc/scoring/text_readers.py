@@ -169,7 +169,11 @@ class JsonReader:
         import pyarrow as pa
 
         found: dict[str, Any] = {}
-        for table in self._tables(self._first, None)[0]:
+        tables, bad = self._tables(self._first, None)
+        if bad and not tables:
+            row, what, *_ = bad[0]
+            raise ValueError(f"row {row}, {what}")
+        for table in tables:
             for field in table.schema:
                 both = [pa.schema([each]) for each in (found.get(field.name), field) if each is not None]
                 with contextlib.suppress(pa.ArrowTypeError):

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -95,8 +95,8 @@ class Manifest:
         document = self.document()
         if document is None:
             return
-        if document["fingerprint"] != self.fingerprint:
-            found, expected = self._difference(document)
+        if document["fingerprint"] != self.fingerprint and (difference := self._difference(document)):
+            found, expected = difference
             raise ArtifactError(path=self._folder.name, found=found, expected=expected, advice=RESTART)
         for fragment in self.fragments:
             name = self.below(fragment.output)
@@ -129,8 +129,9 @@ class Manifest:
                 advice=RESTART,
             ) from error
 
-    def _difference(self, document: Any) -> tuple[str, str]:
-        """(found, expected): what is different from the earlier start."""
+    def _difference(self, document: Any) -> tuple[str, str] | None:
+        """(found, expected): what is different from the earlier start, so that it cannot go on. None if only inputs have changed that it
+        has not finished: somebody has mended them."""
         if document["hbc"] != VERSION:
             return f"hbc {VERSION}", f"hbc {document['hbc']}, with which the run was started"
         if document["model"]["sha256"] != self.model["sha256"]:
@@ -146,12 +147,23 @@ class Manifest:
         for what, names in (
             ("a new input", now.keys() - before.keys()),
             ("an input missing", before.keys() - now.keys()),
-            ("an input that has changed", {name for name in now.keys() & before.keys() if now[name] != before[name]}),
+            (
+                "an input that has changed",
+                {name for name in now.keys() & before.keys() if self._spoils(document, before[name], now[name])},
+            ),
         ):
             if names:
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 return f"{what}: {min(names)}{more}", "the inputs with which the run was started"
-        return "inputs in another order", "the order with which the run was started"
+        if [each["input"] for each in document["inputs"]] != [fragment.input for fragment in self.fragments]:
+            return "inputs in another order", "the order with which the run was started"
+        return None
+
+    def _spoils(self, document: Any, before: Any, now: Mapping[str, Any]) -> bool:
+        """Whether an input is another one than at the earlier start, so that what that start has done does not hold."""
+        if now["output"] not in document["done"]:
+            before, now = ({**each, "size": None, "modified": None} for each in (before, now))
+        return bool(before != now)
 
     def finished(self, summary: dict[str, Any], write: bool) -> None:
         """Note that a fragment is done. The file is written at most once a second, and for at most a twentieth of the time: what it does

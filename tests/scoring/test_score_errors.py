@@ -49,11 +49,25 @@ def test_a_corrupt_file_in_the_middle(model: Path, folder: Path) -> None:
     assert pd.read_parquet(folder / "out" / "a.parquet").shape == (500, 1)
     assert not (folder / "out" / "b.parquet").exists()
     assert not left_over(folder / "out")
-    path.write_bytes(whole)
+    path.write_bytes(whole)  # it is mended: the error asked for it
+    again = hbc.score(model, folder / "in", folder / "out")
+    assert (again.files, again.files_before) == (2, 1)
+    assert (folder / "out" / "a.parquet").read_bytes() == first
+    hbc.score(model, folder / "in", folder / "undisturbed")
+    assert (folder / "out" / "b.parquet").read_bytes() == (folder / "undisturbed" / "b.parquet").read_bytes()
+    path.write_bytes(whole + b"x")
     with pytest.raises(hbc.ArtifactError, match=r"found an input that has changed: .*b\.parquet, expected the inputs"):
         hbc.score(model, folder / "in", folder / "out")
     assert (folder / "out" / "a.parquet").read_bytes() == first
-    assert hbc.score(model, folder / "in", folder / "out", restart=True).files == 3
+    assert hbc.score(model, folder / "in" / "a.parquet", f"{folder / 'out'}/", restart=True).files == 1
+
+
+def test_lines_of_json_that_nothing_can_read(model: Path, folder: Path) -> None:
+    """The error says what is wrong with the first line, and not that columns are missing."""
+    path = folder / "large.jsonl"
+    path.write_text('{"age": 1e999, "fare": 1.0}\n')
+    with pytest.raises(hbc.HbcError, match=r"large\.jsonl: .*row 0, a line that cannot be read .*too big"):
+        hbc.score(model, path, folder / "out.parquet")
 
 
 @pytest.mark.parametrize("cut", [0, 3, 5000])

@@ -123,6 +123,8 @@ def compare(sources: dict[str, Any], tmp_path: Path, seeds: range) -> None:
             read = written(frame, path)
             for name, source in sources.items():
                 expected = answer_of(source, name, read)
+                if suffix == "jsonl" and np.isinf(read.x).any():
+                    expected = None  # 1e999 is no number of float64: a line that cannot be read
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
