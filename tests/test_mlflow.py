@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -321,6 +322,22 @@ def test_an_example_of_the_caller(store: Path) -> None:
         hbc.mlflow.save_model(
             loaded.get_raw_model(), store / "other", input_example=rows.assign(age="x"), signature=loaded.metadata.signature
         )
+
+
+def test_csv_needs_the_types_of_an_example(store: Path) -> None:
+    """MLflow's server reads CSV by the types of the signature, and knows none for Any."""
+    from mlflow.pyfunc.scoring_server import parse_csv_input
+
+    frame = FRAME[:6].astype({"visits": float, "fare": float})
+    text = frame.to_csv(index=False)
+    untyped = pyfunc(store, MIXED, FRAME)
+    with pytest.raises(mlflow.MlflowException, match="CSV"):
+        parse_csv_input(io.StringIO(text), untyped.metadata.get_input_schema())
+    compiled = untyped.get_raw_model()
+    hbc.mlflow.save_model(compiled, store / "typed", input_example=frame.head())
+    typed = mlflow.pyfunc.load_model(str(store / "typed"))
+    rows = parse_csv_input(io.StringIO(text), typed.metadata.get_input_schema())
+    assert typed.predict(rows).tolist() == MIXED.predict(frame).tolist()
 
 
 def test_an_example_that_the_model_rejects_is_left_out(store: Path) -> None:
