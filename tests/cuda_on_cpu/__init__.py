@@ -36,7 +36,7 @@ import tvm_ffi
 
 from hbc.compiler.tvm import compiler
 from hbc.compiler.tvm.run import cache, lanes
-from hbc.compiler.tvm.run.card import CUDA, TO_CARD
+from hbc.compiler.tvm.run.card import TO_CARD, OnCard
 from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.cuda import CudaExecutable
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
@@ -244,6 +244,10 @@ class Card:
     def pinned(self, size: int) -> Array:
         return np.full(size, 0xA5, np.uint8)
 
+    def over_bus(self, array: Array) -> Any:
+        self.arrays[array.ctypes.data] = array
+        return tvm_ffi.from_dlpack(OnCard(array, 0))
+
     def memory(self, shape: Sequence[int], dtype: Any) -> Any:
         return self.tensor(np.full(shape, PATTERN[np.dtype(dtype).kind], dtype))
 
@@ -312,7 +316,7 @@ class Card:
         self.arrays[copy.ctypes.data] = copy
         self.used += array.nbytes
         weakref.finalize(copy, self._freed, array.nbytes)
-        return tvm_ffi.from_dlpack(_OnCuda(copy))
+        return tvm_ffi.from_dlpack(OnCard(copy, 0))
 
     def _freed(self, size: int) -> None:
         self.used -= size
@@ -320,24 +324,6 @@ class Card:
     def array(self, tensor: Any) -> Array:
         """The memory of a tensor."""
         return self.arrays[tensor.data_ptr()]
-
-
-class _OnCuda:
-    """An array as DLPack hands over one that lies on a CUDA device."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return CUDA, 0
-
-    def __dlpack__(self, **_: Any) -> Any:
-        capsule = self.array.__dlpack__()
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        # A DLTensor begins with the address of its data; the kind of device follows.
-        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8).value = CUDA
-        return capsule
 
 
 class Emulated(Code):

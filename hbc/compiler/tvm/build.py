@@ -73,10 +73,11 @@ def build(
     if schedule.few is not None:
         few = tirx.LE(arguments.end - arguments.first, tirx.const(schedule.few_rows, "int64"))
         loops = tirx.IfThenElse(few, _loops(f.under(schedule.few), arguments, bounded, missing), loops)
+    names = {node: node.op.name for node in plan.inputs}  # type: ignore[attr-defined]
     tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
     return Kernel(
         function=_function(name, f, arguments, loops),
-        inputs=tuple(node.op.name for node in plan.inputs),  # type: ignore[attr-defined]
+        inputs=tuple(names.values()),
         tables=tuple(tables.values()),
         table_names=tuple(tables),
         parts={model.words.name: model.parts for model in f.models},
@@ -86,6 +87,7 @@ def build(
         cost=cost(plan) * arguments.width,
         bounded=bounded,
         conditions=len(plan.conditions),
+        over_bus=schedule.few is not None and schedule.few.stages(names.values()),
     )
 
 
@@ -130,7 +132,10 @@ def _loops(f: FunctionBuilder, arguments: Arguments, bounded: bool, missing: boo
     plan, schedule, width = f.plan, f.schedule, arguments.width
     span = (arguments.first, arguments.end) if width == 1 else (arguments.first * width, arguments.end * width)
     with IRBuilder() as builder, f.each_block(*span) as block, ExitStack() as stack:
-        block.arguments, results = arguments.flat
+        given, results = arguments.flat
+        names = {node: node.op.name for node in given}  # type: ignore[attr-defined]
+        read = schedule.arguments({names[node]: buffer for node, buffer in given.items()}, block.base, arguments.end)
+        block.arguments = {node: read[name] for node, name in names.items()}
         if bounded:
             stack.enter_context(_within(block, arguments.bound, missing, arguments.good))
         for part in ("full", "rest") if plan.few_values and schedule.own_code_for_full_vectors else ("all",):

@@ -10,7 +10,7 @@ for block in rows / 256:                      thread of row in rows:            
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -86,6 +86,15 @@ class Schedule(ABC):
     def writes(self) -> AbstractContextManager[Any]:
         """A context for code that writes results: in it, only one of the threads that compute a row runs."""
         return nullcontext()
+
+    def arguments(self, given: Mapping[str, Any], first: Expr, end: Expr) -> Mapping[str, Any]:
+        """The caller's arrays, by the names of the inputs, as the code of a block reads them. first: the first row of the block (or of the
+        thread). end: that after the last one of the call."""
+        return given
+
+    def stages(self, names: Iterable[str]) -> bool:
+        """Whether the code copies the rows of all these inputs to memory that threads share, before anything else."""
+        return False
 
 
 class CpuBlocks(Schedule):
@@ -254,18 +263,47 @@ class GpuFewRows(GpuTiles):
     It is good for calls of few rows, in which `GpuTiles` would leave most of the card idle: a row waits for every 16th tree instead of all,
     one after the other. Its limit: each block of 32 rows reads all trees, so many blocks wait for L2. All warps run the code before and
     after trees, and one of them writes the results.
+
+    Rows that are not long (`STAGED_BYTES` of trees/gpu/choice.py) are copied to shared memory first, by all threads together. So a row
+    waits for memory once, and not once for each column that a warp has, and rows may lie in the host's memory.
     """
 
     rows_of_thread = 1
 
-    def __init__(self, plane_rows: int, shared: int) -> None:
-        """plane_rows: those of the `GpuTiles` beside it, whose trees it walks."""
+    def __init__(self, plane_rows: int, shared: int, staged: Mapping[str, int]) -> None:
+        """plane_rows: those of the `GpuTiles` beside it, whose trees it walks. staged: the name of each input that is copied, and
+        where its rows begin: the number of the element, as if all of shared memory had its dtype."""
         super().__init__(LANES * FEW_WARPS, shared)
-        self.plane_rows, self.words = plane_rows, LANES
+        self.plane_rows, self.words, self.staged = plane_rows, LANES, staged
 
     @property
     def word(self) -> Expr:
         return tirx.truncmod(self.thread, tirx.const(LANES, "int32"))
+
+    def stages(self, names: Iterable[str]) -> bool:
+        return self.staged.keys() >= set(names)
+
+    def arguments(self, given: Mapping[str, Any], first: Expr, end: Expr) -> Mapping[str, Any]:
+        found = {name: self._copied(self.staged[name], given[name], first, end) for name in self.staged if name in given}
+        if found:
+            self.barrier()
+        return {**given, **found}
+
+    def _copied(self, start: int, argument: Any, first: Expr, end: Expr) -> StagedRows:
+        """Emit the copy of the block's rows of an input to shared memory, from its element `start` on: neighbours copy neighbours."""
+        columns = int(argument.shape[1])
+        memory, stride = self.view(str(argument.dtype)), staged_stride(columns)
+        before = T.Bind(first - tirx.Cast("int64", self.word))
+        turns = -(-LANES * columns // self.threads)
+        with T.serial(tirx.const(0, "int32"), tirx.const(turns, "int32")) as turn:
+            at = T.Bind(turn * self.threads + self.thread)
+            row = T.Bind(tirx.truncdiv(at, tirx.const(columns, "int32")))
+            from_row = T.Bind(before + tirx.Cast("int64", row))
+            inside = tirx.And(tirx.LT(row, tirx.const(LANES, "int32")), tirx.LT(from_row, end))
+            with T.If(inside), T.Then():
+                column = tirx.truncmod(at, tirx.const(columns, "int32"))
+                T.buffer_store(memory, argument[from_row, tirx.Cast("int64", column)], [row * stride + column + start])
+        return StagedRows(memory, self.word * stride + start)
 
     @property
     def warp(self) -> Expr:
@@ -284,6 +322,22 @@ class GpuFewRows(GpuTiles):
     def writes(self) -> Iterator[None]:
         with T.If(tirx.LT(self.thread, tirx.const(LANES, "int32"))), T.Then():
             yield
+
+
+class StagedRows:
+    """Rows of an input in shared memory. A thread reads its own, with the indices of the input."""
+
+    def __init__(self, memory: Any, start: Expr) -> None:
+        self.memory, self.start = memory, start
+
+    def __getitem__(self, at: tuple[Expr, ...]) -> Expr:
+        _, column = at
+        return self.memory[tirx.Cast("int64", self.start) + column]
+
+
+def staged_stride(columns: int) -> int:
+    """The distance of rows of so many columns in shared memory. It is odd: threads that read the same column use different banks."""
+    return columns | 1
 
 
 def schedule_of(gpu: bool) -> Schedule:

@@ -26,6 +26,8 @@ class Interface:
     """Roughly the nanoseconds that a row takes, to decide on threads."""
     bounded: bool
     conditions: int
+    over_bus: bool
+    """Whether a GPU may read the inputs of a few rows from the host's memory: the code reads each number once, many at a time."""
 
     @property
     def tests(self) -> bool:

@@ -79,6 +79,25 @@ def version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+class OnCard:
+    """An array of this process as DLPack hands over one that lies on a GPU."""
+
+    def __init__(self, array: Array, number: int) -> None:
+        self.array, self.number = array, number
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self.number
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # A DLTensor begins with the address of its data. The kind of device follows, and its number.
+        device = (ctypes.c_int32 * 2).from_address((pointer(capsule, b"dltensor") or 0) + 8)
+        device[0], device[1] = CUDA, self.number
+        return capsule
+
+
 class Card:
     """A GPU. number: which one of the computer. Several threads may use it at once."""
 
@@ -111,6 +130,11 @@ class Card:
                 raise
             raise self.full(int(np.prod(shape)) * dtype.itemsize) from error
 
+    def over_bus(self, array: Array) -> Any:
+        """Pinned memory as a tensor of the card, which reads and writes it over the bus while a kernel runs. Its address is the same there:
+        64-bit systems have one space of addresses."""
+        return tvm_ffi.from_dlpack(OnCard(array, self.number))
+
     def send(self, array: Array) -> Any:
         """A copy of an array on the card, complete when this returns. Raises DeviceMemoryError."""
         array = np.ascontiguousarray(array)
@@ -125,7 +149,7 @@ class Card:
         """Put the copy of an array of the host to the beginning of a tensor of the card on a stream, or the other way."""
         here, there = ctypes.c_void_p(array.ctypes.data), ctypes.c_void_p(tensor.data_ptr())
         places = (there, here) if way == TO_CARD else (here, there)
-        self._call("cudaMemcpyAsync", *places, ctypes.c_size_t(array.nbytes), way, stream)
+        call("cudaMemcpyAsync", *places, ctypes.c_size_t(array.nbytes), way, stream)
 
     def launch(self, stream: Any, function: Any, arguments: Sequence[Any]) -> None:
         """Put a compiled function on a stream."""
@@ -134,7 +158,7 @@ class Card:
 
     def wait(self, stream: Any) -> None:
         """Wait until all that was put on a stream is done. Raises CudaError if some of it failed."""
-        self._call("cudaStreamSynchronize", stream)
+        call("cudaStreamSynchronize", stream)
 
     def full(self, wanted: int) -> DeviceMemoryError:
         """The error that so many bytes are not free on the card."""
@@ -143,7 +167,7 @@ class Card:
         return DeviceMemoryError(device=f"cuda:{self.number}", wanted=wanted, free=free.value, total=total.value)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        call("cudaSetDevice", self.number)  # it belongs to the thread, and other libraries change it
+        call("cudaSetDevice", self.number)  # it belongs to the thread, and other libraries change it; a stream knows its own
         try:
             call(name, *arguments)
         except CudaError as error:

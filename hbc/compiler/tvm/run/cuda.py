@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hbc.compiler.base import Direct, Executable, OnCard
+from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.card import Card
 from hbc.compiler.tvm.run.executable import Compiled, Method, TvmExecutable
 from hbc.compiler.tvm.run.lanes import Kind, Lane, Lanes
@@ -18,6 +19,7 @@ from hbc.compiler.tvm.run.resident import OnThisCard
 from hbc.compiler.tvm.run.targets import machine
 from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph
+from hbc.ir.signature import sum_of_squares
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.lazy import cached_property
 from hbc.process import run_free
@@ -32,8 +34,23 @@ class CudaExecutable(TvmExecutable):
     keeps_code = False
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
-        """None: its arrays have to be sent to the device first."""
-        return None
+        """See hbc.compiler.base.Executable. The host tests the sum, before it sends anything."""
+        results = self.signature.outputs[method]
+        if len(self.signature.inputs) != 1 or len(results) != 1 or accepted or not elements(results[0]):
+            return None
+        ready = self._ready.get(method) or self._prepare(method)
+        if not ready.places:
+            return None
+        ((shape, dtype),) = ready.results
+
+        def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
+            if bound is not None and not sum_of_squares(X) <= bound:  # NaN is not
+                return None
+            result = np.empty((n, *shape), dtype) if out is None else out
+            self._call(ready, (X,), (result,), n)
+            return result
+
+        return direct
 
     def run_together(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array]]:
         """The methods one after the other: their sharing was measured on CPUs only."""
@@ -66,6 +83,11 @@ class CudaExecutable(TvmExecutable):
             # Here the error is gone, and with it the lanes that its traceback held.
 
     def _in_pieces(self, ready: Method, lanes: Lanes, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
+        if n <= lanes.most:  # the usual call
+            lane = lanes.take(n)
+            lane.begin(ready.code, ready.tables, inputs, outputs)
+            lane.finish()
+            return lanes.give_back(lane)
         pieces = iter(list(pairwise([*range(0, n, lanes.most), n])))  # a list's iterator: threads may share it
         threads = min(COPIERS, self.threads, -(-n // lanes.most) // 2)
 
@@ -100,7 +122,8 @@ class CudaExecutable(TvmExecutable):
         ready = super()._bind(compiled)
         kinds = list(self.signature.inputs.values())
         inputs = [_kind(kinds[place]) for place in ready.places]
-        self._lanes[id(ready)] = Lanes(self._card, inputs, [ready.results[i] for i in ready.filled])
+        results = [ready.results[i] for i in ready.filled]
+        self._lanes[id(ready)] = Lanes(self._card, inputs, results, ready.interface.over_bus)
         return ready
 
     def _sent(self, table: Array) -> Any:

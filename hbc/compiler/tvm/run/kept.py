@@ -57,6 +57,7 @@ def find_method(shelf: Shelf, method: str, test: Test) -> Found | None:
         cost=document["cost"],
         bounded=document["bounded"],
         conditions=document["conditions"],
+        over_bus=False,  # code for a GPU is not kept
     )
     return interface, load_library(library, found=True), tuple(tables)  # type: ignore[arg-type]
 

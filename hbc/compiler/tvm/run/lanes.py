@@ -21,12 +21,23 @@ LANE_BYTES = 16 << 20
 MULTIPLE = 2048
 """Pieces have a multiple of so many rows, which is a block of a card (nest/schedule.py)."""
 ALIGNMENT = 256
+OVER_BUS_ROWS = 32
+"""The most rows of a lane without copies: those of one block. The card writes their results to pinned memory itself. It reads their inputs
+there too, if the kernel reads each number once, many at a time (`Interface.over_bus`)."""
+OVER_BUS_BYTES = 64 << 10
+"""The most bytes of the inputs, or of the results, of such a lane: a bus of 50 GB/s takes 1.3 µs for them."""
 
 
 class Lane:
-    """Memory for a piece of up to `rows` rows, and a stream. One call at a time may use it."""
+    """Memory for a piece of up to `rows` rows, and a stream. One call at a time may use it.
 
-    def __init__(self, card: Card, inputs: Sequence[Kind], results: Sequence[Kind], rows: int) -> None:
+    A call of a few rows is one launch and one wait: the card reads and writes the pinned memory itself. Two copies would take longer than
+    the rows: each is begun only when what was put on the stream before has ended.
+    """
+
+    def __init__(
+        self, card: Card, inputs: Sequence[Kind], results: Sequence[Kind], rows: int, reads_over_bus: bool = False
+    ) -> None:
         self.card, self.rows, self.stream = card, rows, card.stream()
         sizes = [rows * _bytes([kind]) for kind in (*inputs, *results)]
         places = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
@@ -36,8 +47,17 @@ class Lane:
             for place, size, (shape, dtype) in zip(places, sizes, (*inputs, *results), strict=False)
         ]
         self.pinned_inputs, self.pinned_results = pinned[: len(inputs)], pinned[len(inputs) :]
+        few = rows <= OVER_BUS_ROWS
+        self.copies_in = not (few and reads_over_bus and rows * _bytes(inputs) <= OVER_BUS_BYTES)
+        self.copies_out = not (few and rows * _bytes(results) <= OVER_BUS_BYTES)
         self.inputs, self.results = (
-            [card.memory((rows, *shape), dtype) for shape, dtype in kinds] for kinds in (inputs, results)
+            [card.memory((rows, *shape), dtype) for shape, dtype in kinds]
+            if copied
+            else [card.over_bus(array) for array in arrays]
+            for kinds, arrays, copied in (
+                (inputs, self.pinned_inputs, self.copies_in),
+                (results, self.pinned_results, self.copies_out),
+            )
         )
         self._outputs: list[Array] = []
 
@@ -55,9 +75,10 @@ class Lane:
         card = self.card
         for array, pinned, there in zip(inputs, self.pinned_inputs, self.inputs, strict=True):
             pinned[:rows] = array
-            card.copy(pinned[:rows], there, TO_CARD, self.stream)
+            if self.copies_in:
+                card.copy(pinned[:rows], there, TO_CARD, self.stream)
         card.launch(self.stream, code, (*self.inputs, *tables, *self.results, 0, rows))
-        for pinned, there in zip(self.pinned_results, self.results, strict=True):
+        for pinned, there in zip(self.pinned_results, self.results, strict=True) if self.copies_out else ():
             card.copy(pinned[:rows], there, FROM_CARD, self.stream)
 
     def finish(self) -> None:
@@ -71,8 +92,8 @@ class Lane:
 class Lanes:
     """The lanes of one method. They are kept for later calls."""
 
-    def __init__(self, card: Card, inputs: Sequence[Kind], results: Sequence[Kind]) -> None:
-        self.card, self.inputs, self.results = card, inputs, results
+    def __init__(self, card: Card, inputs: Sequence[Kind], results: Sequence[Kind], reads_over_bus: bool = False) -> None:
+        self.card, self.inputs, self.results, self.reads_over_bus = card, inputs, results, reads_over_bus
         width = max(_bytes(inputs), _bytes(results), 1)
         self.most = max(LANE_BYTES // width // MULTIPLE, 1) * MULTIPLE
         """The rows of the largest piece."""
@@ -81,17 +102,21 @@ class Lanes:
 
     def take(self, rows: int) -> Lane:
         """An idle lane of at least so many rows (up to `most`), or a new one. Raises DeviceMemoryError."""
+        most = OVER_BUS_ROWS if rows <= OVER_BUS_ROWS else self.most  # few rows have lanes of their own
         with self._lock:
-            found = next((lane for lane in self._idle if lane.rows >= rows), None)
+            found = next((lane for lane in self._idle if rows <= lane.rows <= most), None)
             if found is not None:
                 self._idle.remove(found)
                 return found
         with suppress(DeviceMemoryError):
-            return Lane(self.card, self.inputs, self.results, min(rounded(rows), max(self.most, rows)))
+            return self._lane(min(rounded(rows), max(self.most, rows)))
         # Only here, where the error is gone, has the lane that failed given its memory back.
         with self._lock:
             self._idle.clear()
-        return Lane(self.card, self.inputs, self.results, rows)
+        return self._lane(rows)
+
+    def _lane(self, rows: int) -> Lane:
+        return Lane(self.card, self.inputs, self.results, rows, self.reads_over_bus)
 
     def give_back(self, lane: Lane) -> None:
         """Keep a lane whose piece is finished."""

@@ -15,12 +15,13 @@ import pytest
 
 tvm = pytest.importorskip("tvm")
 pytest.importorskip("sklearn")
-from cuda_on_cpu import Card, _OnCuda, cannot_run, emulated  # noqa: E402
+from cuda_on_cpu import Card, cannot_run, emulated  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 from sklearn.linear_model import LinearRegression  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import hbc  # noqa: E402
+from hbc.compiler.tvm.run.card import OnCard  # noqa: E402
 from hbc.compiler.tvm.run.resident import OnThisCard  # noqa: E402
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
@@ -44,7 +45,7 @@ class OnGpu:
 
     def __dlpack__(self, stream: int) -> Any:
         self.asked.append(stream)
-        return _OnCuda(self.values).__dlpack__()
+        return OnCard(self.values, 0).__dlpack__()
 
     @property
     def values(self) -> np.ndarray[Any, Any]:
@@ -153,7 +154,9 @@ def test_what_cannot_stay_on_the_card_is_refused(card: Card) -> None:
     far = OnGpu(card, X)
     far.number = 1
     strided = type(
-        "Strided", (OnGpu,), {"__dlpack__": lambda self, stream: _OnCuda(self.values[:, ::-1][:, ::-1].T.copy().T).__dlpack__()}
+        "Strided",
+        (OnGpu,),
+        {"__dlpack__": lambda self, stream: OnCard(self.values[:, ::-1][:, ::-1].T.copy().T, 0).__dlpack__()},
     )
     for given, text in (
         (far, r"cuda:1.*cuda:0, where the model is"),

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles, Schedule
+from hbc.compiler.tvm.nest.schedule import LANES, MOST_SHARED, GpuFewRows, GpuTiles, Schedule, staged_stride
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, memory_cycles
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
-from hbc.ir.graph import Node, topological
+from hbc.ir.graph import Input, Node, topological
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tree import TreeEnsemble
 
 FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks, WideLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, four blocks an SM."""
+STAGED_BYTES = 16 << 10
+"""The most bytes of 32 rows that are copied to shared memory. An SM still has room for four blocks, most often."""
+STAGED_ALIGNMENT = 16
 WALK_KEYS = 6.8
 """Clocks of a step of "walk" for a warp, without those for nodes: lines of keys in local memory. They were counted in forests of unlimited
 depth; in trees of depth 8 they are 4 to 5."""
@@ -44,8 +48,23 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     threads = min(form.threads(op) for op, form in tiled)
     shared = max(shared_bytes(op, form, threads) for op, form in tiled)
     shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
-    few = GpuFewRows(threads * WORD, shared_of_few) if FEW_ROWS and shared_of_few <= MOST_SHARED else None
+    few = None
+    if FEW_ROWS and shared_of_few <= MOST_SHARED:
+        few = GpuFewRows(threads * WORD, *_with_staged(outputs, shared_of_few))
     return GpuTiles(threads, shared, few, FEW_ROWS)
+
+
+def _with_staged(outputs: Sequence[Node], shared: int) -> tuple[int, dict[str, int]]:
+    """(the bytes of shared memory, where the rows of inputs lie in it), with as many inputs as there is room for behind the first bytes."""
+    staged: dict[str, int] = {}
+    for node in topological(outputs):
+        if not isinstance(node.op, Input) or len(node.type.shape) != 2 or node.type.dtype == "bool":
+            continue
+        size, start = NUMPY_DTYPES[node.type.dtype].itemsize, -(-shared // STAGED_ALIGNMENT) * STAGED_ALIGNMENT
+        end = start + LANES * staged_stride(node.type.columns) * size
+        if end - start <= STAGED_BYTES and end <= MOST_SHARED:
+            staged[node.op.name], shared = start // size, end
+    return shared, staged
 
 
 def cycles(op: TreeEnsemble) -> dict[str, float]:
