@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -46,6 +49,28 @@ def test_answers(model: Path, files: Path) -> None:
     assert found["predict"].tolist() == MODEL.predict(TABLE.slice(0, 50).to_pandas()).tolist()
     with pytest.raises(InvalidInputError, match="expected also 'fare'"):
         score(dataset.drop_columns(["fare"]), model)
+
+
+def test_strange_values_and_empty_blocks(model: Path) -> None:
+    """Nulls, dictionaries, decimals, lists and a long string come through Ray's blocks as they do through none."""
+    rows = TABLE.slice(0, 60)
+    towns = ["Ulm", None, "U\0lm", "\n", "x" * 2_000_000, *rows["town"].to_pylist()[5:]]
+    strange = pa.table(
+        {
+            "id": pa.array([None if i % 9 == 0 else Decimal(i) / 8 for i in range(60)], pa.decimal128(9, 3)),
+            "town": pa.array(towns).dictionary_encode(),
+            "age": pa.array([None, np.nan, np.inf, -0.0, 1e300, *[20.0 + i for i in range(55)]]),
+            "fare": rows["fare"],
+            "visits": rows["visits"],
+            "noted": pa.array([None if i % 7 == 0 else ["a"] * (i % 3) for i in range(60)]),
+        }
+    )
+    blocks = [strange.slice(0, 0), strange.slice(0, 20), strange.slice(20, 0), strange.slice(20)]
+    found = table(score(ray.data.from_arrow(blocks), model, METHODS, ("id", "noted"), workers=1))
+    assert found.select(["id", "noted"]).equals(strange.select(["id", "noted"]))
+    assert found.drop(["id", "noted"]).equals(hbc.load(model).arrow(METHODS)(strange))
+    with pytest.raises(Exception, match="dates to numbers"):
+        table(score(ray.data.from_arrow(strange.set_column(2, "age", pa.array([date(2026, 1, 1)] * 60))), model, workers=1))
 
 
 def test_an_actor_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
