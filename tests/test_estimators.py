@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import kinds as kinds_of_output
 import numpy as np
 import pytest
 from backends import BACKENDS
@@ -24,6 +25,8 @@ from hbc.runtime.input.intake import prepare
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
 BY_CASE = pytest.mark.parametrize("name", CASES, scope="module")  # of that scope: pytest then runs case by case
+OF_EACH_KIND = kinds_of_output.known()
+"""Cases that together have all kinds of output, and always run."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -45,6 +48,11 @@ def on_numpy(name: str) -> tuple[Any, Any, Any]:
 
 def source_methods(case: Case, model: Any) -> list[str]:
     return [method for method in case.methods or METHODS if hasattr(model, method) or method in case.options]
+
+
+def results(case: Case, model: Any, X: Any) -> dict[str, Any]:
+    """What the source's methods return."""
+    return {method: call(case, model, method, X) for method in source_methods(case, model)}
 
 
 def call(case: Case, model: Any, method: str, X: Any) -> Any:
@@ -95,7 +103,9 @@ def assert_same_ends(expected: Any, found: Any, case: Case, method: str) -> None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@BY_CASE
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.every_case] * (name in OF_EACH_KIND)) for name in CASES], scope="module"
+)
 def test_agrees_with_its_source(name: str, backend: str) -> None:
     """Every method, float32 and float64, many rows and one; on tvm a sample of them."""
     case = CASES[name]
@@ -126,10 +136,19 @@ def turns() -> dict[str, int]:
 
 def on_tvm(name: str, methods: list[str]) -> tuple[list[str], list[str]]:
     """The methods to compile of float64 and of float32. LLVM takes 0.1 to 1 s for each: for all of them it would be two thirds of
-    the suite's time. The first case of a class takes all of float64; those after it one in turn, and all cases another of float32."""
+    the suite's time. The first case of a class takes all of float64; those after it one in turn, or those of the kinds of output for which
+    it always runs; and all cases another of float32."""
     turn = turns()[name]
     double, single = (methods[at % len(methods)] for at in (turn, turn + 1))
-    return [double] if turn else methods, [single]
+    return (kinds_of_output.methods(name) or [double]) if turn else methods, [single]
+
+
+@BY_CASE
+def test_its_kinds_of_output_are_in_the_sample(name: str) -> None:
+    """`python tests/kinds.py` chooses the cases that always run."""
+    model, X, compiled = on_numpy(name)
+    sampled = {kind for found in OF_EACH_KIND.values() for kind in found}
+    assert kinds_of_output.kinds(compiled.graph, results(CASES[name], model, X)) <= sampled
 
 
 def check_agreement(
