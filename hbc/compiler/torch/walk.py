@@ -9,7 +9,8 @@ paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the
    2k and 2k + 1, and a step is three look-ups, 1.8 ns.
 3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
 
-Trees are walked in groups, so that the values of a group stay in the second-level cache. For few rows see few.py.
+For many rows of few columns the first two kinds are walked in ranks: see ranked.py. For few rows see few.py. Trees are walked in groups, so
+that the values of a group stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from torch import Tensor
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.compiler.torch.ranked import ARRAYS as RANKED
+from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, reversed_bits
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -40,7 +43,7 @@ MOST_FULL = 12
 ALIKE = 3 << 12
 """The largest number of walks for which the highest levels are not tested as a whole. That takes 25 operators more, but 1 µs less for a row
 of 500 trees of depth 8."""
-LEAST_ROWS = 256
+LEAST_ROWS = 1024
 """The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own."""
 
 
@@ -92,49 +95,31 @@ def leaves(
     numbers: list[Tensor],
     places: list[Tensor],
     bits: Tensor,
+    in_rank: list[Tensor],
+    ranked: list[Tensor],
 ) -> Tensor:
     """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
 
     x: `encoded`; above: columns of it for the highest levels, [·, N], or [0, ·] to walk these as the others; row: the place in x where each
     row begins; trees: what `pack` returns; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
-    of each walk, and for a byte of each test."""
+    of each walk, and for a byte of each test. in_rank: the rows in ranks, empty if they are not walked so; ranked: see `pack_ranked`."""
     trees = [each.detach() for each in trees]
-    top_column, top_threshold, prefix, feature, threshold, exits, low_feature, low_threshold, low_left = trees
-    count, rows, all_trees = end - first, row.size(0), top_column.size(1)
-    walks = count * rows
-    flat = x.reshape(-1)
-    number, cut = numbers[0][:walks], numbers[1][:walks]
-    place, node, other = places[0][:walks], places[1][:walks], places[2][:walks]
-    roots = torch.arange(all_trees + first, all_trees + end, dtype=torch.int32, device=x.device).reshape(-1, 1)
-    top = 0
-    while above.size(0) > 0 and (1 << top) <= top_column.size(0):
-        top += 1
-    if top > 0:
-        tests = bits[: top_column.size(0) * walks].reshape(top_column.size(0), walks)
-        for test in range(top_column.size(0)):
-            torch.index_select(above, 0, top_column[test, first:end], out=number.reshape(count, rows))
-            number.reshape(count, rows).gt_(top_threshold[test, first:end].reshape(-1, 1))
-            tests[test].copy_(place.copy_(number))  # half the time of a direct way from floats to bytes
-        path = tests[prefix.size(0) - 1 :].add_(prefix)
-        for level in range(top - 2, -1, -1):  # node i has the children i and i + 2^level; paths are greater on the right
-            half = 1 << level
-            path[half : 2 * half].mul_(tests[half - 1 : 2 * half - 1])
-            torch.maximum(path[:half], path[half : 2 * half], out=path[:half])
-        node.copy_(path[0])
-        node.reshape(count, rows).add_(roots * (1 << top))
+    exits, low_feature, low_threshold, low_left = trees[5:]
+    count, rows, all_trees = end - first, row.size(0), trees[0].size(1)
+    walks, flat = count * rows, x.reshape(-1)
+    if len(in_rank) > 0:
+        behind = nodes(in_rank, ranked, first, end, places, bits)
     else:
-        node.reshape(count, rows).copy_(roots)
-    full = top
+        behind = behind_full_levels(x, above, row, trees, first, end, numbers, places, bits)
+    behind.sub_(exits.size(0))
+    full = 0
     while (all_trees << full) < exits.size(0):
-        torch.index_select(feature, 0, node, out=place)
-        place.reshape(count, rows).add_(row)
-        torch.index_select(flat, 0, place, out=number)
-        torch.index_select(threshold, 0, node, out=cut)
-        other.copy_(number.gt_(cut)).add_(node, alpha=2)
-        node, other = other, node
         full += 1
-    torch.index_select(exits, 0, node.sub_(exits.size(0)), out=other)
-    node, other = other, node
+    if full == max(depths):  # leaves have the numbers of their places
+        return behind.reshape(count, rows)
+    number, cut = numbers[0][:walks], numbers[1][:walks]
+    place, other, node = places[0][:walks], places[1][:walks], places[3][:walks]
+    torch.index_select(exits, 0, behind, out=node)
     for _ in range(full, max(depths[first // 64 : (end + 63) // 64])):
         torch.index_select(low_feature, 0, node, out=place)
         place.reshape(count, rows).add_(row)
@@ -145,28 +130,76 @@ def leaves(
     return node.reshape(count, rows)
 
 
-def prepared(
-    x: Tensor, encoding: list[Tensor], tests: int, trees: int, sizes: list[int], always: bool
-) -> tuple[Tensor, Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor]:
-    """(x as numbers to compare, its columns for the highest levels, where each row begins, the trees of a group, numbers, places, bits):
-    what `leaves` takes.
+def behind_full_levels(
+    x: Tensor,
+    above: Tensor,
+    row: Tensor,
+    trees: list[Tensor],
+    first: int,
+    end: int,
+    numbers: list[Tensor],
+    places: list[Tensor],
+    bits: Tensor,
+) -> Tensor:
+    """The places that rows reach behind the levels that are stored in full, i32[(end - first) · N]: see `pack`. The parameters are those of
+    `leaves`."""
+    top_column, top_threshold, prefix, feature, threshold, exits = trees[:6]
+    count, rows, all_trees = end - first, row.size(0), top_column.size(1)
+    walks, flat = count * rows, x.reshape(-1)
+    number, cut = numbers[0][:walks], numbers[1][:walks]
+    place, node, other = places[0][:walks], places[1][:walks], places[2][:walks]
+    roots = torch.arange(all_trees + first, all_trees + end, dtype=torch.int32, device=x.device).reshape(-1, 1)
+    full = 0
+    while above.size(0) > 0 and (1 << full) <= top_column.size(0):
+        full += 1
+    if full > 0:
+        tests = bits[: top_column.size(0) * walks].reshape(top_column.size(0), walks)
+        for test in range(top_column.size(0)):
+            torch.index_select(above, 0, top_column[test, first:end], out=number.reshape(count, rows))
+            number.reshape(count, rows).gt_(top_threshold[test, first:end].reshape(-1, 1))
+            tests[test].copy_(place.copy_(number))  # half the time of a direct way from floats to bytes
+        node.copy_(paths(tests, prefix))
+        node.reshape(count, rows).add_(roots * (1 << full))
+    else:
+        node.reshape(count, rows).copy_(roots)
+    while (all_trees << full) < exits.size(0):
+        torch.index_select(feature, 0, node, out=place)
+        place.reshape(count, rows).add_(row)
+        torch.index_select(flat, 0, place, out=number)
+        torch.index_select(threshold, 0, node, out=cut)
+        other.copy_(number.gt_(cut)).add_(node, alpha=2)
+        node, other = other, node
+        full += 1
+    return node
 
-    The last three are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C library
-    gave it back to the system each time. tests: the tests of the highest levels, a row of `bits` each. The others are those of `sums`."""
+
+def prepared(
+    x: Tensor, encoding: list[Tensor], ranked: list[Tensor], tests: int, trees: int, sizes: list[int], always: bool
+) -> tuple[Tensor, Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor]]:
+    """(x as numbers to compare, its columns for the highest levels, where each row begins, the trees of a group, numbers, places, bits, the
+    rows in ranks): what `leaves` takes.
+
+    Numbers, places and bits are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C
+    library gave it back to the system each time. tests: the tests of the highest levels, a row of `bits` each. The others are those of
+    `sums`."""
     x = encoded(x.detach(), encoding, always)
     step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), trees)
     size, with_top = step * x.size(0), x.is_cuda or trees * x.size(0) > sizes[1]
     numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
-    places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(3)]
+    places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(4)]
+    in_rank: list[Tensor] = []
+    if not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda:
+        in_rank, tests = in_ranks(x, ranked), ranked[5].size(0)
     bits = torch.empty(tests * size, dtype=torch.uint8, device=x.device)
-    above = x.t().index_select(0, encoding[3]) if with_top else x[:0]
-    return x, above, starts(x), step, numbers, places, bits
+    above = x.t().index_select(0, encoding[3]) if with_top and len(in_rank) == 0 else x[:0]
+    return x, above, starts(x), step, numbers, places, bits, in_rank
 
 
 def sums(
     x: Tensor,
     encoding: list[Tensor],
     trees: list[Tensor],
+    ranked: list[Tensor],
     blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
@@ -174,7 +207,7 @@ def sums(
     steps: int,
     always: bool,
 ) -> Tensor:
-    """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, blocks, of_leaves:
+    """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, ranked, blocks, of_leaves:
     what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group. steps: see
     `steps_of`. `always`: the operators do not depend on x."""
     values, target, base = of_leaves
@@ -187,11 +220,11 @@ def sums(
         total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
         add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
         return total.t()
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, sizes, always)
+    x, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, ranked, trees[0].size(0), count, sizes, always)
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
     for first in range(0, count, step):
         end = min(first + step, count)
-        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
         add_leaves(total, reached, values, target[first:end], terms)
     return total.t()
 
@@ -200,6 +233,7 @@ def ids(
     x: Tensor,
     encoding: list[Tensor],
     trees: list[Tensor],
+    ranked: list[Tensor],
     blocks: list[Tensor],
     depths: list[int],
     of_leaves: list[Tensor],
@@ -212,11 +246,11 @@ def ids(
     count = trees[0].size(1)
     if takes_blocks(x, count, steps, sizes):
         return known.index_select(0, by_blocks(x.detach(), blocks, steps)).reshape(x.size(0), count)
-    x, above, row, step, numbers, places, bits = prepared(x, encoding, trees[0].size(0), count, sizes, always)
+    x, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, ranked, trees[0].size(0), count, sizes, always)
     parts: list[Tensor] = []
     for first in range(0, count, step):
         end = min(first + step, count)
-        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits)
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
         parts.append(known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1)))
     return torch.cat(parts).t()
 
@@ -230,7 +264,8 @@ def starts(x: Tensor) -> Tensor:
 
 
 ENCODING, TABLES = 4, 9
-"""The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. BLOCKS are `blocks`, and the others `of_leaves`."""
+"""The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. RANKED are `ranked`, BLOCKS are `blocks`, and the others
+`of_leaves`."""
 
 
 def pack(op: TreeEnsemble) -> tuple[Array, ...]:
@@ -243,8 +278,10 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
     Then for all levels that are full, one level after the other, behind T places without meaning: columns i32 and thresholds, [T, 2^d].
     So the root of tree t has the place T + t, and the children of place k have the places 2k and 2k + 1. And exits i32[T · 2^full],
-    the number of the node below. Then for the nodes that are left, leaves included: column, threshold, left child, all [M].
-    blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. Both by the numbers of nodes.
+    the number of the node below: its place, if no level is left. Then for the nodes that are left, leaves included: column, threshold, left
+    child, all [M].
+    ranked: what `pack_ranked` returns. blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. The last two by the
+    numbers of nodes.
     """
     feature, copied, for_nan = _columns(op)
     only_nan, largest = _only_nan(op), np.finfo(op.threshold.dtype).max
@@ -254,15 +291,16 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         op = replace(op, threshold=np.where(only_nan, largest, op.threshold).astype(op.threshold.dtype))
     top, full = levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
     at = op.roots.astype(np.int64)[:, None]  # [T, 2^d], from the left to the right
-    tops, tables = [], []
+    tops, tables, full_levels = [], [], []
     for depth in range(full):
         inner = op.feature[at] >= 0
+        full_levels.append((at, inner))
         test = np.where(inner, feature[at], 0), np.where(inner, op.threshold[at], np.inf).astype(op.threshold.dtype)
         if depth < top:
-            tops.append([each[:, _reversed(depth)].T for each in test])
+            tops.append([each[:, reversed_bits(depth)].T for each in test])
         tables.append([each.ravel() for each in test])
         at = np.stack([np.where(inner, side[at], at) for side in (op.left, op.right)], axis=2).reshape(op.n_trees, -1)
-    number, order = _numbered(op, np.unique(at))
+    number, order = _numbered(op, at.ravel() if (op.feature[at] < 0).all() else np.unique(at))
     at_leaf = op.feature[order] < 0
     left = np.where(at_leaf, np.arange(len(order)), number[np.where(at_leaf, 0, op.left[order])])
     nothing = np.zeros((0, op.n_trees), np.int64), np.zeros((0, op.n_trees), op.threshold.dtype)
@@ -277,13 +315,14 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         top_columns,
         top_column.reshape(top_feature.shape).astype(np.int32),
         top_threshold,
-        (2 * _reversed(max(top - 1, 0)))[:, None].astype(np.uint8),
+        (2 * reversed_bits(max(top - 1, 0)))[:, None].astype(np.uint8),
         full_feature.astype(np.int32),
         full_threshold,
         number[at].ravel().astype(np.int32),
         np.where(at_leaf, 0, feature[order]).astype(np.int32),
         np.where(at_leaf, np.inf, op.threshold[order]).astype(op.threshold.dtype),
         left.astype(np.int32),
+        *pack_ranked(op, feature, full_levels),
         *pack_blocks(op, feature, number, copied, for_nan, most),
         *pack_values(op, np.where(at_leaf, op.left[order], 0)),
     )
@@ -307,17 +346,9 @@ def _columns(op: TreeEnsemble) -> tuple[Array, Array, Array]:
     return column, copied, (number if to_right.any() else number[:0]).astype(op.threshold.dtype)
 
 
-def _reversed(bits: int) -> Array:
-    """The numbers of so many bits, each with its bits in reverse order."""
-    found = np.zeros(1, np.int64)
-    for bit in range(bits):
-        found = np.concatenate([found, found + (1 << (bits - 1 - bit))])
-    return found
-
-
 def _numbered(op: TreeEnsemble, level: Array) -> tuple[Array, Array]:
     """(the number of each node of `level` and below, the node of each number). Those of `level` come first; right children lie behind left
-    ones."""
+    ones. A leaf may stand in `level` several times."""
     order, number = [level], np.zeros(len(op.feature), np.int64)
     while len(inner := level[op.feature[level] >= 0]):
         level = np.stack([op.left[inner], op.right[inner]], axis=1).ravel().astype(np.int64)
@@ -339,12 +370,13 @@ def walker(op: TreeEnsemble) -> Function:
         int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)
     ]  # a script reads long lists slowly
     steps = steps_of(max(depths))
-    parts = list(itertools.pairwise([0, ENCODING, ENCODING + TABLES, ENCODING + TABLES + BLOCKS, None]))
+    ends = itertools.accumulate([ENCODING, TABLES, RANKED, BLOCKS])
+    parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
-        encoding, trees, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
+        encoding, trees, ranked, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
         always = exporting()
         sizes = [0, 0, AT_ONCE] if always else [FEW if tracing() else 2 * FEW, ALIKE, AT_ONCE]
-        return scripted(compute)(x, encoding, trees, blocks, depths, of_leaves, sizes, steps, always)
+        return scripted(compute)(x, encoding, trees, ranked, blocks, depths, of_leaves, sizes, steps, always)
 
     return run
