@@ -1,4 +1,4 @@
-"""Golden programs: the optimized graph and the generated code of 58 models, kept as text.
+"""Golden programs: the optimized graph and the generated code of some sixty models, kept as text.
 
     make golden                      render them anew and keep them
     make golden-diff                 print how the programs of now differ from the kept ones
