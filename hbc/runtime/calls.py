@@ -33,8 +33,8 @@ FEW_RECORDS = 256
 """The most dicts of a list that are read without a frame. With 15 columns, one takes 5 µs and 256 take 530; by a frame of pandas they take
 240 and 565."""
 
-TOGETHER = 256
-"""The fewest rows whose methods are computed together."""
+LEAST_TOGETHER = 256
+"""The least rows whose methods are computed together."""
 
 
 @record
@@ -370,13 +370,10 @@ def answers(calls: Sequence[ArrayCall], variant: Variant, arrays: Sequence[Array
     """The results of several calls of one model for the inputs of a variant's graph. They may share memory. What they have in common is
     computed once, if there are so many rows that a function for it is worth its compiling. Raises InvalidInputError for values that the
     source rejects."""
-    if len(calls) == 1 or len(arrays[0]) < TOGETHER:
+    if len(calls) == 1 or len(arrays[0]) < LEAST_TOGETHER:
         return [call.answer(variant, arrays) for call in calls]
-    tested = set()
-    for call in calls:
-        if (gate := variant.ready.gate_of(call.method)) not in tested:
-            tested.add(gate)
-            ready, taken = call._tested(variant, arrays)
+    for call in {variant.ready.gate_of(call.method): call for call in calls}.values():  # each test of values once
+        ready, taken = call._tested(variant, arrays)
     found = ready.executable.run_together([call.method for call in calls], taken)
     return [call._owned(values, taken) for call, values in zip(calls, found, strict=True)]
 

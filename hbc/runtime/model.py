@@ -215,8 +215,8 @@ class CompiledModel(Estimator, Methods):
         """The method as an ArrowMethod: a function for batches, tables and streams of Arrow, and frames of polars and pandas, which
         returns Arrow: `hbc.runtime.arrow.ArrowMethod`. It needs pyarrow.
 
-        methods: one method or several, whose columns then stand side by side. The input is read once, and so is
-        computed what the methods share, by the backends tvm (on a CPU) and numpy. By default "predict", or else
+        methods: one method or several, whose columns then stand side by side. The input is read once.
+        The backends tvm (on a CPU) and numpy also compute once what the methods share. By default "predict", or else
         "transform", or else the first one. class_names: names of the classes for the columns of probabilities, in the order of `classes_`,
         instead of these themselves.
 

@@ -36,7 +36,7 @@ import tvm_ffi
 
 from hbc.compiler.tvm import compiler
 from hbc.compiler.tvm.run import cache, lanes
-from hbc.compiler.tvm.run.card import TO_CARD, OnCard
+from hbc.compiler.tvm.run.card import TO_CARD, AsOnCard
 from hbc.compiler.tvm.run.code import Code
 from hbc.compiler.tvm.run.cuda import CudaExecutable
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
@@ -246,7 +246,7 @@ class Card:
 
     def over_bus(self, array: Array) -> Any:
         self.arrays[array.ctypes.data] = array
-        return tvm_ffi.from_dlpack(OnCard(array, 0))
+        return tvm_ffi.from_dlpack(AsOnCard(array, 0))
 
     def memory(self, shape: Sequence[int], dtype: Any) -> Any:
         return self.tensor(np.full(shape, PATTERN[np.dtype(dtype).kind], dtype))
@@ -316,7 +316,7 @@ class Card:
         self.arrays[copy.ctypes.data] = copy
         self.used += array.nbytes
         weakref.finalize(copy, self._freed, array.nbytes)
-        return tvm_ffi.from_dlpack(OnCard(copy, 0))
+        return tvm_ffi.from_dlpack(AsOnCard(copy, 0))
 
     def _freed(self, size: int) -> None:
         self.used -= size

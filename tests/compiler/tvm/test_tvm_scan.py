@@ -306,12 +306,18 @@ def test_thousands_of_thresholds(trees: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "outputs", "target"), [(40, 1, None), (700, 3, None), (700, 1, {"kind": "llvm", "mcpu": "haswell"})]
+    ("most", "outputs", "trees", "width", "target"),
+    [
+        (40, 1, 40, 4, None),
+        (700, 3, 40, 4, None),
+        (700, 1, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),
+        (40, 1, 200, 300, None),  # more than 256 planes
+    ],
 )
-def test_category_sets(most: int, outputs: int, target: dict[str, str] | None) -> None:
+def test_category_sets(most: int, outputs: int, trees: int, width: int, target: dict[str, str] | None) -> None:
     """Trees that test numbers and category sets: categories in range, unseen, negative, fractional, huge, NaN."""
     rng = np.random.default_rng(most)
-    features, sets, width = 6, 50, 4
+    features, sets = width + 2, 50
     members = [np.unique(rng.integers(0, most, size=int(rng.integers(0, most)))) for _ in range(sets)]
     planes = CategoryPlanes(
         columns=np.sort(rng.integers(1, features, size=sets)),
@@ -324,7 +330,7 @@ def test_category_sets(most: int, outputs: int, target: dict[str, str] | None) -
         limit=float(2**24),
     )
     values = rng.normal(size=(300, 1))
-    grown = [random_tree(rng, int(rng.integers(1, 40)), width + sets, "f4", values, missing=False) for _ in range(40)]
+    grown = [random_tree(rng, int(rng.integers(1, 40)), width + sets, "f4", values, missing=False) for _ in range(trees)]
     for tree in grown:
         tests_set = tree.feature >= width
         tree.feature[tests_set] += features - width

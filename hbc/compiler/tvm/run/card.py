@@ -79,7 +79,7 @@ def version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-class OnCard:
+class AsOnCard:
     """An array of this process as DLPack hands over one that lies on a GPU."""
 
     def __init__(self, array: Array, number: int) -> None:
@@ -133,7 +133,7 @@ class Card:
     def over_bus(self, array: Array) -> Any:
         """Pinned memory as a tensor of the card, which reads and writes it over the bus while a kernel runs. Its address is the same there:
         64-bit systems have one space of addresses."""
-        return tvm_ffi.from_dlpack(OnCard(array, self.number))
+        return tvm_ffi.from_dlpack(AsOnCard(array, self.number))
 
     def send(self, array: Array) -> Any:
         """A copy of an array on the card, complete when this returns. Raises DeviceMemoryError."""

@@ -36,7 +36,7 @@ WORTH_A_THREAD = 100_000.0  # nanoseconds of work; handing a piece to a thread o
 WORTH_A_PIECE = 50_000.0  # a call costs about 1,000
 PIECES = 4
 """For each thread, of a large input: with one, threads wait for those that the processor is taken from; eight cost 5 % more."""
-TOGETHER = " + "
+AND = " + "
 """It stands between the names of methods that one function computes."""
 UNBOUNDED = (math.nan,)  # the bound of calls whose input was tested before
 
@@ -53,7 +53,7 @@ class Methods(Protocol):
     """Compiles the methods of a graph (run/methods.py)."""
 
     def compiled(self, method: str, bounded: bool, missing: bool, accepted: Sequence[Graph]) -> Compiled:
-        """The function of a method, or of several, whose names `TOGETHER` joins. Raises BackendUnavailableError where this
+        """The function of a method, or of several, whose names `AND` joins. Raises BackendUnavailableError where this
         computer cannot run it."""
         ...
 
@@ -132,7 +132,7 @@ class TvmExecutable(Executable):
         """See hbc.compiler.base.Executable. One function computes all methods, unless only their own were kept and nothing compiles
         another. Labels, probabilities and scores of 100 trees behind encoders take 54 ms for 20,000 rows; one after the other they took 156
         (Intel Sapphire Rapids, a core that others used too)."""
-        whole = TOGETHER.join(methods)
+        whole = AND.join(methods)
         if len(methods) == 1 or whole in self._apart:
             return super().run_together(methods, arrays)
         try:

@@ -10,7 +10,7 @@ from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.build import Kernel, build
 from hbc.compiler.tvm.plan.plan import make_plan
 from hbc.compiler.tvm.run.cache import compiled, compiled_for_elsewhere
-from hbc.compiler.tvm.run.executable import TOGETHER, Compiled
+from hbc.compiler.tvm.run.executable import AND, Compiled
 from hbc.compiler.tvm.run.targets import Machine, compile_module, nvcc
 from hbc.compiler.tvm.trees.gpu.choice import schedule_for
 from hbc.errors import BackendUnavailableError
@@ -49,13 +49,13 @@ class GraphMethods:
             bits, in_trees = schedule.register_bits(dialect), schedule.columns_in_trees
             plan = make_plan(outputs, self.options.block, flatten, bits, len(accepted), in_trees)
             tested = bounded and bool(plan.inputs)
-            kernel = build(method.replace(TOGETHER, "_and_"), plan, dialect, self._made_once, schedule, tested, missing)
+            kernel = build(method.replace(AND, "_and_"), plan, dialect, self._made_once, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel
         return self._kernels[method, bounded, len(accepted)]
 
     def _outputs(self, method: str) -> list[Node]:
         """The outputs of a method, or of several, one after the other."""
-        return [node for name in method.split(TOGETHER) for node in self.graph.outputs[name]]
+        return [node for name in method.split(AND) for node in self.graph.outputs[name]]
 
     def _on_own_inputs(self, graph: Graph) -> Node:
         """The one output of a graph, of this one's inputs of the same names."""

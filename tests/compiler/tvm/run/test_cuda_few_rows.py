@@ -21,7 +21,7 @@ from sklearn.linear_model import LinearRegression  # noqa: E402
 import hbc  # noqa: E402
 from hbc.compiler.tvm import compiler  # noqa: E402
 from hbc.compiler.tvm.run import card as of_cuda  # noqa: E402
-from hbc.compiler.tvm.run.card import Card, OnCard  # noqa: E402
+from hbc.compiler.tvm.run.card import AsOnCard, Card  # noqa: E402
 from hbc.compiler.tvm.run.cuda import CudaExecutable  # noqa: E402
 from hbc.compiler.tvm.run.lanes import OVER_BUS_ROWS  # noqa: E402
 from hbc.compiler.tvm.trees.gpu.choice import STAGED_BYTES  # noqa: E402
@@ -66,7 +66,7 @@ class Counted(Card):
     """A card whose memory is that of the host. A launch is a call too."""
 
     def memory(self, shape: Any, dtype: Any) -> Any:
-        return tvm_ffi.from_dlpack(OnCard(np.zeros(shape, dtype), 0))
+        return tvm_ffi.from_dlpack(AsOnCard(np.zeros(shape, dtype), 0))
 
     def launch(self, stream: Any, function: Any, arguments: Any) -> None:
         of_cuda.runtime().calls.append("launch")
