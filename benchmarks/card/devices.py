@@ -117,7 +117,7 @@ class Emulated(Card):
         return {"name": "emulator", "torch": self.torch.__version__}
 
     def there(self, array: Array) -> Any:
-        from hbc.compiler.tvm.run.card import OnCard as Capsules
+        from hbc.compiler.tvm.run.card import AsOnCard
 
         card = self.card
         tensor = card.tensor(array)
@@ -129,7 +129,7 @@ class Emulated(Card):
                 return 2, 0
 
             def __dlpack__(self, stream: int) -> Any:
-                return Capsules(card.array(tensor), 0).__dlpack__()
+                return AsOnCard(card.array(tensor), 0).__dlpack__()
 
         return OnCard()
 

@@ -30,6 +30,7 @@ class Case:
     rtol, atol: the tolerances of float64 outputs; `reason` says why they are wider than the default. float32 outputs have the contract's
         1e-5 and 1e-6.
     rounded_ends: why zeros (and ones of probabilities) are not compared exactly, if the source's own come from the rounding of its sums.
+    rounded_logs: the same of zeros of predict_log_proba alone.
     sample: also give the matrix to `hbc.convert`, because the model does not know its own columns.
     methods: the methods to compare, with methods that METHODS lacks at the end. Default: all that the source has.
     float32: also score the matrix as float32.
@@ -46,6 +47,7 @@ class Case:
     atol: float = 1e-9
     reason: str = ""
     rounded_ends: str = ""
+    rounded_logs: str = ""
     sample: bool = False
     methods: tuple[str, ...] | None = None
     float32: bool = True

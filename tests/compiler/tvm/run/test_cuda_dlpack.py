@@ -21,7 +21,7 @@ from sklearn.linear_model import LinearRegression  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import hbc  # noqa: E402
-from hbc.compiler.tvm.run.card import OnCard  # noqa: E402
+from hbc.compiler.tvm.run.card import AsOnCard  # noqa: E402
 from hbc.compiler.tvm.run.resident import OnThisCard  # noqa: E402
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
@@ -45,7 +45,7 @@ class OnGpu:
 
     def __dlpack__(self, stream: int) -> Any:
         self.asked.append(stream)
-        return OnCard(self.values, 0).__dlpack__()
+        return AsOnCard(self.values, 0).__dlpack__()
 
     @property
     def values(self) -> np.ndarray[Any, Any]:
@@ -156,7 +156,7 @@ def test_what_cannot_stay_on_the_card_is_refused(card: Card) -> None:
     strided = type(
         "Strided",
         (OnGpu,),
-        {"__dlpack__": lambda self, stream: OnCard(self.values[:, ::-1][:, ::-1].T.copy().T, 0).__dlpack__()},
+        {"__dlpack__": lambda self, stream: AsOnCard(self.values[:, ::-1][:, ::-1].T.copy().T, 0).__dlpack__()},
     )
     for given, text in (
         (far, r"cuda:1.*cuda:0, where the model is"),
