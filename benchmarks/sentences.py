@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import commands, figures, files, losses, pages, report, scoring
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
-from benchmarks.strategies import WITHIN, Array, judged_together, measured_of, ratios
+from benchmarks.strategies import WITHIN, Array, current, judged_together, measured_of, ratios
 
 DOCS = ROOT / "docs"
 
@@ -25,7 +25,8 @@ def speed() -> str:
 
 def strategies() -> str:
     """How often the cost model chooses well."""
-    found = {path.parent.name: measured_of(report.read(path)) for path in sorted(report.RESULTS.glob("*/strategies.json.gz"))}
+    paths = sorted(report.RESULTS.glob("*/strategies.json.gz"))
+    found = {path.parent.name: measured_of(current(report.read(path))) for path in paths}
     lines = [
         "| backend | measured on | points | share at which the choice is within 10 % of the fastest strategy | the best single strategy |",
         "|---|---|---|---|---|",

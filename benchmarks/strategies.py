@@ -46,6 +46,8 @@ measured. The same holds for a candidate without rivals."""
 ROUNDS, ROUND_SECONDS, RACE = 8, 0.002, 0.5
 WITHIN = 1.10
 BACKENDS = ("tvm", "torch", "torchscript", "onnx")
+SINCE = {"torch": "2026-11-26 19:53", "torchscript": "2026-11-26 19:53"}
+"""When the kernels of a backend last became faster (UTC). Older measurements would fit the older kernels, and are left out."""
 
 
 @dataclass(frozen=True)
@@ -356,17 +358,24 @@ def run(run: Run) -> None:
 
 def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The content of costs.json: what is `known`, with the coefficients of all strategies that were measured in place of the old ones.
-    `results` are those of all processors, and the fit is to all their points.
+    `results` are those of all processors, and the fit is to all their points that are `current`.
 
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
     fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.)"""
     factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
-    for backend in dict.fromkeys(name for each in results for name in each["workloads"]):
-        measured = [each["workloads"][backend] for each in results if backend in each["workloads"]]
+    workloads = [current(each)["workloads"] for each in results]
+    for backend in dict.fromkeys(name for each in workloads for name in each):
+        measured = [each[backend] for each in workloads if backend in each]
         points = [point for each in measured for point in from_json(each["measured"])]
         factors[backend] = factors.get(backend, {}) | fit(backend, points)
         machines[backend] = [each["machine"] for each in measured]
     return {"machines": machines, "nanoseconds": factors}
+
+
+def current(results: dict[str, Any]) -> dict[str, Any]:
+    """The results without the backends whose kernels became faster since (`SINCE`)."""
+    found = {name: each for name, each in results["workloads"].items() if each["machine"]["time"] >= SINCE.get(name, "")}
+    return results | {"workloads": found}
 
 
 def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:

@@ -95,9 +95,9 @@ def test_a_fit_keeps_strategies_and_backends_that_were_not_measured() -> None:
     shape = strategies.Shape.of(strategies.ensemble(model))
     times = {rows: 2e-9 * strategies.estimate(before["torch"]["scan"], scan(shape, rows)) for rows in strategies.RANGE}
     points = [strategies.Point(model, shape, rows, {"scan": seconds}) for rows, seconds in times.items()]
-    measured = {"machine": {"processor": "another"}, "measured": strategies.as_json(points)}
+    measured = {"machine": {"time": "2100-01-01"}, "measured": strategies.as_json(points)}
     found = strategies.cost_model(known, [{"workloads": {"torch": measured}}, {"workloads": {}}])
-    assert found["machines"] == known["machines"] | {"torch": [{"processor": "another"}]}
+    assert found["machines"] == known["machines"] | {"torch": [{"time": "2100-01-01"}]}
     after = found["nanoseconds"]
     assert {name: list(each) for name, each in after.items()} == {name: list(each) for name, each in before.items()}
     assert after["torch"] | {"scan": None} == before["torch"] | {"scan": None}
