@@ -61,7 +61,10 @@ def _catboost(name: str) -> Callable[[], Arrays]:
     def download() -> Arrays:
         import catboost.datasets
 
-        train, test = getattr(catboost.datasets, name)()
+        try:
+            train, test = getattr(catboost.datasets, name)()
+        except RuntimeError as error:  # what CatBoost makes of a network error and of a wrong checksum
+            raise OSError(" ".join(map(str, error.args))) from error
         frames = (train,) if name == "epsilon" else (train, test)  # the paper's epsilon has 400,000 rows
         both = np.concatenate([frame.to_numpy(np.float32) for frame in frames])
         return both[:, 1:], (both[:, 0] > 0).astype(np.float32)

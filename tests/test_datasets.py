@@ -122,6 +122,22 @@ def test_a_data_set_is_kept_once_it_is_downloaded(
     assert "no network" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["epsilon", "higgs"])
+def test_catboost_without_a_network_falls_back(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CatBoost raises RuntimeError then, which once ended `python -m benchmarks paper`."""
+    datasets = pytest.importorskip("catboost.datasets")
+
+    def offline(*_: Any, **__: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    monkeypatch.setattr(datasets.six.moves.urllib.request, "urlretrieve", offline)
+    assert load_paper(name, 100).generated
+    assert f"{name}: not downloaded (failed to download from" in capsys.readouterr().err
+
+
 def test_airline_is_read_as_its_publisher_wrote_it(
     served: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
