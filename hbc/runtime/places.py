@@ -1,8 +1,10 @@
-"""Where the memory of a caller's array lies."""
+"""Where the memory of a caller's array lies, and whether it holds the array's numbers."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from hbc.errors import InvalidInputError
 
 CARDS = (2, 13)
 """DLPack's device types of memory that a GPU computes with: its own, and memory that it shares with the host."""
@@ -17,3 +19,13 @@ def card_of(X: Any) -> int | None:
     except (BufferError, RuntimeError, ValueError):  # a device that DLPack has no number for
         return None
     return int(number) if int(kind) in CARDS else None
+
+
+def require_own_signs(X: Any) -> None:
+    """Raise InvalidInputError for a tensor of PyTorch whose memory holds the numbers with the opposite signs. DLPack says nothing of it."""
+    if hasattr(X, "is_neg") and X.is_neg():
+        raise InvalidInputError(
+            found="a tensor whose memory holds its numbers with the opposite signs (X.is_neg())",
+            expected="one that holds them as they are",
+            advice="Copy it: X.resolve_neg().",
+        )

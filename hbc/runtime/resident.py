@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from hbc.compiler.base import Executable, OnCard
 from hbc.errors import InvalidInputError
 from hbc.ir.types import NUMPY_DTYPES
+from hbc.runtime.places import require_own_signs
 from hbc.runtime.variant import Variant
 
 Room = Callable[[tuple[int, ...], "np.dtype[Any]"], Any]
@@ -25,37 +27,44 @@ class Call(Protocol):
     keeps_dtype: bool
 
 
-def _torch(X: Any) -> tuple[int, Room]:
-    torch = sys.modules["torch"]
-    stream = int(torch.cuda.current_stream(X.device).cuda_stream)
-    return stream, lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype.name), device=X.device)
-
-
-def _cupy(X: Any) -> tuple[int, Room]:
-    cupy = sys.modules["cupy"]
-    return int(cupy.cuda.get_current_stream().ptr), lambda shape, dtype: cupy.empty(shape, dtype)
-
-
-KNOWN: dict[str, Callable[[Any], tuple[int, Room]]] = {"torch": _torch, "cupy": _cupy}
-"""Library → the current stream of its array's GPU, and memory for results there."""
-
-
-class Library:
+class Library(NamedTuple):
     """The library of an array on a GPU. stream: the handle of its current stream there; 0 is the default one. room: (shape, dtype) → new
-    memory on the card; None: hbc allocates it, and the library takes it by DLPack."""
+    memory on that GPU; None: the backend allocates it, and the library takes it by DLPack. given: makes its array of a result."""
 
-    def __init__(self, X: Any) -> None:
-        known = KNOWN.get(type(X).__module__.partition(".")[0])
-        self.stream: int
-        self.room: Room | None
-        self.stream, self.room = (0, None) if known is None else known(X)
-        self._taken: Callable[[Any], Any] = lambda tensor: tensor
-        if self.room is None and hasattr(X, "__array_namespace__"):
-            self._taken = X.__array_namespace__().from_dlpack
+    stream: int = 0
+    room: Room | None = None
+    given: Callable[[Any], Any] = lambda result: result
 
-    def given(self, result: Any) -> Any:
-        """A result as an array of the library; as a tensor of tvm_ffi if nobody knows how."""
-        return result if self.room is not None else self._taken(result)
+
+@contextmanager
+def _torch(X: Any) -> Iterator[Library]:
+    torch = sys.modules["torch"]
+    with torch.cuda.device(X.device):  # it hands over no tensor of another GPU than the current one
+        stream = int(torch.cuda.current_stream().cuda_stream)
+        yield Library(stream, lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype.name), device=X.device))
+
+
+@contextmanager
+def _cupy(X: Any) -> Iterator[Library]:
+    cupy = sys.modules["cupy"]
+    with X.device:  # it allocates on the current one
+        yield Library(int(cupy.cuda.get_current_stream().ptr), cupy.empty)
+
+
+@contextmanager
+def _other(X: Any) -> Iterator[Library]:
+    # A result stays a tensor of the backend's own library if nobody knows how to make one of X's.
+    yield Library(given=X.__array_namespace__().from_dlpack) if hasattr(X, "__array_namespace__") else Library()
+
+
+KNOWN: dict[str, Callable[[Any], AbstractContextManager[Library]]] = {"torch": _torch, "cupy": _cupy}
+"""Library → for its array on a GPU, the facts about it; inside, that GPU is the library's current one."""
+
+
+def library_of(X: Any) -> AbstractContextManager[Library]:
+    """The library of an array on a GPU, also if it is of a class that someone has derived."""
+    names = [kind.__module__.partition(".")[0] for kind in type(X).__mro__]
+    return next((KNOWN[name] for name in names if name in KNOWN), _other)(X)
 
 
 class Resident:
@@ -74,8 +83,8 @@ class Resident:
 
     def __call__(self, X: Any, number: int) -> Any:
         """The result for X. Raises InvalidInputError for what the source rejects, and for arrays that would have to be converted."""
-        call = self.call
-        variant = self._variant(X)
+        require_own_signs(X)
+        variant, call = self._variant(X), self.call
         method = variant.ready.executable.on_card(call.method)
         assert method is not None
         if method.number != number:
@@ -84,9 +93,9 @@ class Resident:
                 expected=f"one on cuda:{method.number}, where the model is",
                 advice=f'Copy it there, or load the model with device="cuda:{number}".',
             )
-        library = Library(X)
-        self._require_accepted(variant, X, library, method)
-        results = [library.given(result) for result in method(X, library.stream, library.room)]
+        with library_of(X) as library:
+            self._require_accepted(variant, X, library, method)
+            results = [library.given(result) for result in method(X, library.stream, library.room)]
         return results[0] if len(results) == 1 else results
 
     def _variant(self, X: Any) -> Variant:

@@ -11,6 +11,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
+from hbc.runtime.places import require_own_signs
 from hbc.runtime.sparse import is_sparse
 
 RESHAPE = (
@@ -19,8 +20,8 @@ RESHAPE = (
 )
 EVEN = "Give every row a value for every column (None where it is missing)."
 ELSEWHERE = (
-    'Copy it: X.cpu(). A model of the backend "tvm" on "cuda" takes X where it is, unless the host has a part in the method: strings, '
-    "frames, columns of several dtypes."
+    'Copy it: X.cpu(). A model of tvm, torch or torchscript on "cuda" takes X where it is, unless the host has a part in the method: '
+    "strings, frames, columns of several dtypes."
 )
 _CPU = (1, 3)  # DLPack's device types whose memory the host reads: CPU and pinned
 
@@ -91,6 +92,7 @@ def _from_dlpack(X: Any) -> Array:
         raise InvalidInputError(
             found=f"a tensor on device {getattr(X, 'device', kind)}", expected="a tensor on the CPU", advice=ELSEWHERE
         )
+    require_own_signs(X)
     try:
         return np.from_dlpack(X)
     except (BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:

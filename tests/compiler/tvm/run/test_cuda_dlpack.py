@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from ctypes import c_void_p
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -37,7 +38,7 @@ class OnGpu:
 
     def __init__(self, card: Card, values: np.ndarray[Any, Any]) -> None:
         self.card, self.tensor = card, card.tensor(values)
-        self.shape, self.dtype, self.device = values.shape, values.dtype, "a card"
+        self.shape, self.dtype, self.device = values.shape, values.dtype, nullcontext()
         self.asked: list[int] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -71,7 +72,9 @@ def cupy_of(card: Card) -> Any:
 def torch_of(card: Card) -> Any:
     module = ModuleType("torch")
     kind = type("Tensor", (OnGpu,), {"__module__": "torch"})
-    module.cuda = SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM))  # type: ignore[attr-defined]
+    module.cuda = SimpleNamespace(  # type: ignore[attr-defined]
+        current_stream=lambda: SimpleNamespace(cuda_stream=STREAM), device=lambda device: device
+    )
     for name in ("float32", "float64", "int64", "bool"):
         setattr(module, name, f"torch.{name}")
     module.empty = lambda shape, dtype, device: kind(card, np.full(shape, 77, dtype.rpartition(".")[2]))  # type: ignore[attr-defined]
