@@ -47,7 +47,8 @@ def checked_device(backend: str, options: CompileOptions) -> torch.device:
             where="threads",
             advice="This PyTorch has one number of threads for the whole process only: call torch.set_num_threads yourself.",
         )
-    return torch.device(options.device if kind == "cuda" else "cpu")
+    # PyTorch's "cuda" would be the GPU that is the current one at the moment.
+    return torch.device("cuda", int(index or 0)) if kind == "cuda" else torch.device("cpu")
 
 
 class TorchCompiler(Compiler):

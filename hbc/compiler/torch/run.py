@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hbc.compiler.base import Direct, Executable
+from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.program import entry
+from hbc.compiler.torch.resident import OnThisCard
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.ir.graph import Graph
 from hbc.ir.types import Array
@@ -138,18 +139,31 @@ class TorchExecutable(Executable):
 
         return direct
 
+    def on_card(self, method: str) -> OnCard | None:
+        """See hbc.compiler.base.Executable."""
+        if self.device.type != "cuda" or len(self.graph.inputs) != 1:
+            return None
+        kinds = [node.type for node in self.graph.outputs[method]]
+        return OnThisCard(self.device, kinds, functools.partial(self.fill, method))
+
     def run_tensors(self, method: str, tensors: Sequence[Tensor], to: torch.device | None = None) -> list[Tensor]:
         """The outputs of a method for tensors on any device. Results are new memory on the device `to`; None: the device of this model."""
         to = self.device if to is None else to
         kinds = [node.type for node in self.graph.outputs[method]]
         rows = len(tensors[0])
-        threads = self._thread_count()
-        block = self._block_rows(method, rows, threads)
-        if rows <= block:
+        if rows <= self._block_rows(method, rows, self._thread_count()):
             return _owned(self._call(method, tensors), tensors, to)
         results = [
             torch.empty((rows, *map(int, kind.shape[1:])), dtype=OUTSIDE_DTYPES[kind.dtype], device=to) for kind in kinds
         ]
+        self.fill(method, tensors, results)
+        return results
+
+    def fill(self, method: str, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Write the outputs of a method for tensors on any device to `results`, on any device."""
+        rows = len(tensors[0])
+        threads = self._thread_count()
+        block = self._block_rows(method, rows, threads)
 
         def compute(start: int) -> None:
             values = self._call(method, [tensor[start : start + block] for tensor in tensors])
@@ -163,7 +177,6 @@ class TorchExecutable(Executable):
         else:
             with ThreadPoolExecutor(min(threads, len(starts))) as pool:
                 list(pool.map(compute, starts))
-        return results
 
     def _thread_count(self) -> int:
         if self.device.type != "cpu" or thread_limits() is None:

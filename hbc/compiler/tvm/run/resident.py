@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
+from hbc.compiler import dlpack
 from hbc.compiler.base import OnCard
 from hbc.compiler.tvm.run.card import FROM_CARD, Card
 from hbc.compiler.tvm.run.executable import Method
-from hbc.errors import InvalidInputError
 from hbc.ir.types import Array
-
-DEFAULT = 1
-"""DLPack's number for CUDA's default stream, whose handle is 0."""
 
 
 class OnThisCard(OnCard):
@@ -50,22 +47,5 @@ class OnThisCard(OnCard):
 
 
 def tensor_of(X: Any, stream: int) -> Any:
-    """An array on a GPU as TVM's tensor, ready to be used on a stream. Raises InvalidInputError for one that DLPack cannot express, or
-    that is not contiguous."""
-    if isinstance(X, tvm_ffi.Tensor):
-        return X
-    try:
-        found = tvm_ffi.from_dlpack(X.__dlpack__(stream=stream or DEFAULT))
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            found=f"an array on a GPU that cannot be read ({error})",
-            expected="a dense one of a numpy dtype, without a gradient",
-            advice="Try X.detach().",
-        ) from error
-    if not found.is_contiguous():
-        raise InvalidInputError(
-            found="an array on a GPU whose rows do not lie one after the other",
-            expected="a contiguous one",
-            advice="Copy it: X.contiguous() of PyTorch, ascontiguousarray(X) of others.",
-        )
-    return found
+    """An array on a GPU as TVM's tensor: see hbc.compiler.dlpack."""
+    return X if isinstance(X, tvm_ffi.Tensor) else dlpack.tensor_of(X, stream, tvm_ffi.from_dlpack)
