@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from hbc.compiler.base import CompileOptions, Executable
-from hbc.compiler.onnx.builder import VERSIONS, Dialect, build, input_name, output_names
+from hbc.compiler.onnx.builder import NEWEST, VERSIONS, Dialect, build, input_name, output_names
 from hbc.compiler.onnx.tree import row_bytes
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Constant, Graph, Node
@@ -37,38 +36,82 @@ PARALLEL_BYTES = 4 << 20
 """The bytes that a call must read and write to be worth several threads. It then takes about 1 ms."""
 
 
+CUDA = "CUDAExecutionProvider"
+CUDA_OPSET = 17
+"""The newest opset for a GPU. The runtime takes no kernel for CUDA that was registered for an older version of an operator: from opset 18
+on, and mostly from 21 on, there are operators that it would run on the CPU (onnxruntime#26065, #26393, #27729)."""
+
+
+def _probe(opset: int, ir_version: int) -> bytes:
+    """The smallest model of a dialect."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N"])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N"])
+    body = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "probe", [x], [y])
+    model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=ir_version)
+    return bytes(model.SerializeToString())
+
+
 @functools.cache
-def newest() -> Dialect:
-    """The newest dialect that both onnx and onnxruntime know, for one thread. Raises BackendUnavailableError if onnxruntime is too old."""
+def newest(most: int = NEWEST) -> Dialect:
+    """The newest dialect that both onnx and onnxruntime know, up to an opset, for one thread. Raises BackendUnavailableError if onnxruntime
+    is too old."""
     for opset, ir_version, ml in VERSIONS:
-        if opset > onnx.defs.onnx_opset_version() or ir_version > onnx.IR_VERSION:
+        if opset > min(most, onnx.defs.onnx_opset_version()) or ir_version > onnx.IR_VERSION:
             continue
-        x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N"])
-        y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N"])
-        body = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "probe", [x], [y])
-        model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=ir_version)
         try:
-            ort.InferenceSession(model.SerializeToString(), _session_options(), providers=["CPUExecutionProvider"])
+            ort.InferenceSession(_probe(opset, ir_version), _session_options(), providers=["CPUExecutionProvider"])
         except Exception:  # the error for an opset that is too new has no class of its own
             continue
         return Dialect(opset, ir_version, ml, one_thread=True)
     raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime {ort.__version__} is too old", extra="onnx")
 
 
-def providers(device: str) -> list[Any]:
-    """The execution providers for a device ("cpu", "cuda", "cuda:1", …). Raises BackendUnavailableError if onnxruntime has none for it."""
+def dialect_for(device: str) -> Dialect:
+    """The dialect for a device. Raises BackendUnavailableError if onnxruntime is too old."""
+    return newest(NEWEST if device == "cpu" else CUDA_OPSET)
+
+
+@functools.cache
+def require_device(device: str) -> None:
+    """Raise BackendUnavailableError if onnxruntime cannot run a model on a device ("cpu", "cuda", "cuda:1", …)."""
     if device == "cpu":
-        return ["CPUExecutionProvider"]
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
+        return
+    if device.partition(":")[0] != "cuda":
         raise BackendUnavailableError(backend="onnx", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
+    dialect = dialect_for(device)
+    if CUDA not in ort.get_available_providers():
         raise BackendUnavailableError(
             backend="onnx",
-            reason=f"this onnxruntime has no CUDAExecutionProvider for device {device!r}",
-            advice="Install onnxruntime-gpu in place of onnxruntime.",
+            reason=f"device {device!r} is not there: this onnxruntime has no {CUDA}",
+            advice="Install onnxruntime-gpu in place of onnxruntime: pip uninstall onnxruntime, then pip install onnxruntime-gpu.",
         )
-    return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), "CPUExecutionProvider"]
+    try:
+        opened(_probe(dialect.opset, dialect.ir), device)
+    except BackendUnavailableError:
+        raise
+    except Exception as error:  # the runtime's own errors have no class for this; any model would raise it
+        raise _not_started(device, str(error)) from error
+
+
+def opened(model: bytes, device: str) -> Any:
+    """A session of a model on a device. Raises BackendUnavailableError where the runtime has chosen the CPU instead."""
+    if device == "cpu":
+        return ort.InferenceSession(model, _session_options(), providers=["CPUExecutionProvider"])
+    # TF32 would round the factors of float32 products to 11 bits. With the fall-back, errors of the GPU would move the session to the CPU.
+    cuda = (CUDA, {"device_id": int(device.partition(":")[2] or 0), "use_tf32": 0})
+    session = ort.InferenceSession(model, _session_options(), providers=[cuda, "CPUExecutionProvider"], enable_fallback=0)
+    if CUDA not in session.get_providers():
+        raise _not_started(device, "it gives no reason")
+    return session
+
+
+def _not_started(device: str, reason: str) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        backend="onnx",
+        reason=f"onnxruntime could not start its {CUDA} for device {device!r} ({reason})",
+        advice="It needs that GPU, NVIDIA's driver, and the versions of CUDA and cuDNN that it was built for: "
+        "pip install 'onnxruntime-gpu[cuda,cudnn]', and call onnxruntime.preload_dlls() first.",
+    )
 
 
 def _session_options() -> ort.SessionOptions:
@@ -113,8 +156,8 @@ class OnnxExecutable(Executable):
     def __init__(self, graph: Graph, options: CompileOptions) -> None:
         self.graph = graph
         self.options = options
-        self._providers = providers(options.device)
-        self._threads = options.threads or cpus()
+        require_device(options.device)
+        self._threads = (options.threads or cpus()) if options.device == "cpu" else 1
         self._inherited: list[Any] = []
         self._begin()
         renew_after_fork(self)
@@ -142,10 +185,9 @@ class OnnxExecutable(Executable):
             part = Graph((), {method: self.graph.outputs[method]})
             nodes = set(part.nodes)
             needed = [(i, node) for i, node in enumerate(self.graph.inputs) if node in nodes]
-            model = build(part, [node for _, node in needed], newest())
+            model = build(part, [node for _, node in needed], dialect_for(self.options.device))
             show(SOURCE, lambda: printed(model))
-            runtime = ort.InferenceSession(model.SerializeToString(), _session_options(), providers=self._providers)
-            self._check_provider(runtime)
+            runtime = opened(model.SerializeToString(), self.options.device)
             widest, work = _row_bytes(part)
             block = (CUDA_BLOCK_BYTES if self.options.device != "cpu" else BLOCK_BYTES) // widest
             self._sessions[method] = _Session(
@@ -153,15 +195,9 @@ class OnnxExecutable(Executable):
                 tuple((i, input_name(node)) for i, node in needed),
                 output_names(part.outputs)[method],
                 max(block, LEAST_BLOCK),
-                max(PARALLEL_BYTES // work, 2 * self._threads) if self.options.device == "cpu" else sys.maxsize,
+                max(PARALLEL_BYTES // work, 2 * self._threads),
             )
         return self._sessions[method]
-
-    def _check_provider(self, runtime: Any) -> None:
-        # The runtime falls back to the CPU if the libraries of a provider are missing.
-        wanted = self._providers[0] if self.options.device == "cpu" else self._providers[0][0]
-        if wanted not in runtime.get_providers():
-            raise BackendUnavailableError(backend="onnx", reason=f"onnxruntime could not load its {wanted}")
 
     def _on_threads(self, session: _Session, parts: Sequence[Sequence[Array]]) -> list[list[Array]]:
         pool = self._pool

@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -392,11 +394,83 @@ def test_after_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_devices() -> None:
-    for device in ("cuda", "cuda:0"):
-        if "CUDAExecutionProvider" not in ort.get_available_providers():
-            with pytest.raises(BackendUnavailableError, match="onnxruntime-gpu"):
-                COMPILER.compile(small(), CompileOptions(device=device))
+CUDA = "CUDAExecutionProvider"
+
+
+class Sessions:
+    """A stand-in for the InferenceSession of an onnxruntime with CUDA: it runs on the CPU. made: the providers and options of each.
+    started: how many of them CUDA starts for; for the others onnxruntime leaves it out, as it does if a library is missing."""
+
+    def __init__(self, started: float) -> None:
+        self.made: list[tuple[Any, Any]] = []
+        self.started = started
+        self.real = ort.InferenceSession
+
+    def __call__(self, model: bytes, options: Any, providers: list[Any], **others: Any) -> Any:
+        session = self.real(model, options, providers=["CPUExecutionProvider"])
+        if providers == ["CPUExecutionProvider"]:
+            return session
+        self.made.append((providers, others))
+        names = [CUDA, "CPUExecutionProvider"] if len(self.made) <= self.started else ["CPUExecutionProvider"]
+        return SimpleNamespace(run=session.run, get_providers=lambda: names)
+
+
+@pytest.fixture
+def with_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], Sessions]]:
+    """A function (how many sessions CUDA starts for) → the stand-in that is in the place of InferenceSession from then on."""
+
+    def begin(started: float) -> Sessions:
+        sessions = Sessions(started)
+        monkeypatch.setattr(ort, "InferenceSession", sessions)
+        return sessions
+
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [CUDA, "CPUExecutionProvider"])
+    session.require_device.cache_clear()
+    yield begin
+    session.require_device.cache_clear()
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:1", 1)])
+def test_cuda(with_cuda: Callable[[float], Sessions], device: str, number: int) -> None:
+    """All sessions are CUDA's, on that GPU, without TF32, and without the fall-back to the CPU when something fails."""
+    sessions = with_cuda(np.inf)
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    model = (
+        pytest.importorskip("sklearn.ensemble").RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, X[:, 0] > X[:, 1])
+    )
+    compiled = hbc.convert(model, "onnx", device=device)
+    np.testing.assert_allclose(compiled.predict_proba(X), model.predict_proba(X), rtol=1e-6)
+    np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
+    providers = [(CUDA, {"device_id": number, "use_tf32": 0}), "CPUExecutionProvider"]
+    assert sessions.made == [(providers, {"enable_fallback": 0})] * 3, "the probe, and two methods"
+    assert "tree_trav" in compiled.explain()
+
+
+def test_cuda_that_does_not_start(with_cuda: Callable[[float], Sessions], monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime would go on with the CPU and say nothing."""
+    with_cuda(0)
+    with pytest.raises(
+        BackendUnavailableError, match=r"could not start its CUDAExecutionProvider for device 'cuda:1'.*driver.*preload_dlls"
+    ):
+        COMPILER.compile(small(), CompileOptions(device="cuda:1"))
+    with_cuda(1)  # only the probe
+    executable = COMPILER.compile(small(), CompileOptions(device="cuda:1"))
+    with pytest.raises(BackendUnavailableError, match="could not start its CUDAExecutionProvider"):
+        executable.run("predict", [np.zeros((5, 1), np.int64), np.ones((5, 3), np.float32)])
+
+    def fails(*_: Any, providers: list[Any], **__: Any) -> Any:
+        raise RuntimeError("CUDA failure 101: invalid device ordinal")
+
+    monkeypatch.setattr(ort, "InferenceSession", fails)
+    with pytest.raises(BackendUnavailableError, match=r"device 'cuda:7'.*invalid device ordinal"):
+        COMPILER.compile(small(), CompileOptions(device="cuda:7"))
+
+
+@pytest.mark.skipif(CUDA in ort.get_available_providers(), reason="this onnxruntime has it")
+def test_devices_that_are_not_there() -> None:
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(BackendUnavailableError, match=f"device '{device}' is not there.*onnxruntime-gpu"):
+            COMPILER.compile(small(), CompileOptions(device=device))
     with pytest.raises(BackendUnavailableError, match="no device"):
         COMPILER.compile(small(), CompileOptions(device="tpu"))
 
