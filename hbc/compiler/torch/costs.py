@@ -3,50 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from hbc.compiler.costs import Lowered, Shape, Work, beyond
+from hbc.compiler.torch.few import steps_of
+from hbc.compiler.torch.ranked import HALVINGS
+from hbc.compiler.torch.ranked import TOP as RANKED_TOP
 from hbc.compiler.torch.run import BLOCK_BYTES
-from hbc.compiler.torch.walk import AT_ONCE, LEAST_ROWS, levels
+from hbc.compiler.torch.scan import FEW as SEARCHED
+from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
+from hbc.ops.tree_ranks import MOST_IN_PLANE
 
 LOWERED = Lowered(BLOCK_BYTES)
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of the strategy "scan", which takes as many steps as the largest tree has splits."""
+    numbers, halvings = rows * s.columns, _halvings(s)
+    ranking = (
+        {"searched number": numbers} if numbers <= SEARCHED else {"halving": halvings, "number and halving": numbers * halvings}
+    )
     return {
         "call": 1,
+        **ranking,
         "block and step": LOWERED.blocks(rows, 2 * s.trees) * (s.leaves - 1),
         "split": s.splits,
         "row and split": rows * s.splits,
-        "row and column": rows * s.columns,
         "row and plane": rows * s.planes,
         "row and value of a leaf": rows * s.trees * s.width,
     }
 
 
-def walk(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of the strategy "walk". Every tree takes as many steps as the deepest one."""
+def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
+    """The work of the strategy "walk": by blocks for at most `few` walks (rows × trees), level by level for more. Every tree takes as many
+    steps as the deepest one."""
+    if s.depth and rows * s.trees <= few:
+        return _by_blocks(s, rows)
     top, full = levels(s.trees, s.splits + s.trees, s.depth)
     block = min(
         max(AT_ONCE // max(s.trees, 1), LEAST_ROWS), max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows)
     )
     groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // AT_ONCE)
-    tables = (s.trees << full) * (4 + s.bytes)
     walks, below = rows * s.trees, max(s.depth - full, 0)
-    return {
+    counts = {
         "call": 1,
         "group and level": groups * s.depth,
-        "row and column": rows * min(s.columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
         "row and tree": walks,
-        "row and top level": walks * top,
-        "row and full level": walks * (full - top),
         "row and lower level": walks * below,
         "row and lower level, by doublings of the tables beyond L2": walks * below * beyond(s.splits * (16 + 2 * s.bytes), L2),
-        "row and full level, by doublings of the tables beyond L2": walks * (full - top) * beyond(tables, L2),
         "row and value of a leaf": walks * s.width,
+    }
+    if min(rows, block) * s.trees <= ALIKE:
+        return counts | {"row and full level": walks * full}
+    halvings = _halvings(s)
+    if full >= RANKED_TOP and s.columns * halvings <= HALVINGS * s.trees:
+        steps = walks * (full - RANKED_TOP)
+        return counts | {
+            "call in ranks": 1,
+            "row, column and halving": rows * s.columns * halvings,
+            "row and tree in ranks": walks,
+            "row and full level in ranks": steps,
+            "row and full level in ranks, by doublings of the tables beyond L2": steps * beyond(s.trees << (full + 2), L2),
+        }
+    tables = (s.trees << full) * (4 + s.bytes)
+    return counts | {
+        "row and column": rows * min(s.columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
+        "row and top level": walks * top,
+        "row and full level": walks * (full - top),
+        "row and full level, by doublings of the tables beyond L2": walks * (full - top) * beyond(tables, L2),
+    }
+
+
+def _halvings(s: Shape) -> int:
+    """About how many steps the search for the rank of a number takes: log2 of the thresholds of a column."""
+    return (min(MOST_IN_PLANE * s.planes, s.splits) // max(s.columns, 1)).bit_length()
+
+
+def _by_blocks(s: Shape, rows: int) -> Mapping[str, float]:
+    """The work of hbc.compiler.torch.few."""
+    steps = steps_of(s.depth)
+    tests = (1 << -(-s.depth // steps)) - 1
+    return {
+        "call by blocks": 1,
+        "block": steps - 1,
+        "row, tree and block": rows * s.trees * steps,
+        "row, tree and test of a block": rows * s.trees * steps * tests,
+        "row, tree and value by blocks": rows * s.trees * s.width,
     }
 
 
 L2 = 1 << 20
 """The size of the second-level cache, in bytes."""
-STRATEGIES: dict[str, Work] = {"scan": scan, "walk": walk, **LOWERED.strategies}
+
+
+def works(few: int) -> dict[str, Work]:
+    """The work by strategy. few: the most walks that go by blocks."""
+    return {"scan": scan, "walk": partial(walk, few=few), **LOWERED.strategies}

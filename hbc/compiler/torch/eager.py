@@ -11,7 +11,8 @@ import torch
 from hbc.compiler.base import About, CompileOptions, Compiler
 from hbc.compiler.costs import Work, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they register rules)
-from hbc.compiler.torch.costs import STRATEGIES
+from hbc.compiler.torch.costs import works
+from hbc.compiler.torch.few import FEW_EAGER
 from hbc.compiler.torch.program import Program, main_method
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits
@@ -58,7 +59,7 @@ class TorchCompiler(Compiler):
     strategies: tuple[str, ...] = ("scan", "walk")
     exports: Mapping[str, tuple[str, ...]] = {".pt2": ()}
     makes_module = True
-    work: Mapping[str, Work] = STRATEGIES
+    work: Mapping[str, Work] = works(FEW_EAGER)
 
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):

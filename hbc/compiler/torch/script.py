@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.base import About, CompileOptions
+from hbc.compiler.costs import Work
+from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.eager import TorchCompiler, checked_device
 from hbc.compiler.torch.exact import quiet_jit
+from hbc.compiler.torch.few import FEW
 from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
@@ -42,6 +45,7 @@ class TorchScriptCompiler(TorchCompiler):
 
     name = "torchscript"
     exports: Mapping[str, tuple[str, ...]] = {".pt": ()}
+    work: Mapping[str, Work] = works(FEW)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
         device = checked_device(self.name, options)

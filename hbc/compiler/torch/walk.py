@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
-from hbc.compiler.torch.few import BLOCKS, FEW, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
+from hbc.compiler.torch.few import BLOCKS, FEW, FEW_EAGER, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, pack_values
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, reversed_bits
@@ -376,7 +376,7 @@ def walker(op: TreeEnsemble) -> Function:
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         encoding, trees, ranked, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
         always = exporting()
-        sizes = [0, 0, AT_ONCE] if always else [FEW if tracing() else 2 * FEW, ALIKE, AT_ONCE]
+        sizes = [0, 0, AT_ONCE] if always else [FEW if tracing() else FEW_EAGER, ALIKE, AT_ONCE]
         return scripted(compute)(x, encoding, trees, ranked, blocks, depths, of_leaves, sizes, steps, always)
 
     return run
