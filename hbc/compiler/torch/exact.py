@@ -6,11 +6,13 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from hbc.errors import InvalidInputError
 
 Function = Callable[..., Tensor]
 
@@ -48,6 +50,30 @@ def quiet_jit() -> Iterator[None]:
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)")
         warnings.simplefilter("error", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         yield
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, the caller's torch.autocast, which is a setting of the thread, does not round the factors of products."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def require_whole_products(device: torch.device) -> None:
+    """Raise InvalidInputError if the process has told PyTorch to round the factors of float32 products on this kind of device, to TF32 (11
+    bits) or bfloat16 (8 bits)."""
+    try:
+        found = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the settings of later versions, of which each kind of device has its own, do not agree
+        backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+        found = backend.matmul.fp32_precision
+    if found not in ("highest", "ieee", "none"):
+        raise InvalidInputError(
+            found=repr(found),
+            expected="'highest', since the model multiplies float32 numbers",
+            where="torch.get_float32_matmul_precision()",
+            advice="With others PyTorch rounds the factors. Call torch.set_float32_matmul_precision('highest'), or convert the model for "
+            "the backend 'tvm', which has no such setting.",
+        )
 
 
 def ordered_sum(x: Tensor, axis: int) -> Tensor:

@@ -75,7 +75,9 @@ class Program(nn.Module):
         if key not in self._names:
             self._names[key] = f"constant{len(self._names)}"
             kind = t.constant(array).type.dtype
-            self.register_buffer(self._names[key], torch.tensor(array.astype(np.int32) if kind == "u16" else array))
+            self.register_buffer(
+                self._names[key], torch.tensor(array.astype(np.int32) if kind == "u16" else array, device="cpu")
+            )
         return self._names[key]
 
     def _schedule(self, graph: Graph, results: Sequence[Node]) -> Method:

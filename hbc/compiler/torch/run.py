@@ -24,12 +24,15 @@ from torch import Tensor
 
 from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.compiler.memory import writable
+from hbc.compiler.torch.exact import require_whole_products, without_autocast
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.resident import OnThisCard
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
-from hbc.ir.graph import Graph
+from hbc.ir.graph import Graph, topological
 from hbc.ir.types import Array
-from hbc.lazy import record
+from hbc.lazy import cached_property, record
+from hbc.ops.linear import Linear
+from hbc.ops.tensor import BlockMatMul, MatMul
 
 BLOCK_BYTES = 1 << 20
 """The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
@@ -120,7 +123,7 @@ class TorchExecutable(Executable):
             return None
         if bound is not None and not inputs[0].type.is_float:
             return None
-        compute = self._function(method)
+        compute, multiplies = self._function(method), method in self._multiplying
 
         def direct(X: Array, n: int, out: Array | None = None) -> Array | None:
             x = _tensor(X)
@@ -129,7 +132,9 @@ class TorchExecutable(Executable):
             if n > LEAST_BLOCK:
                 result = self.run_tensors(method, [x])[0]
             else:
-                with torch.inference_mode(), OneThread():
+                if multiplies:
+                    require_whole_products(self.device)
+                with torch.inference_mode(), without_autocast(self.device), OneThread():
                     result = compute(x).clone(memory_format=torch.contiguous_format)  # it may be x, or a part of something
             found: Array = result.numpy()
             if out is None:
@@ -192,9 +197,22 @@ class TorchExecutable(Executable):
         return max(LEAST_BLOCK, min(share, BLOCK_BYTES // width))
 
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        with torch.inference_mode(), OneThread() if self.device.type == "cpu" else nullcontext():
+        if method in self._multiplying:
+            require_whole_products(self.device)
+        with torch.inference_mode(), without_autocast(self.device), OneThread() if self.device.type == "cpu" else nullcontext():
             results = self._function(method)(*[tensor.to(self.device) for tensor in tensors])
         return results if isinstance(results, tuple) else (results,)
+
+    @cached_property
+    def _multiplying(self) -> frozenset[str]:
+        """The methods that multiply matrices of float32."""
+        return frozenset(
+            method
+            for method, group in self.graph.outputs.items()
+            if any(
+                isinstance(node.op, (Linear, MatMul, BlockMatMul)) and node.type.dtype == "f32" for node in topological(group)
+            )
+        )
 
     def _function(self, method: str) -> Callable[..., Any]:
         """The function that computes a method from tensors."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hbc.compiler.torch.exact import quiet_jit
+from hbc.compiler.torch.exact import quiet_jit, without_autocast
 from hbc.compiler.torch.program import Program, entry
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.ir.graph import Graph
@@ -17,7 +17,7 @@ EXAMPLE_ROWS = 3  # more than 1, because a trace through a single row would fix 
 def trace(program: Program, graph: Graph, device: torch.device, *, forward: bool = False) -> Any:
     """The ScriptModule with the methods of `graph`, on `device`. `forward`: it can be called itself too."""
     names = [*map(entry, graph.outputs), *(["forward"] if forward else [])]
-    with quiet_jit(), torch.no_grad():
+    with quiet_jit(), torch.no_grad(), without_autocast(device):
         return torch.jit.trace_module(program, dict.fromkeys(names, example(graph, device)), check_trace=False)
 
 
@@ -25,7 +25,7 @@ def exported(program: Program, graph: Graph, device: torch.device) -> Any:
     """The ExportedProgram of `forward`, for any number of rows. Raises ValueError if operators are chosen by the values of rows."""
     rows = torch.export.Dim("N")
     try:
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast(device):
             # `inputs` is one argument, a tuple of the graph's inputs.
             return torch.export.export(
                 program, example(graph, device), dynamic_shapes=(tuple({0: rows} for _ in graph.inputs),)
