@@ -9,7 +9,9 @@
 
 The values of a block lie column after column, with their rows contiguous. So every statement computes consecutive rows with one vector
 instruction, whatever the number of columns. Sums run in order, and a table or a weight is read once for all rows. Intermediates never
-leave the cache, and a call allocates nothing but this workspace. On a GPU each thread runs the same statements for one row.
+leave the cache, and a call allocates nothing but this workspace. Dot products of rows with few outputs (kernels/row_dots.py) and
+probabilities of many classes (kernels/row_probabilities.py) go along the columns of each row instead. On a GPU each thread runs the same
+statements for one row.
 """
 
 from __future__ import annotations

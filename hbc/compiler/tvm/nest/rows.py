@@ -17,8 +17,8 @@ from hbc.ir.graph import Node
 
 
 def compute(f: Chunk, node: Node) -> None:
-    """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other. An
-    output that is copied from a table has no memory."""
+    """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other. Some
+    outputs have no memory (`given_straight`)."""
     if elements(node.type) and node in f.plan.slots:
         (emission(node.op).kernel or at_once)(f, node)
 
@@ -46,7 +46,7 @@ def row_by_row(f: Chunk, node: Node, partial: bool = False) -> None:
 def give_back(f: Chunk, node: Node, output: Any) -> None:
     """Copy the current vector of rows of a value to the caller's array."""
     if node not in f.plan.slots:
-        _copy_rows(f, node, output)
+        (emission(node.op).gives or _copy_rows)(f, node, output)
         return
     size = transpose.narrow(f, node.type)
     if size:

@@ -1,5 +1,5 @@
-"""The table of all that the backend knows about each operator. The decorators `@emits` and `@element_of` fill it where the code of an
-operator is written.
+"""The table of all that the backend knows about each operator. The decorators `@emits`, `@element_of` and `@gives` fill it where the code
+of an operator is written.
 
 Planning reads these facts and never runs the code, so it needs no TVM. A new operator touches one file: the file of its kernel.
 """
@@ -30,6 +30,8 @@ class Emission:
     skipped: whether it is worth testing first which rows need the result. A KNNImputer's distances took 160 ms for 100,000 rows without
     a gap.
     nanoseconds: a rough time for one row, to decide on threads. None: 0.3 ns for each element read or written.
+    gives: `gives(f, node, output)` writes the loops that fill the caller's array, for an output that nothing else reads, and that so needs
+    no memory. None: it is copied from its memory.
     """
 
     kernel: Callable[..., None] | None = None
@@ -38,6 +40,7 @@ class Emission:
     costly: bool = False
     skipped: bool = False
     nanoseconds: Callable[[Node], float] | None = None
+    gives: Callable[..., None] | None = None
 
 
 EMISSIONS: dict[type[Operator], Emission] = {}
@@ -59,6 +62,11 @@ def emits(*operators: type[Operator], **facts: Any) -> Callable[[Code], Code]:
 def element_of(*operators: type[Operator], **facts: Any) -> Callable[[Code], Code]:
     """A decorator that registers the expression of one element, with other fields of `Emission` as keywords."""
     return _register(operators, "element", facts)
+
+
+def gives(*operators: type[Operator], **facts: Any) -> Callable[[Code], Code]:
+    """A decorator that registers the code that writes an output to the caller's array, with other fields of `Emission` as keywords."""
+    return _register(operators, "gives", facts)
 
 
 def _register(operators: tuple[type[Operator], ...], field: str, facts: dict[str, Any]) -> Callable[[Code], Code]:

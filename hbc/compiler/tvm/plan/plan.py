@@ -11,6 +11,7 @@ import numpy as np
 
 from hbc.compiler.tvm.plan.operators import emission, is_elementwise, rereads
 from hbc.compiler.tvm.plan.row_dots import RowDot, along_rows
+from hbc.compiler.tvm.plan.row_probabilities import along_columns
 from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
 from hbc.compiler.tvm.plan.tree_columns import computed_by_trees
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
@@ -84,9 +85,9 @@ class Plan:
     """The values that a method computes, their order and their memory.
 
     constants: the values that depend on no input.
-    segments: the values that get a slot, and outputs that are copied from a table, in the order of computation. The values of a segment
-    are computed together, for one vector of rows after the other. A tree ensemble is a segment of its own: it goes through the whole
-    block, so that its nodes are read once for all rows.
+    segments: the values that get a slot, and outputs that need none (`given_straight`), in the order of computation. The values of a
+    segment are computed together, for one vector of rows after the other. A tree ensemble is a segment of its own: it goes through the
+    whole block, so that its nodes are read once for all rows.
     slots: the place of each of these values. pools: the number of columns of each pool. rows: the rows of a block.
     columns: for each input that is read in part, the columns that are read.
     needed: for each value that is used only where something is missing, the conditions that say where. The value is not computed for a
@@ -153,6 +154,7 @@ def make_plan(
     outputs = flat(outputs) if row is not None else outputs
     if register:
         outputs = rewrite(Graph((), {"": tuple(outputs)}), along_rows(register, _cheap)).outputs[""]
+        outputs = along_columns(outputs, register)
     nodes = list(topological(outputs))
     constants = fold(nodes)
     readers = _readers(outputs, constants)
@@ -163,8 +165,8 @@ def make_plan(
     before = _segments([node for node in nodes if node in first], reads)
     segments = before + _segments([node for node in nodes if node in reads and node not in first], reads)
     columns = {node: read for node in reads if (read := _columns_read(node, readers, outputs, constants)) is not None}
-    copied = {node for node in outputs if is_copied(node, constants) and not readers[node]}
-    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()}, copied)
+    given = {node for node in outputs if given_straight(node, constants) and not readers[node]}
+    slots, pools = _allocate(segments, reads, outputs, {node: len(read) for node, read in columns.items()}, given)
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
     rows = most_rows(trees, [node.type for node in readers if isinstance(node.op, Input)])
@@ -296,8 +298,11 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
     return is_elementwise(reader.op) and elements(reader.type) > elements(node.type)
 
 
-def is_copied(node: Node, constants: dict[Node, Array]) -> bool:
-    """Whether a value's rows are rows of several elements of a table, so that an output needs no memory of its own."""
+def given_straight(node: Node, constants: dict[Node, Array]) -> bool:
+    """Whether an output needs no memory of its own: its rows are rows of several elements of a table, or its kernel can write to the
+    caller's array."""
+    if emission(node.op).gives is not None:
+        return True
     by_row = isinstance(node.op, tensor.Take) and node.inputs[0] in constants and len(node.inputs[1].type.shape) == 1
     return by_row and elements(node.type) > 1
 
@@ -405,9 +410,9 @@ def _allocate(
     reads: dict[Node, set[Node]],
     outputs: Sequence[Node],
     widths: dict[Node, int],
-    copied: set[Node],
+    given: set[Node],
 ) -> tuple[dict[Node, Slot], dict[tuple[str, bool], int]]:
-    """(node → slot, pool → columns): first fit, in memory of values whose last reader has run. `copied` get no slot."""
+    """(node → slot, pool → columns): first fit, in memory of values whose last reader has run. `given` get no slot."""
     segment = {node: i for i, group in enumerate(segments) for node in group}
     shared = {node for node in segment if isinstance(node.op, TreeEnsemble)}
     last: dict[Node, int] = {}
@@ -420,14 +425,14 @@ def _allocate(
                 shared.add(source)
     for node in outputs:
         last[node] = len(order)
-    for node in copied:  # at the end of a segment, by indices that must still be there
+    for node in given:  # at the end of a segment, by indices that must still be there
         for source in reads[node]:
             last[source] = len(order)
     slots: dict[Node, Slot] = {}
     pools: dict[tuple[str, bool], int] = {}
     busy: dict[tuple[str, bool], list[tuple[int, int, int]]] = {}  # (offset, end, time of the last reader), by offset
     for time, node in enumerate(order):
-        if node in copied:
+        if node in given:
             continue
         dtype = STORAGE.get(node.type.dtype, node.type.dtype)
         pool = dtype, node in shared
