@@ -15,7 +15,7 @@ from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
 from hbc.compiler.torch.program import Program, main_method
 from hbc.compiler.torch.rules import RULES
-from hbc.compiler.torch.run import TorchExecutable, thread_limits
+from hbc.compiler.torch.run import TorchExecutable, memory_of, thread_limits
 from hbc.compiler.torch.trace import exported
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator
@@ -83,7 +83,8 @@ class TorchCompiler(Compiler):
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:
         device = checked_device(self.name, options)
-        program = Program(graph).to(device).eval()
+        with memory_of(device):
+            program = Program(graph).to(device).eval()
         show(SOURCE, lambda: f"# run by PyTorch, operator by operator\n{program.operators}")
         return TorchExecutable(
             program, graph, device, options.threads, {name: program.row_bytes(name) for name in graph.outputs}

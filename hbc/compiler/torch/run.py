@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from hbc.compiler.torch.exact import require_whole_products, without_autocast
 from hbc.compiler.torch.program import entry
 from hbc.compiler.torch.resident import OnThisCard
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
+from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph, topological
 from hbc.ir.types import Array
 from hbc.lazy import cached_property, record
@@ -90,6 +91,16 @@ class OneThread:
             set_openmp(self._before)
             if set_mkl:
                 set_mkl(self._mkl_before)
+
+
+@contextmanager
+def memory_of(device: torch.device) -> Iterator[None]:
+    """Inside, PyTorch's error that a GPU has no memory left is a DeviceMemoryError."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        free, total = torch.cuda.mem_get_info(device)
+        raise DeviceMemoryError(device=str(device), wanted=None, free=free, total=total) from error
 
 
 def _tensor(array: Array) -> Tensor:
@@ -199,7 +210,11 @@ class TorchExecutable(Executable):
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         if method in self._multiplying:
             require_whole_products(self.device)
-        with torch.inference_mode(), without_autocast(self.device), OneThread() if self.device.type == "cpu" else nullcontext():
+        with (
+            torch.inference_mode(),
+            without_autocast(self.device),
+            OneThread() if self.device.type == "cpu" else memory_of(self.device),
+        ):
             results = self._function(method)(*[tensor.to(self.device) for tensor in tensors])
         return results if isinstance(results, tuple) else (results,)
 

@@ -16,7 +16,7 @@ from hbc.compiler.torch.eager import TorchCompiler, checked_device
 from hbc.compiler.torch.exact import quiet_jit
 from hbc.compiler.torch.few import FEW
 from hbc.compiler.torch.program import Program, entry
-from hbc.compiler.torch.run import TorchExecutable
+from hbc.compiler.torch.run import TorchExecutable, memory_of
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically
@@ -49,7 +49,8 @@ class TorchScriptCompiler(TorchCompiler):
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
         device = checked_device(self.name, options)
-        program = Program(graph).to(device).eval()
+        with memory_of(device):
+            program = Program(graph).to(device).eval()
         widths = {name: program.row_bytes(name) for name in graph.outputs}
         traced = trace(program, graph, device)
         show(SOURCE, lambda: "\n".join(getattr(traced, entry(method)).code for method in graph.outputs))

@@ -179,3 +179,21 @@ def test_what_is_refused(used: list[Any], backend: str) -> None:
         hbc.convert(model, backend).predict_proba(on_gpu(X))
     with pytest.raises(hbc.InvalidInputError, match=r"opposite signs.*resolve_neg"):
         compiled.predict_proba(torch._neg_view(-x))  # a tensor of the host
+
+
+@BOTH
+def test_no_memory_left(used: list[Any], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LinearRegression().fit(X, X[:, 0])
+    compiled = hbc.convert(model, backend, device="cuda:1")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3_000_000, 8_000_000))
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(run.TorchExecutable, "_function", lambda self, method: full)
+    for given in (on_gpu(X), X):
+        with pytest.raises(hbc.DeviceMemoryError, match=r"^cuda:1: no memory for more, of which 3.0 of 8.0 MB are free"):
+            compiled.predict(given)
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(hbc.DeviceMemoryError, match=r"^cuda:1: no memory"):
+        hbc.convert(model, backend, device="cuda:1")
