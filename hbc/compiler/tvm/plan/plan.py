@@ -37,7 +37,7 @@ NODE_BYTES = 16  # of a node and its leaf in memory, about
 FLAT_ROWS = 4096
 """Rows of a block that keeps no value for all of its rows: 400,000 squares take 70 µs, with blocks of 256 rows 74."""
 BLOCK_BYTES = 192 * 1024  # the most bytes of a block's shared intermediates
-SCAN_ROWS = 128  # the fewest rows of a block that scans trees: two vectors of rows share the reading of every split
+SCAN_ROWS = 64  # the fewest rows of a block that scans trees: a chunk
 FEW_STEPS = 28
 """The most values for which full vectors get code of their own. With 31 values (of nested choices) that code takes 1.1 times as long;
 with 63 it takes a second more to compile."""

@@ -232,9 +232,7 @@ def tree_scan(f: Block, node: Node) -> None:
     # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
     again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
     result = Result(f, node, fixed, None if fixed.exact else again)
-    with T.serial(tirx.const(0, "int64"), (scanned + (WRITTEN - 1)) // WRITTEN) as part:
-        row = T.Bind(part * WRITTEN)
-        result.write(row, WRITTEN, lambda column: leaves.totals(column, row, WRITTEN))
+    result.write_many(scanned, lambda column, row: leaves.totals(column, row, WRITTEN))
     if lanes is not None:
         codes, together = sets.codes if sets is not None else None, ROWS_TOGETHER if rest is None else 1
         few = SumLanes(f, lanes, ranked.planes, ranks, places, codes, fixed, rows_of_leaves, together)

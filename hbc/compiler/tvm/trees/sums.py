@@ -23,6 +23,9 @@ from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER
 from hbc.ir.graph import Node
 
 WRITTEN = 8  # rows whose results are written at once
+LEAST_BY_COLUMN = 20
+"""The fewest outputs that are written one after the other for the whole block. A row's sums lie a block apart: eight rows would read a
+cache line of each output, and the next eight rows again."""
 MOST = 2**63 - 1  # the largest int64
 
 
@@ -36,8 +39,29 @@ class Result:
         self.total = None if fixed.total is None else f.size(fixed.total)
         self.few = None if fixed.few == 0 or again is None else f.size(fixed.few)
         self.base = f.own(fixed.base, "f64")
-        self.memory = {lanes: T.alloc_buffer((2 * lanes,), "float64") for lanes in (1, ROWS_TOGETHER, WRITTEN)}
-        self.integers = {lanes: T.alloc_buffer((2 * lanes,), "int64") for lanes in (1, ROWS_TOGETHER, WRITTEN)}
+        self.by_column = self.columns >= LEAST_BY_COLUMN
+        self.rows = {1: 1, ROWS_TOGETHER: ROWS_TOGETHER, WRITTEN: f.block if self.by_column else WRITTEN}
+        """Rows that are written at once → the rows that these have room for."""
+        self.memory = {lanes: T.alloc_buffer((2 * rows,), "float64") for lanes, rows in self.rows.items()}
+        self.integers = {lanes: T.alloc_buffer((2 * rows,), "int64") for lanes, rows in self.rows.items()}
+
+    def write_many(self, rows: Expr, integers: Callable[[Expr, Expr], Expr]) -> None:
+        """`write` for the first `rows` rows of the block. integers: (output column, row) → the integers of WRITTEN rows from it on."""
+        parts = (rows + (WRITTEN - 1)) // WRITTEN
+        if not self.by_column:
+            with T.serial(tirx.const(0, "int64"), parts) as part:
+                row = T.Bind(part * WRITTEN)
+                self.write(row, WRITTEN, lambda column: integers(column, row))
+            return
+        parts = T.Bind(parts)
+        with self.f.repeat(parts) as part:
+            self._begin(T.Bind(part * WRITTEN), WRITTEN)
+        with self.f.repeat(self.columns) as column, self.f.repeat(parts) as part:
+            row = T.Bind(part * WRITTEN)
+            self._add(column, T.Bind(integers(column, row)), row, row, WRITTEN)
+        with self.f.repeat(parts) as part:
+            row = T.Bind(part * WRITTEN)
+            self._end(row, row, WRITTEN)
 
     def write(self, row: Expr, lanes: int, integers: Callable[[Expr], Expr]) -> None:
         """Store the sums of `lanes` rows from `row` on. integers: output column → the rows' integers.
@@ -45,40 +69,51 @@ class Result:
         Sets `again` for rows whose leaves must be added as the source does: those whose two largest sums nearly tie, so that the argmax
         might differ, or with a sum too small to be precise.
         """
-        f, node, memory, whole = self.f, self.node, self.memory[lanes], self.integers[lanes]
-        largest, second, rest, least = 0, lanes, 0, lanes
+        self._begin(0, lanes)
+        with self.f.grid([self.columns]) as (column,):
+            self._add(column, T.Bind(integers(column)), row, 0, lanes)
+        self._end(row, 0, lanes)
 
-        def put(column: Expr, integer: Expr) -> None:
-            value = tirx.Mul(tirx.Cast(many("float64", lanes), integer), broadcast(self.scale, lanes))
-            total = T.Bind(tirx.Add(value, broadcast(f.constant(self.base, "f64", column), lanes)))
-            f.store_many(node, column, row, tirx.Cast(many(DTYPES[node.type.dtype], lanes), total), lanes)
-            most = vector(memory, largest, lanes)
-            store(memory, tirx.Max(vector(memory, second, lanes), tirx.Min(most, total)), second, lanes)
-            store(memory, tirx.Max(most, total), largest, lanes)
-            if self.few is not None:  # 0 is precise, so it counts as the largest number
-                above = tirx.Select(tirx.EQ(integer, constant(0)), constant(MOST), integer)
-                store(whole, tirx.Min(vector(whole, least, lanes), above), least, lanes)
-
-        def constant(value: int) -> Expr:
-            return broadcast(tirx.const(value, "int64"), lanes)
-
+    def _begin(self, at: Expr, lanes: int) -> None:
+        """Begin with rows whose memory stands at `at`."""
+        memory, whole, second = self.memory[lanes], self.integers[lanes], self.rows[lanes]
         # The sign of a single output decides a label. So it is compared with 0, as if that were a second output.
-        for slot, start in ((largest, 0.0 if self.outputs == 1 else -np.inf), (second, -np.inf)):
-            store(memory, broadcast(tirx.const(start, "float64"), lanes), slot, lanes)
+        for slot, start in ((0, 0.0 if self.outputs == 1 else -np.inf), (second, -np.inf)):
+            store(memory, broadcast(tirx.const(start, "float64"), lanes), at + slot, lanes)
         if self.total is not None:
-            store(whole, broadcast(self.total, lanes), rest, lanes)
+            store(whole, broadcast(self.total, lanes), at, lanes)
         if self.few is not None:
-            store(whole, constant(MOST), least, lanes)
-        with f.grid([self.columns]) as (column,):
-            integer = T.Bind(integers(column))
-            put(column, integer)
-            if self.total is not None:
-                store(whole, tirx.Sub(vector(whole, rest, lanes), integer), rest, lanes)
+            store(whole, broadcast(tirx.const(MOST, "int64"), lanes), at + second, lanes)
+
+    def _add(self, column: Expr, integer: Expr, row: Expr, at: Expr, lanes: int) -> None:
+        """Store a column, and take it from what is left of `total`."""
+        self._put(column, integer, row, at, lanes)
         if self.total is not None:
-            put(tirx.const(self.columns, "int64"), T.Bind(vector(whole, rest, lanes)))
+            whole = self.integers[lanes]
+            store(whole, tirx.Sub(vector(whole, at, lanes), integer), at, lanes)
+
+    def _put(self, column: Expr, integer: Expr, row: Expr, at: Expr, lanes: int) -> None:
+        """Store a column, and compare it with the largest two sums and the least integer."""
+        f, node, memory, whole, second = self.f, self.node, self.memory[lanes], self.integers[lanes], self.rows[lanes]
+        value = tirx.Mul(tirx.Cast(many("float64", lanes), integer), broadcast(self.scale, lanes))
+        total = T.Bind(tirx.Add(value, broadcast(f.constant(self.base, "f64", column), lanes)))
+        f.store_many(node, column, row, tirx.Cast(many(DTYPES[node.type.dtype], lanes), total), lanes)
+        most = vector(memory, at, lanes)
+        store(memory, tirx.Max(vector(memory, at + second, lanes), tirx.Min(most, total)), at + second, lanes)
+        store(memory, tirx.Max(most, total), at, lanes)
+        if self.few is not None:  # 0 is precise, so it counts as the largest number
+            zero, highest = (broadcast(tirx.const(value, "int64"), lanes) for value in (0, MOST))
+            above = tirx.Select(tirx.EQ(integer, zero), highest, integer)
+            store(whole, tirx.Min(vector(whole, at + second, lanes), above), at + second, lanes)
+
+    def _end(self, row: Expr, at: Expr, lanes: int) -> None:
+        """Store the last column, if it follows from the others, and `again`."""
+        memory, whole, second = self.memory[lanes], self.integers[lanes], self.rows[lanes]
+        if self.total is not None:
+            self._put(tirx.const(self.columns, "int64"), T.Bind(vector(whole, at, lanes)), row, at, lanes)
         if self.again is not None:
-            gap = tirx.Sub(vector(memory, largest, lanes), vector(memory, second, lanes))
+            gap = tirx.Sub(vector(memory, at, lanes), vector(memory, at + second, lanes))
             near = tirx.LE(gap, broadcast(self.close, lanes))
             if self.few is not None:
-                near = tirx.Or(near, tirx.LT(vector(whole, least, lanes), broadcast(self.few, lanes)))
+                near = tirx.Or(near, tirx.LT(vector(whole, at + second, lanes), broadcast(self.few, lanes)))
             store(self.again, tirx.Cast(many("uint8", lanes), near), row, lanes)
