@@ -28,7 +28,7 @@ FEWEST = 3
 ONE_IN = 30
 
 SEED = os.environ.get("HBC_SAMPLE", "")
-"""Chooses a second sample, as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
+"""Chooses a second sample, half as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
 
 
 def pytest_report_header() -> list[str]:
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         count = max(FEWEST, len(cases) // ONE_IN)
-        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // ONE_IN] if SEED else ())}
+        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (2 * ONE_IN)] if SEED else ())}
         for item in cases:
             if item not in run:
                 item.add_marker(pytest.mark.slow)
