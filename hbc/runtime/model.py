@@ -472,7 +472,8 @@ def _plain_method(name: str) -> Callable[[CompiledModel, Any], Any]:
 def _staged_method(name: str) -> Callable[[CompiledModel, Any], Iterator[Any]]:
     def method(self: CompiledModel, X: Any) -> Iterator[Any]:
         stages = self._calls[name](X)
-        return (stages[:, stage].copy() for stage in range(stages.shape[1]))
+        copied = "clone" if hasattr(stages, "clone") else "copy"  # PyTorch's word, for results on a GPU
+        return (getattr(stages[:, stage], copied)() for stage in range(stages.shape[1]))
 
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"

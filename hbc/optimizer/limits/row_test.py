@@ -23,11 +23,7 @@ def surely_accepted(graph: Graph, limits: Limits) -> Graph | None:
         dtype = np.dtype(NUMPY_DTYPES[node.type.dtype])
         most = entry.largest(dtype, limits.safe)
         missing = t.logical_and(t.isnan(node), entry.allow_nan)
-        within = t.logical_or(t.less_equal(t.absolute(node), most), missing)
-        if len(node.type.shape) == 2:
-            one = dtype.type(1)
-            within = t.less_equal(one, t.min_(t.where(within, one, dtype.type(0)), axis=1))
-        tests.append(within)
+        tests.append(t.logical_or(t.less_equal(t.absolute(node), most), missing))
     for guard in limits.tests:
         if guard.accepted is None:
             return None
@@ -36,7 +32,14 @@ def surely_accepted(graph: Graph, limits: Limits) -> Graph | None:
         tests += substitute(guard.accepted.outputs["accepted"], inputs)
     if not tests:
         return None
-    accepted = tests[0]
-    for other in tests[1:]:
+    accepted, *others = map(_of_rows, tests)
+    for other in others:
         accepted = t.logical_and(accepted, other)
     return Graph(graph.inputs, {"accepted": (accepted,)}).verify()
+
+
+def _of_rows(test: Node) -> Node:
+    """bool[N] of bool[N] or bool[N, C]: whether all of a row is true."""
+    if len(test.type.shape) == 1:
+        return test
+    return t.less_equal(np.float32(1), t.min_(t.where(test, np.float32(1), np.float32(0)), axis=1))

@@ -14,7 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
-from sklearn.ensemble import RandomForestClassifier  # noqa: E402
+from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier  # noqa: E402
+from sklearn.kernel_approximation import AdditiveChi2Sampler  # noqa: E402
 from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
@@ -179,6 +180,25 @@ def test_what_is_refused(used: list[Any], backend: str) -> None:
         hbc.convert(model, backend).predict_proba(on_gpu(X))
     with pytest.raises(hbc.InvalidInputError, match=r"opposite signs.*resolve_neg"):
         compiled.predict_proba(torch._neg_view(-x))  # a tensor of the host
+
+
+def test_a_test_of_each_number(used: list[Any]) -> None:
+    """This kernel asks for numbers ≥ 0, beside the test that a row is finite."""
+    model = AdditiveChi2Sampler().fit(np.abs(X))
+    compiled = hbc.convert(model, "torch", device="cuda:1")
+    np.testing.assert_allclose(compiled.transform(on_gpu(np.abs(X))).numpy(), model.transform(np.abs(X)), rtol=1e-5, atol=1e-6)
+    with pytest.raises(hbc.InvalidInputError) as there:
+        compiled.transform(on_gpu(X))
+    with pytest.raises(hbc.InvalidInputError) as here:
+        compiled.transform(X)
+    assert str(there.value) == str(here.value)
+
+
+def test_stages(used: list[Any]) -> None:
+    model = AdaBoostClassifier(n_estimators=3, random_state=0).fit(X, LABELS)
+    found = list(hbc.convert(model, "torch", device="cuda:1").staged_predict_proba(on_gpu(X)))
+    for stage, expected in zip(found, model.staged_predict_proba(X), strict=True):
+        np.testing.assert_allclose(stage.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 @BOTH
