@@ -37,6 +37,8 @@ NODE_BYTES = 16  # of a node and its leaf in memory, about
 FLAT_ROWS = 4096
 """Rows of a block that keeps no value for all of its rows: 400,000 squares take 70 µs, with blocks of 256 rows 74."""
 BLOCK_BYTES = 192 * 1024  # the most bytes of a block's shared intermediates
+SCAN_BYTES = 256 * 1024
+"""The same for a block that scans trees, where 256 rows share the loads of a tree. 64 rows at a time of 100 classes take a sixth longer."""
 SCAN_ROWS = 64  # the fewest rows of a block that scans trees: a chunk
 FEW_STEPS = 28
 """The most values for which full vectors get code of their own. With 31 values (of nested choices) that code takes 1.1 times as long;
@@ -170,8 +172,9 @@ def make_plan(
     width = sum(count * bytes_of(dtype) for (dtype, shared), count in pools.items() if shared)
     trees = {node: node.op for node in reads if isinstance(node.op, TreeEnsemble)}
     rows = most_rows(trees, [node.type for node in readers if isinstance(node.op, Input)])
-    least = SCAN_ROWS if any(op.strategy == "scan" for op in trees.values()) else ROWS_IN_STATEMENT
-    while rows > least and rows * width > BLOCK_BYTES:
+    scanned = any(op.strategy == "scan" for op in trees.values())
+    least, most = (SCAN_ROWS, SCAN_BYTES) if scanned else (ROWS_IN_STATEMENT, BLOCK_BYTES)
+    while rows > least and rows * width > most:
         rows //= 2
     rows = block or (rows if row is None else FLAT_ROWS)
     needed = {node: why for node, why in _needed(nodes, readers, outputs, constants).items() if node in slots}
