@@ -17,6 +17,7 @@ from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.operators import emission
 from hbc.compiler.tvm.plan.plan import Never, Plan
 from hbc.compiler.tvm.plan.sizes import STORAGE
+from hbc.compiler.tvm.plan.tree_kernels import has_many_sums
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert
 from hbc.compiler.tvm.tir.vectors import store, vector
@@ -51,6 +52,8 @@ class FunctionBuilder:
         self.data: Tables | ModelData = self.tables  # where `constant`, `size` and `number` read
         self.keep: list[Array] = []  # the arrays of `own`: `tables` knows arrays by identity, so they must stay alive
         self.pools: dict[tuple[str, bool], Any] = {}  # the memory of the pools of the plan
+        self.side_by_side = {node for node in plan.slots if has_many_sums(node, schedule.tree_kernels)}
+        """Values that lie side by side where a block has a single row. Else each would be in a cache line of its own, a block apart."""
 
     def under(self, schedule: Schedule) -> FunctionBuilder:
         """A builder of the same function, with the same tables, for code of another schedule."""
@@ -137,6 +140,10 @@ class Block(FunctionBuilder):
     def __init__(self, function: FunctionBuilder, base: Expr, rows: Expr) -> None:
         vars(self).update(vars(function))  # the same tables, models and memory
         self.base, self.rows = base, rows  # the first row, and how many there are
+        self.step: Expr = self.block  # from one output of `side_by_side` to the next
+        if self.side_by_side:
+            one, block = (tirx.const(value, "int64") for value in (1, self.block))
+            self.step = T.Bind(tirx.Select(tirx.EQ(rows, one), one, block))
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
 
     @contextmanager
@@ -253,17 +260,20 @@ class Block(FunctionBuilder):
 
     def store_many(self, node: Node, position: Expr, row: Expr, value: Expr, lanes: int) -> None:
         """Write one element of consecutive rows of the block, given as a vector. For numbers that are stored for the whole block."""
-        slot = self.plan.slots[node]
-        store(self.pools[slot.pool], value, (position + slot.offset) * self.block + row, lanes)
+        pool, at = self.place(node, position, Row(row))
+        store(pool, value, at, lanes)
 
     def place(self, node: Node, position: Expr, row: Row) -> tuple[Any, Expr]:
         """(pool, index): where an element of a value lies in memory."""
         slot = self.plan.slots[node]
-        at = (position + slot.offset) * self.stride(node)
+        apart = node in self.side_by_side
+        at = slot.offset * self.block + position * self.step if apart else (position + slot.offset) * self.stride(node)
         return self.pools[slot.pool], at + (row.block if slot.shared else row.lane)
 
-    def stride(self, node: Node) -> int:
+    def stride(self, node: Node) -> Expr:
         """The distance from one column of a value to the next in its pool."""
+        if node in self.side_by_side:
+            return self.step
         return self.block if self.plan.slots[node].shared else self.lanes
 
 

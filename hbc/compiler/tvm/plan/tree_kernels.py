@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from hbc.ir.graph import Node
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
@@ -44,6 +45,18 @@ def kernel_of(op: TreeEnsemble, available: tuple[str, ...]) -> TreeKernel:
     every ensemble."""
     asked = TREE_KERNELS.get(op.strategy)
     return asked if asked is not None and op.strategy in available and asked.fits(op) else TREE_KERNELS[available[0]]
+
+
+LEAST_SUMS = 64
+
+
+def has_many_sums(node: Node, available: tuple[str, ...]) -> bool:
+    """Whether a node is a scan with at least LEAST_SUMS outputs. Of a block with a single row it writes no other row, but where it writes
+    the following outputs later."""
+    op = node.op
+    if not isinstance(op, TreeEnsemble) or op.output != "sum" or op.n_outputs < LEAST_SUMS:
+        return False
+    return kernel_of(op, available) is TREE_KERNELS["scan"]
 
 
 def nanoseconds_of(op: Any) -> float:
