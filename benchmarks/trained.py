@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +79,8 @@ def trained(name: str, library: str, key: str, make: Callable[[], Made], method:
 
 def _write(folder: Path, library: str, method: str, model: Any, rows: Array, facts: dict[str, Any]) -> None:
     rows = np.ascontiguousarray(rows)
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
     (unfinished / "model.pkl").write_bytes(pickle.dumps(model))
     if library == "lightgbm":
         model.booster_.save_model(unfinished / "model.txt")
@@ -97,7 +97,12 @@ def _write(folder: Path, library: str, method: str, model: Any, rows: Array, fac
         **facts,
     }
     (unfinished / "facts.json").write_text(json.dumps(facts))
-    unfinished.rename(folder)
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        shutil.rmtree(unfinished)
+        if not folder.exists():
+            raise  # otherwise another process was faster, with the same model
 
 
 # --- estimators with the options that several benchmarks vary ------------------------------------------------------------
