@@ -12,6 +12,7 @@ import pytest
 from hbc.cache import store
 from hbc.cli.serve import serve
 from hbc.compiler.tvm.nest import schedule
+from hbc.compiler.tvm.plan import plan
 from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.gpu import tiles
 from hbc.ir import archive
@@ -65,6 +66,7 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("tree-kernels.md", "64 bytes"): BITS,
     ("tree-kernels.md", "16 bytes"): BITS,
     ("tree-kernels.md", "128 bytes"): "two cache lines",
+    ("tree-kernels.md", "256 KB"): plan.SCAN_BYTES / 2**10,
 }
 """(page, words) → the number in the code, or what else it is."""
 

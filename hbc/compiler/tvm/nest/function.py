@@ -27,6 +27,9 @@ from hbc.ops import tensor
 
 Made = TypeVar("Made")
 
+FEW_ROWS = 8
+"""The most rows of a block whose columns lie side by side (`side_by_side`). Code may write so many rows at once, though there are fewer."""
+
 
 class Row(NamedTuple):
     """A row: its number in the block, and its number in the current vector of rows (`lane`) if there is one."""
@@ -53,7 +56,7 @@ class FunctionBuilder:
         self.keep: list[Array] = []  # the arrays of `own`: `tables` knows arrays by identity, so they must stay alive
         self.pools: dict[tuple[str, bool], Any] = {}  # the memory of the pools of the plan
         self.side_by_side = {node for node in plan.slots if has_many_sums(node, schedule.tree_kernels)}
-        """Values that lie side by side where a block has a single row. Else each would be in a cache line of its own, a block apart."""
+        """Values whose columns lie side by side where a block has few rows. Else each would be in cache lines of its own."""
 
     def under(self, schedule: Schedule) -> FunctionBuilder:
         """A builder of the same function, with the same tables, for code of another schedule."""
@@ -142,8 +145,9 @@ class Block(FunctionBuilder):
         self.base, self.rows = base, rows  # the first row, and how many there are
         self.step: Expr = self.block  # from one output of `side_by_side` to the next
         if self.side_by_side:
-            one, block = (tirx.const(value, "int64") for value in (1, self.block))
-            self.step = T.Bind(tirx.Select(tirx.EQ(rows, one), one, block))
+            one, few, block = (tirx.const(value, "int64") for value in (1, FEW_ROWS, self.block))
+            several = tirx.Select(tirx.LE(rows, few), few, block)
+            self.step = T.Bind(tirx.Select(tirx.EQ(rows, one), one, several))
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
 
     @contextmanager

@@ -51,8 +51,8 @@ LEAST_SUMS = 64
 
 
 def has_many_sums(node: Node, available: tuple[str, ...]) -> bool:
-    """Whether a node is a scan with at least LEAST_SUMS outputs. Of a block with a single row it writes no other row, but where it writes
-    the following outputs later."""
+    """Whether a node is a scan with at least LEAST_SUMS outputs. It writes up to eight rows at once, though a block may have fewer; what it
+    writes beyond a single row, it writes again with the following outputs."""
     op = node.op
     if not isinstance(op, TreeEnsemble) or op.output != "sum" or op.n_outputs < LEAST_SUMS:
         return False
