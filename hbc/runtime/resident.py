@@ -114,6 +114,13 @@ class Resident:
         if len(shape) != 2 or shape[1] != width:
             raise InvalidInputError(found=f"an array of shape {shape}", expected=f"[rows, {width}]")
         (result, *others), own = variant.facts.results[call.method], call.dtype
+        _, empty = call.shared.info.without_rows.get(call.method, ("", None))
+        if not shape[0] and empty is not None and tuple(empty) != (0, *map(int, result.shape[1:])):
+            raise InvalidInputError(
+                found="0 rows on a GPU",
+                expected="at least 1",
+                advice=f"For none the source's {call.method} returns an array of another shape. Copy X to the host.",
+            )
         if call.keeps_dtype:
             own = np.dtype(name)
         if not others and own is not None and NUMPY_DTYPES[result.dtype] != own:

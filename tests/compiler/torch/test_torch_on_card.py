@@ -201,6 +201,15 @@ def test_stages(used: list[Any]) -> None:
         np.testing.assert_allclose(stage.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_no_rows(used: list[Any]) -> None:
+    """XGBoost's apply gives (0,) for no rows, and (rows, trees) for others."""
+    model = pytest.importorskip("xgboost").XGBRegressor(n_estimators=2, max_depth=2).fit(X, X[:, 0])
+    compiled = hbc.convert(model, "torch", device="cuda:1")
+    assert tuple(compiled.predict(on_gpu(X[:0])).shape) == model.predict(X[:0]).shape
+    with pytest.raises(hbc.InvalidInputError, match="0 rows on a GPU"):
+        compiled.apply(on_gpu(X[:0]))
+
+
 @BOTH
 def test_no_memory_left(used: list[Any], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = LinearRegression().fit(X, X[:, 0])
