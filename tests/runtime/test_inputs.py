@@ -32,9 +32,11 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeClassifier
 
 import hbc
+from hbc.ir import signature
 from hbc.ir.graph import Graph, Input
-from hbc.ir.signature import Column, Frames, InputSpec
+from hbc.ir.signature import Column, Frames, InputSpec, sum_of_squares
 from hbc.ir.types import N
+from hbc.runtime.input import gate
 from hbc.runtime.input.intake import describe, prepare
 
 RNG = np.random.default_rng(0)
@@ -577,3 +579,20 @@ def test_float16_is_rejected_where_the_source_would_compute_in_it():
     np.testing.assert_allclose(hbc.convert(plain, "numpy").predict_proba(half), plain.predict_proba(half), rtol=1e-7)
     flags = data > 0
     np.testing.assert_allclose(hbc.convert(scaled, "numpy").predict_proba(flags), scaled.predict_proba(flags), rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_values_of_a_call_are_added_up_once(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    """A guard that lets small numbers pass once added them up again: a sixth of a call of 100,000 rows on torch."""
+    model = hbc.convert(make_pipeline(StandardScaler(), LogisticRegression()).fit(X.astype(dtype), Y), "numpy", X.astype(dtype))
+    assert model.variants[model._main].facts.limits.strictest is not None
+    seen: list[int] = []
+
+    def counted(array: Any) -> Any:
+        seen.append(len(array))
+        return sum_of_squares(array)
+
+    monkeypatch.setattr(gate, "sum_of_squares", counted)
+    monkeypatch.setattr(signature, "sum_of_squares", counted)
+    model.predict(np.resize(X.astype(dtype), (5000, 3)))
+    assert seen == [5000]

@@ -33,6 +33,8 @@ class Gate:
         self.bounds = [_bound(entry, kinds[columns[0]]) for entry, columns in self.inputs]
         self.guards = limits.guards
         self.tests, self.strictest, self.safe = limits.tests, limits.strictest, limits.safe
+        self.harmless = [_bound(entry, kinds[columns[0]], self.safe) for entry, columns in self.inputs]
+        """As `bounds`, for sums at which no guard need look at a number either."""
         self.accepted = tuple(guard.accepted for guard in self.tests if guard.accepted is not None)
         self.simple = len(self.inputs) == 1 and self.inputs[0][0].limit.size > 0 and len(self.accepted) == len(self.tests)
         """Whether compiled code can do the whole test: enough rows, a sum
@@ -50,13 +52,17 @@ class Gate:
         if len(arrays[0]) < self.min_rows:
             self._too_few(len(arrays[0]))
         unknown = arrays  # the arrays that may hold values that a guard rejects
-        for (limits, columns), bound, array in zip(self.inputs, self.bounds, arrays, strict=True):
-            # NaN, ±inf and numbers beyond the limit all fail this comparison; BLAS makes it the fastest single pass (0.5 µs for
-            # a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
-            if bound is None or (array.dtype != object and _begins_within(array, bound) and sum_of_squares(array) <= bound):
+        for (limits, columns), bound, harmless, array in zip(self.inputs, self.bounds, self.harmless, arrays, strict=True):
+            if bound is None:
                 continue
-            if array.dtype.kind == "f" and self._within(array, limits):
+            # NaN, ±inf and numbers beyond the limit all fail the comparison with this sum; BLAS makes it the fastest single pass (0.5 µs
+            # for a row of 30, half of isfinite().all() for 200 000), and unlike np.sum it never warns.
+            size = sum_of_squares(array) if array.dtype != object and _begins_within(array, bound) else np.nan
+            passes = bool(size <= bound)
+            if array.dtype.kind == "f" and (size <= harmless if passes else self._within(array, limits)):
                 unknown = [other for other in unknown if other is not array]
+                continue
+            if passes:
                 continue
             if isinstance(array, CodedStrings):
                 if not _missing_strings(array.distinct(), limits).any():
@@ -64,8 +70,8 @@ class Gate:
                 array = array.dense()
             self._inspect(array if array.ndim == 2 else array[:, None], limits, columns)
         # If the input is harmless to the strictest guard, it is harmless to all. So one look at it is enough for any number of guards.
-        harmless = self.strictest is not None and self.strictest.harmless(unknown)
-        for guard in self.tests if harmless else self.guards:
+        all_harmless = self.strictest is not None and self.strictest.harmless(unknown)
+        for guard in self.tests if all_harmless else self.guards:
             guard.test(arrays)
 
     def _within(self, array: Array, limits: InputLimits) -> bool:
@@ -128,11 +134,11 @@ def _begins_within(array: Array, bound: Any) -> bool:
     return len(array) <= ROWS_PER_BLOCK or bool(np.vdot(array[:FIRST_ROWS], array[:FIRST_ROWS]) <= bound)
 
 
-def _bound(limits: InputLimits, kind: str) -> Any:
-    """The largest sum of squares for which every value surely passes. None if every value passes anyway."""
+def _bound(limits: InputLimits, kind: str, safe: float = np.inf) -> Any:
+    """The largest sum of squares for which every value surely passes, and is at most `safe`. None if every value passes anyway."""
     if kind == "str":
         return None if limits.allow_nan.all() and limits.allow_na.all() else 0.0
-    return limits.sum_of_squares(NUMPY_DTYPES[kind])
+    return limits.sum_of_squares(NUMPY_DTYPES[kind], safe)
 
 
 def _beyond(block: Array, limits: InputLimits) -> Array:
