@@ -86,9 +86,7 @@ class TorchCompiler(Compiler):
         with memory_of(device):
             program = Program(graph).to(device).eval()
         show(SOURCE, lambda: f"# run by PyTorch, operator by operator\n{program.operators}")
-        return TorchExecutable(
-            program, graph, device, options.threads, {name: program.row_bytes(name) for name in graph.outputs}
-        )
+        return TorchExecutable(program, graph, device, options.threads, {name: program.width(name) for name in graph.outputs})
 
     def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
         """Writes what `torch.export.load(path).module()(x)` runs: `forward` of Program, for any number of rows. Raises ValueError if the

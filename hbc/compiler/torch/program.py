@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +36,15 @@ class Step:
     dead: tuple[int, ...]
 
 
+class Width(NamedTuple):
+    """The bytes of the widest value of a method, for one row: at least 1."""
+
+    all: int
+    """Of all values."""
+    kept: int
+    """Of those that the cache should keep: all but inputs that are read once, by a product."""
+
+
 @record
 class Method:
     """The steps of one method. Its values are numbered: first the graph's inputs, then the buffers that it reads, then the results of
@@ -47,7 +57,7 @@ class Method:
     """The numbers of the values that the method returns."""
     size: int
     """How many values there are."""
-    row_bytes: int
+    width: Width
     """The bytes of the widest value for one row."""
 
 
@@ -100,7 +110,11 @@ class Program(nn.Module):
             needed.update(arguments)
             steps.append(Step(function_of(node, node in columns, node in unsigned), arguments, number[node], dead))
         inside = [WORKSPACE[type(node.op)](node.op) for node in operands if type(node.op) in WORKSPACE]
-        width = max(*(row_bytes(node.type) for node in (*operands, *graph.inputs)), *inside, 0)
+        readers = Counter(source for sources in operands.values() for source in sources)
+        multiplied = {source for node in operands if isinstance(node.op, PRODUCTS) for source in node.inputs}
+        once = {node for node in graph.inputs if node in multiplied and readers[node] == 1}
+        kept = max([*(row_bytes(node.type) for node in (*operands, *graph.inputs) if node not in once), *inside, 1])
+        width = Width(max([kept, *(row_bytes(node.type) for node in once)]), kept)
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
 
     def compute(self, name: str, *inputs: Tensor) -> Any:
@@ -125,9 +139,9 @@ class Program(nn.Module):
         """The result of the first of `predict_proba`, `transform` and `predict` that the model has, or else of its first method."""
         return self.compute(self._main, *inputs)
 
-    def row_bytes(self, name: str) -> int:
+    def width(self, name: str) -> Width:
         """The bytes of the widest value of a method, for one row."""
-        return self._methods[name].row_bytes
+        return self._methods[name].width
 
 
 FORWARD = ("predict_proba", "transform", "predict")

@@ -25,7 +25,7 @@ from torch import Tensor
 from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.exact import require_whole_products, without_autocast
-from hbc.compiler.torch.program import entry
+from hbc.compiler.torch.program import Width, entry
 from hbc.compiler.torch.resident import OnThisCard
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.errors import DeviceMemoryError
@@ -36,8 +36,7 @@ from hbc.ops.linear import Linear
 from hbc.ops.tensor import BlockMatMul, MatMul
 
 BLOCK_BYTES = 1 << 20
-"""The size of the widest value of a block of rows. It is chosen so that the intermediate values of a block stay in the second-level
-cache."""
+"""The size of the widest value of a block of rows that the second-level cache should keep (`Width.kept`)."""
 LEAST_BYTES = 1 << 17
 """The least size of the widest value of a block for another thread. For less, starting the thread costs more than the computation."""
 MOST_DIRECT = 256
@@ -113,14 +112,13 @@ def _tensor(array: Array) -> Tensor:
 
 @record
 class TorchExecutable(Executable):
-    """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: the bytes of the widest value of each method, for
-    one row."""
+    """Runs a graph in PyTorch. `program` is its Program, or the trace of it. `widths`: Program.width of each method."""
 
     program: Any
     graph: Graph
     device: torch.device
     threads: int | None
-    widths: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, Width] = field(default_factory=dict)
 
     def run(self, method: str, arrays: Sequence[Array]) -> list[Array]:
         tensors = [_tensor(writable(array)) for array in arrays]  # a Program never writes to its inputs
@@ -201,11 +199,11 @@ class TorchExecutable(Executable):
 
     def _block_rows(self, method: str, rows: int, threads: int) -> int:
         """The number of rows of a block, such that its intermediate values stay in the cache and every thread has a block."""
-        width = max(self.widths[method], 1)
+        width, kept = self.widths[method]
         if self.device.type != "cpu":
             return max(LEAST_BLOCK, CUDA_BLOCK_BYTES // width)
         share = max(-(-rows // threads), LEAST_BYTES // width)
-        return max(LEAST_BLOCK, min(share, BLOCK_BYTES // width))
+        return max(LEAST_BLOCK, min(share, BLOCK_BYTES // kept))
 
     def _call(self, method: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         if method in self._multiplying:

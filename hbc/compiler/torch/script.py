@@ -51,7 +51,7 @@ class TorchScriptCompiler(TorchCompiler):
         device = checked_device(self.name, options)
         with memory_of(device):
             program = Program(graph).to(device).eval()
-        widths = {name: program.row_bytes(name) for name in graph.outputs}
+        widths = {name: program.width(name) for name in graph.outputs}
         traced = trace(program, graph, device)
         show(SOURCE, lambda: "\n".join(getattr(traced, entry(method)).code for method in graph.outputs))
         return TorchScriptExecutable(traced, graph, device, options.threads, widths)

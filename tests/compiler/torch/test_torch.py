@@ -94,6 +94,17 @@ def test_rows_in_blocks_are_rows_at_once(name: str, strategy: str, monkeypatch: 
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+def test_an_input_that_is_read_once_needs_no_small_blocks() -> None:
+    """Blocks cut a call of scaler and logistic regression by the size of X, which no cache need keep: 20 to 50 µs for each."""
+    x = matrix()
+    once, twice = t.matmul(x, WEIGHTS), t.matmul(t.exp(x), WEIGHTS)
+    program = compiled(Graph((x,), {"predict": (once,), "transform": (t.add(once, twice),)}), "torch").program
+    X, result = 4 * len(WEIGHTS), 4 * WEIGHTS.shape[1]
+    assert result < X
+    assert program.width("predict") == (X, result)
+    assert program.width("transform") == (X, X)
+
+
 @BOTH
 def test_rows_and_columns_read_backwards(name: str) -> None:
     """numpy calls an array contiguous whose axis of one element has a negative stride, which PyTorch refuses."""
