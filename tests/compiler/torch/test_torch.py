@@ -526,8 +526,15 @@ def test_the_shorter_way_tests_its_input(name: str, dtype: str) -> None:
             assert direct(np.where(data == 7, kind.type(value), data), 2) is None
         gap = np.where(data == 7, kind.type(np.nan), data)
         assert (direct(gap, 2) is None) == (not missing)
-        assert direct(np.ones((running.MOST_DIRECT + 1, 5), kind), running.MOST_DIRECT + 1) is None
-    untested, many = executable.direct("transform", None), np.ones((running.MOST_DIRECT + 1, 5), kind)
+        many = np.ones((running.MOST_DIRECT + 1, 5), kind)
+        assert (direct(many, len(many)) is None) == missing  # the caller's test is faster
+        for row in (0, -1):
+            for value in (np.nan, np.inf, 2e10):
+                rejected = many.copy()
+                rejected[row, 1] = value
+                assert direct(rejected, len(many)) is None
+    np.testing.assert_array_equal(executable.direct("transform", kind.type(1e20))(many, len(many)), -many)
+    untested = executable.direct("transform", None)
     np.testing.assert_array_equal(untested(gap, 2), -gap)
     np.testing.assert_array_equal(untested(many, len(many)), -many)
 
