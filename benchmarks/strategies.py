@@ -225,22 +225,28 @@ def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expec
 def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
     """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
 
-    Times far behind the fastest count less, since no choice depends on them."""
+    Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
+    which stands before this one, and has its coefficient."""
     from scipy.optimize import nnls
 
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for strategy, work in load_compiler(backend).work.items():  # type: ignore[attr-defined]
         used = [point for point in points if strategy in point.seconds]
         if not used:
             continue
         counts = [work(point.shape, point.rows) for point in used]
         names = list(dict.fromkeys(name for row in counts for name in row))
+        parts = [name.partition(": ") for name in names]
+        shared = {"".join(each): found[each[0]].get(each[2], 0.0) for each in parts if each[1]}
+        names = [name for name in names if name not in shared]
         times = np.array([1e9 * point.seconds[strategy] for point in used])
+        rest = 1 - np.array([estimate(shared, row) for row in counts]) / times
         weight = np.array([point.best / point.seconds[strategy] for point in used]) ** 0.5
         matrix = np.array([[row.get(name, 0.0) for name in names] for row in counts]) * (weight / times)[:, None]
         scale = np.maximum(matrix.max(axis=0), 1e-300)
-        values = nnls(matrix / scale, weight, maxiter=10_000)[0] / scale
-        found[strategy] = {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True) if value > 0}
+        values = nnls(matrix / scale, weight * rest, maxiter=10_000)[0] / scale
+        fitted = {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True)} | shared
+        found[strategy] = {name: value for name, value in fitted.items() if value > 0}
     return found
 
 

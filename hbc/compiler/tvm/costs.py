@@ -84,7 +84,8 @@ def patches(s: Shape, rows: int) -> Mapping[str, float]:
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
-    Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks."""
+    Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks. Their work has the
+    name of the kernel in front."""
     small = s.leaves <= WIDTHS[-1]
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
     in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
@@ -133,10 +134,8 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
             "row and tree, trees in lanes": rest * s.trees,
             "row and further value of a leaf, trees in lanes": rest * (values - s.trees),
         }
-    if in_patches:
-        return work | {f"{name}, alone": rest * count for name, count in patches(s, 1).items() if name != "call"}
-    walks = {name: rest * count for name, count in walk(s, 1).items() if name != "call"}
-    return {name: work.get(name, 0) + walks.get(name, 0) for name in (*work, *walks)}
+    kernel, counts = ("patches", patches(s, 1)) if in_patches else ("walk", walk(s, 1))
+    return work | {f"{kernel}: {name}": rest * count for name, count in counts.items() if name != "call"}
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
@@ -150,6 +149,6 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-STRATEGIES: dict[str, Work] = {"walk": walk, "scan": scan, "patches": patches, "select": select}
+STRATEGIES: dict[str, Work] = {"walk": walk, "patches": patches, "scan": scan, "select": select}
 """The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
 depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""
