@@ -13,7 +13,8 @@ CAUSES = {
     (
         "pipelines500",
         "SVC",
-    ): "617 columns and many support vectors: both spend the call on distances to all of them, hbc in its own code",
+    ): "hundreds of columns and thousands of support vectors, which the second cache cannot hold: both spend the call on products with all "
+    "of them, hbc in its own code",
     ("operators", "Binarizer"): "one comparison a number: both read and write memory, and wait for it",
     ("text", "DictVectorizer"): "a call has fixed costs of some 40 µs, of which scipy's matrix takes 10 to 15",
     (
