@@ -23,6 +23,7 @@ def test_walks_in_ranks_are_the_references(name: str, kind: str, monkeypatch: py
     for module, limit, value in (
         (walk, "ALIKE", 0),
         (walk, "FEW", 0),
+        (walk, "FEW_EAGER", 0),
         (walk, "PADDING", 1 << 9),
         (ranked, "HALVINGS", 1 << 20),
     ):
