@@ -47,7 +47,7 @@ ROUNDS, ROUND_SECONDS, RACE = 8, 0.002, 0.5
 WITHIN = 1.10
 BACKENDS = ("tvm", "torch", "torchscript", "onnx")
 SINCE = {"torch": "2026-11-26 19:53", "torchscript": "2026-11-26 19:53"}
-"""When the kernels of a backend last became faster (UTC). Older measurements would fit the older kernels, and are left out."""
+"""Backend → when its kernels last became faster (UTC). Older measurements would fit the older kernels, and are left out."""
 
 
 @dataclass(frozen=True)

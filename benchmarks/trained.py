@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import pickle
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,29 +79,30 @@ def trained(name: str, library: str, key: str, make: Callable[[], Made], method:
 def _write(folder: Path, library: str, method: str, model: Any, rows: Array, facts: dict[str, Any]) -> None:
     rows = np.ascontiguousarray(rows)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
-    (unfinished / "model.pkl").write_bytes(pickle.dumps(model))
-    if library == "lightgbm":
-        model.booster_.save_model(unfinished / "model.txt")
-    elif library == "xgboost":
-        model.save_model(unfinished / "model.json")
-    expected = getattr(model, method)(rows)
-    np.save(unfinished / "rows.npy", rows)
-    np.save(unfinished / "expected.npy", expected)
-    facts = {
-        "model_mib": round((unfinished / MODEL_FILES[library]).stat().st_size / 2**20, 2),
-        "features": rows.shape[1],
-        "dtype": str(rows.dtype),
-        "classes": expected.shape[1] if expected.ndim == 2 else 0,
-        **facts,
-    }
-    (unfinished / "facts.json").write_text(json.dumps(facts))
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        shutil.rmtree(unfinished)
-        if not folder.exists():
-            raise  # otherwise another process was faster, with the same model
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder.parent) as beside:
+        unfinished = Path(beside) / folder.name
+        unfinished.mkdir()
+        (unfinished / "model.pkl").write_bytes(pickle.dumps(model))
+        if library == "lightgbm":
+            model.booster_.save_model(unfinished / "model.txt")
+        elif library == "xgboost":
+            model.save_model(unfinished / "model.json")
+        expected = getattr(model, method)(rows)
+        np.save(unfinished / "rows.npy", rows)
+        np.save(unfinished / "expected.npy", expected)
+        facts = {
+            "model_mib": round((unfinished / MODEL_FILES[library]).stat().st_size / 2**20, 2),
+            "features": rows.shape[1],
+            "dtype": str(rows.dtype),
+            "classes": expected.shape[1] if expected.ndim == 2 else 0,
+            **facts,
+        }
+        (unfinished / "facts.json").write_text(json.dumps(facts))
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise  # otherwise another process was faster, with the same model
 
 
 # --- estimators with the options that several benchmarks vary ------------------------------------------------------------

@@ -15,14 +15,16 @@ from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
 from hbc.ops.tree_ranks import MOST_IN_PLANE
 
 LOWERED = Lowered(BLOCK_BYTES)
+L2 = 1 << 20
+"""The size of the second-level cache, in bytes."""
 
 
 def scan(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of the strategy "scan", which takes as many steps as the largest tree has splits."""
     numbers, halvings = rows * s.columns, _halvings(s)
-    ranking = (
-        {"searched number": numbers} if numbers <= SEARCHED else {"halving": halvings, "number and halving": numbers * halvings}
-    )
+    ranking = {"searched number": numbers}
+    if numbers > SEARCHED:
+        ranking = {"halving": halvings, "number and halving": numbers * halvings}
     return {
         "call": 1,
         **ranking,
@@ -90,10 +92,6 @@ def _by_blocks(s: Shape, rows: int) -> Mapping[str, float]:
         "row, tree and test of a block": rows * s.trees * steps * tests,
         "row, tree and value by blocks": rows * s.trees * s.width,
     }
-
-
-L2 = 1 << 20
-"""The size of the second-level cache, in bytes."""
 
 
 def works(few: int) -> dict[str, Work]:

@@ -48,11 +48,14 @@ def kernel_of(op: TreeEnsemble, available: tuple[str, ...]) -> TreeKernel:
 
 
 LEAST_SUMS = 64
+"""The fewest outputs of a scan whose columns lie side by side where a block has few rows (nest/function.py)."""
 
 
 def has_many_sums(node: Node, available: tuple[str, ...]) -> bool:
-    """Whether a node is a scan with at least LEAST_SUMS outputs. It writes up to eight rows at once, though a block may have fewer; what it
-    writes beyond a single row, it writes again with the following outputs."""
+    """Whether a node is a scan with at least LEAST_SUMS outputs.
+
+    A scan writes an output for up to eight rows at once, though the block may have a single one. Then the other seven numbers stand where
+    the following outputs belong, which are written after it."""
     op = node.op
     if not isinstance(op, TreeEnsemble) or op.output != "sum" or op.n_outputs < LEAST_SUMS:
         return False
