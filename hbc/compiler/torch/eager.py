@@ -15,7 +15,8 @@ from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
 from hbc.compiler.torch.program import Program, main_method
 from hbc.compiler.torch.rules import RULES
-from hbc.compiler.torch.run import TorchExecutable, memory_of, thread_limits
+from hbc.compiler.torch.resident import memory_of
+from hbc.compiler.torch.run import TorchExecutable, thread_limits
 from hbc.compiler.torch.trace import exported
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,24 @@ from torch.utils import dlpack as torch_dlpack
 
 from hbc.compiler import dlpack
 from hbc.compiler.base import OnCard
+from hbc.errors import DeviceMemoryError
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+
+
+NO_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+"""Words of errors that say so: TorchScript raises a RuntimeError with the text of PyTorch's own one, and cuBLAS and cuDNN have others."""
+
+
+@contextmanager
+def memory_of(device: torch.device) -> Iterator[None]:
+    """Inside, an error that a GPU has no memory left is a DeviceMemoryError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        free, total = torch.cuda.mem_get_info(device)
+        raise DeviceMemoryError(device=str(device), wanted=None, free=free, total=total) from error
 
 
 class OnThisCard(OnCard):
@@ -26,7 +43,7 @@ class OnThisCard(OnCard):
         self.results = [(tuple(map(int, kind.shape[1:])), np.dtype(NUMPY_DTYPES[kind.dtype])) for kind in kinds]
 
     def __call__(self, X: Any, stream: int, room: Callable[..., Any] | None) -> list[Any]:
-        with self._on(stream):
+        with self._on(stream), memory_of(self.device):
             given = tensor_of(X, stream)
             results = [(room or self._room)((len(given), *shape), dtype) for shape, dtype in self.results]
             if len(given):

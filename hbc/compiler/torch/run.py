@@ -12,9 +12,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.exact import require_whole_products, without_autocast
 from hbc.compiler.torch.program import Width, entry
-from hbc.compiler.torch.resident import OnThisCard
+from hbc.compiler.torch.resident import OnThisCard, memory_of
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph, topological
@@ -91,16 +90,6 @@ class OneThread:
             set_openmp(self._before)
             if set_mkl:
                 set_mkl(self._mkl_before)
-
-
-@contextmanager
-def memory_of(device: torch.device) -> Iterator[None]:
-    """Inside, PyTorch's error that a GPU has no memory left is a DeviceMemoryError."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        free, total = torch.cuda.mem_get_info(device)
-        raise DeviceMemoryError(device=str(device), wanted=None, free=free, total=total) from error
 
 
 def _tensor(array: Array) -> Tensor:
@@ -170,7 +159,12 @@ class TorchExecutable(Executable):
         to = self.device if to is None else to
         rows = len(tensors[0])
         if rows <= self._block_rows(method, rows, self._thread_count()):
-            return _owned(self._call(method, tensors), tensors, to)
+            try:
+                return _owned(self._call(method, tensors), tensors, to)
+            except DeviceMemoryError:
+                if rows <= LEAST_BLOCK:
+                    raise
+            # Here the error is gone, and with it the intermediates that its traceback held.
         kinds = [node.type for node in self.graph.outputs[method]]
         results = [
             torch.empty((rows, *map(int, kind.shape[1:])), dtype=OUTSIDE_DTYPES[kind.dtype], device=to) for kind in kinds
@@ -179,16 +173,28 @@ class TorchExecutable(Executable):
         return results
 
     def fill(self, method: str, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Write the outputs of a method for tensors on any device to `results`, on any device."""
+        """Write the outputs of a method for tensors on any device to `results`, on any device. Where a GPU has no memory for a block, it and
+        the next ones are halved. Raises DeviceMemoryError if there is none for a block of LEAST_BLOCK rows either."""
         rows = len(tensors[0])
         threads = self._thread_count()
         block = self._block_rows(method, rows, threads)
 
-        def compute(start: int) -> None:
+        def compute(start: int, block: int = block) -> None:
             values = self._call(method, [tensor[start : start + block] for tensor in tensors])
             for result, value in zip(results, values, strict=True):
                 result[start : start + block] = value
 
+        if self.device.type != "cpu":
+            start = 0
+            while start < rows:
+                try:
+                    compute(start, block)
+                    start += block
+                except DeviceMemoryError:
+                    if block <= LEAST_BLOCK:
+                        raise
+                    block = max(LEAST_BLOCK, min(block, rows) // 2)
+            return
         starts = range(0, rows, block)
         if threads == 1:
             for start in starts:

@@ -16,7 +16,8 @@ from hbc.compiler.torch.eager import TorchCompiler, checked_device
 from hbc.compiler.torch.exact import quiet_jit
 from hbc.compiler.torch.few import FEW
 from hbc.compiler.torch.program import Program, entry
-from hbc.compiler.torch.run import TorchExecutable, memory_of
+from hbc.compiler.torch.resident import memory_of
+from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
 from hbc.ir.store import write_atomically

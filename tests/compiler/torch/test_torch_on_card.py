@@ -3,6 +3,7 @@ of the same library. The GPU is a stand-in: what is asked for on "cuda" lies in 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -226,3 +227,53 @@ def test_no_memory_left(used: list[Any], backend: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.nn.Module, "to", full)
     with pytest.raises(hbc.DeviceMemoryError, match=r"^cuda:1: no memory"):
         hbc.convert(model, backend, device="cuda:1")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (torch.OutOfMemoryError, "CUDA out of memory."),
+        (RuntimeError, "in the TorchScript interpreter:\nRuntimeError: CUDA out of memory."),
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=["PyTorch", "TorchScript", "cuBLAS"],
+)
+def test_smaller_blocks_where_memory_is_short(
+    used: list[Any], backend: str, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are halved as often as needed. What the failed ones made is gone before the next one."""
+    model = LogisticRegression().fit(X, LABELS)
+    compiled = hbc.convert(model, backend, device="cuda:1")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3_000_000, 8_000_000))
+    function, sizes, made = run.TorchExecutable._function, list[int](), list[Any]()
+
+    def some(self: Any, method: str) -> Any:
+        def compute(x: Any) -> Any:
+            sizes.append(len(x))
+            assert not any(intermediate() is not None for intermediate in made)
+            values = x * 2
+            made.append(weakref.ref(values))
+            if len(x) > 80:
+                raise error(text)
+            return function(self, method)(x)
+
+        return compute
+
+    monkeypatch.setattr(run.TorchExecutable, "_function", some)
+    for given in (X, on_gpu(X)):
+        sizes.clear()
+        np.testing.assert_allclose(np.asarray(compiled.predict_proba(given)), model.predict_proba(X), rtol=1e-5, atol=1e-6)
+        assert sizes[-4:] == [75] * 4
+        assert set(sizes) == {300, 150, 75}
+
+
+def test_other_errors_stay(used: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = hbc.convert(LinearRegression().fit(X, X[:, 0]), "torch", device="cuda:1")
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(run.TorchExecutable, "_function", lambda self, method: broken)
+    with pytest.raises(RuntimeError, match="illegal memory"):
+        compiled.predict(X)
