@@ -26,7 +26,7 @@ from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
-from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax
+from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax, TableSum
 from hbc.ops.median import WeightedMedian
 from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.ops.nearest import Ascending, Distances, Present, PresentEntries, Scatter, ScatterEntries, Smallest
@@ -364,6 +364,12 @@ CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS] + [(Softm
 CASES["LogSoftmax"] = [(LogSoftmax(), [rows(dtype, 4)]) for dtype in FLOATS]
 CASES["Logistic"] = [(Logistic(), [rows(dtype, 4)]) for dtype in FLOATS]
 TOLERANCES["Linear"] = SUMS
+CASES["TableSum"] = [
+    (TableSum(summable(dtype, width)[:20]), [indices(places, 20, codes)])
+    for dtype, places in (("f32", "i32"), ("f64", "i64"))
+    for width, codes in ((1, 3), (3, 1), (9, 4), (40, 5))
+]
+TOLERANCES["TableSum"] = SUMS
 TOLERANCES["Softmax"] = TOLERANCES["LogSoftmax"] = TOLERANCES["Logistic"] = FUNCTIONS
 
 _POINTS = rows("f64", 3, finite=True).round(1)

@@ -15,7 +15,7 @@ from hbc.errors import BackendUnavailableError, meant
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
-from hbc.ir.types import Array, TensorType
+from hbc.ir.types import Array, DType, TensorType
 from hbc.lazy import record
 
 
@@ -220,6 +220,11 @@ class Compiler(ABC):
     @abstractmethod
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
         """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
+
+    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
+        """Whether the product of one-hot columns and weights for so many outputs is faster as a `TableSum`, which adds a row of weights for
+        each of `codes` columns of codes. By default from 6 one-hot columns for each of them on."""
+        return columns >= 6 * codes
 
     def calls_c_library(self, options: CompileOptions) -> bool:
         """Whether its code calls the C library's logarithm (`CLogarithm`), and so has the bits of scipy's compiled code. By default not."""

@@ -213,6 +213,25 @@ def choose(backend: str, op: TreeEnsemble, strategies: Mapping[str, Work], rows:
     return chosen, f"estimated for calls {asked}: {', '.join(texts)}"
 
 
+@record
+class OneHotCosts:
+    """The nanoseconds of a row for the two ways to multiply one-hot codes with weights, by what there is of it. A processor that computes
+    twice as fast does so both ways; their ratios decide."""
+
+    code: float
+    """To find the place of a code in a table."""
+    added: float
+    """To add a number of the table: for each code and output."""
+    column: float
+    """To make a one-hot column."""
+    multiplied: float
+    """To multiply and add a weight: for each one-hot column and output."""
+
+    def looks_up(self, codes: int, columns: int, outputs: int) -> bool:
+        """Whether adding rows of a table is the faster way."""
+        return codes * (self.code + self.added * outputs) < columns * (self.column + self.multiplied * outputs)
+
+
 def duration(nanoseconds: float) -> str:
     """A duration with two digits: "850 ns", "3.1 µs", "12 ms"."""
     value = float(f"{nanoseconds:.2g}")

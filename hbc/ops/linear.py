@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from hbc.ir.graph import Node, Operator, at_least_one, has_nan, operator
 from hbc.ir.magnitudes import magnitudes
 from hbc.ir.rows import Rows
-from hbc.ir.types import Array, TensorType, type_of
+from hbc.ir.types import Array, TensorType, require, type_of
 from hbc.ops import tensor as t
 
 
@@ -53,6 +53,39 @@ class Linear(Operator):
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
         return bounds[0] @ magnitudes(self.coef) + magnitudes(self.intercept)
+
+
+@operator
+class TableSum(Operator):
+    """y[N, K] = Σ_c table[places[N, c], K]: the product of one-hot codes and weights. Places are i32 or i64, in range, at least one a row;
+    the table is float. The order of the sum is the compiler's."""
+
+    table: Array
+
+    @property
+    def creates_missing(self) -> bool:
+        return has_nan(self.table)
+
+    def infer(self, places: TensorType) -> TensorType:
+        table = type_of(self.table)
+        require(places.dtype in ("i32", "i64") and len(places.shape) == 2 and places.columns > 0, f"places are {places}")
+        require(table.is_float and len(table.shape) == 2, f"table is {table}")
+        return TensorType(table.dtype, (places.shape[0], table.columns))
+
+    def evaluate(self, places: Array) -> Array:
+        total = self.table.take(places[:, 0], axis=0)
+        for column in range(1, places.shape[1]):
+            total += self.table.take(places[:, column], axis=0)
+        return total
+
+    def lower(self, places: Node) -> Node:
+        return t.sum_(t.take(self.table, places, axis=0), axis=1)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {0: range(len(self.table))}
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return node.inputs[0].type.columns * magnitudes(self.table).max(axis=0, initial=0.0)
 
 
 @operator

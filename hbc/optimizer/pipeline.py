@@ -59,7 +59,7 @@ ORDER: tuple[Position, ...] = (
         lambda s: PushSelection(),
         "early: checks say where a weight of 0 meets no NaN; before MergeColumns, which joins its selections",
     ),
-    Position(FoldLinear, lambda s: FoldLinear(), "before RemoveChecks: checked values are finite"),
+    Position(FoldLinear, lambda s: FoldLinear(s.compiler, s.options), "before RemoveChecks: checked values are finite"),
     Position(
         RemoveChecks,
         lambda s: RemoveChecks(),

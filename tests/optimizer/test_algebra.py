@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from random_trees import random_tree, rows_at_thresholds, stump
 
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.rewrite import Noted
 from hbc.ir.types import NUMPY_DTYPES, N
@@ -21,7 +22,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
-from hbc.ops.linear import Linear
+from hbc.ops.linear import Linear, TableSum
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Clip, Standardize
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -29,6 +30,7 @@ from hbc.optimizer.columns.simplify import MergeColumns, RemoveChecks
 from hbc.optimizer.linear.algebra import FoldLinear
 from hbc.optimizer.trees.prune import PruneTrees
 
+FOLD_LINEAR = FoldLinear(load_compiler("numpy"), CompileOptions())
 ROWS = np.array(
     [
         [1.0, -2.0, 3.0, 0.5],
@@ -79,7 +81,7 @@ class Picture:
     before: Callable[[Node, Node], Node | tuple[Node, ...]]
     after: Callable[[Node, Node], Node | tuple[Node, ...]] | None  # None: the pass must not fire
     dtype: Any = "f64"
-    step: type[FoldLinear | MergeColumns] = FoldLinear
+    step: FoldLinear | MergeColumns = FOLD_LINEAR
 
 
 TWELVE = np.linspace(-2, 2, 24).reshape(12, 2)
@@ -168,23 +170,25 @@ PICTURES = [
     Picture(
         "one-hot codes",
         lambda x, c: Linear(TWELVE, B)(both(12)(c)),
-        lambda x, c: t.sum_(t.take(table(TWELVE, B), places(c), 0), 1),
+        lambda x, c: TableSum(table(TWELVE, B))(places(c)),
     ),
     Picture("few of them", lambda x, c: Linear(TALL[:8], B)(both(8)(c)), None),
     Picture("not before trees", lambda x, c: stump()(Linear(TWELVE, B)(both(12)(c))), None),
     Picture(
         "beside numbers",
         lambda x, c: Linear(np.concatenate([W, TWELVE]), B)(check(t.concat([scaled(x), both(12)(c)]))),
-        lambda x, c: t.add(Linear(WEIGHTS, B - OFFSET @ WEIGHTS)(x), t.sum_(t.take(table(TWELVE), places(c), 0), 1)),
+        lambda x, c: t.add(Linear(WEIGHTS, B - OFFSET @ WEIGHTS)(x), TableSum(table(TWELVE))(places(c))),
     ),
     Picture(
         "rows in another order",
         lambda x, c: Linear(W, B)(SelectColumns(np.array([2, 0, 3, 1]))(x)),
         lambda x, c: Linear(W[[1, 3, 0, 2]], B)(x),
-        step=MergeColumns,
+        step=MergeColumns(),
     ),
-    Picture("not of some", lambda x, c: Linear(W[:2], B)(SelectColumns(np.array([2, 0]))(x)), None, step=MergeColumns),
-    Picture("not of some twice", lambda x, c: Linear(W, B)(SelectColumns(np.array([2, 0, 1, 1]))(x)), None, step=MergeColumns),
+    Picture("not of some", lambda x, c: Linear(W[:2], B)(SelectColumns(np.array([2, 0]))(x)), None, step=MergeColumns()),
+    Picture(
+        "not of some twice", lambda x, c: Linear(W, B)(SelectColumns(np.array([2, 0, 1, 1]))(x)), None, step=MergeColumns()
+    ),
 ]
 
 
@@ -196,7 +200,7 @@ def graph(x: Node, c: Node, outputs: Any) -> Graph:
 def test_picture(picture: Picture) -> None:
     x, c = Input("X", picture.dtype, (N, 4))(), Input("C", "i64", (N, 2))()
     before = graph(x, c, picture.before(x, c))
-    found = picture.step()(before)
+    found = picture.step(before)
     found = (found.graph if isinstance(found, Noted) else found).verify()
     if picture.after is None:
         assert found == before
@@ -219,7 +223,7 @@ def test_a_shift_costs_no_more_than_the_bound(offset: float) -> None:
     mean = offset * scale
     rows = mean + scale * rng.normal(size=(500, 8))
     x = Input("X", "f64", (N, 8))()
-    folded = FoldLinear()(Graph((x,), {"transform": (Linear(weights, np.zeros(3))(Standardize(mean, scale)(x)),)})).graph
+    folded = FOLD_LINEAR(Graph((x,), {"transform": (Linear(weights, np.zeros(3))(Standardize(mean, scale)(x)),)})).graph
     assert not any(isinstance(node.op, Standardize) for node in folded.nodes)
     (found,) = folded.evaluate(rows)["transform"]
     wide = np.longdouble
@@ -281,7 +285,7 @@ def test_codes_are_looked_up(kind: str, dtype: Any) -> None:
     except TypeError:  # parameters of float64 for float32
         hot = coded(kind, t.cast(x, "f64"))
     before = Graph((x,), {"predict": (Linear(rng.normal(size=(hot.type.columns, 3)), np.arange(3.0))(hot),)})
-    after = FoldLinear()(before).graph.verify()
+    after = FOLD_LINEAR(before).graph.verify()
     assert not any(isinstance(node.op, (OneHot, Linear)) for node in after.nodes)
     np.testing.assert_allclose(after.evaluate(rows)["predict"][0], before.evaluate(rows)["predict"][0], rtol=1e-13, atol=1e-13)
 
@@ -344,6 +348,7 @@ def leaf(value: float) -> Any:
 PRODUCTS = """
 import hashlib
 import numpy as np
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops.linear import Linear
@@ -353,7 +358,8 @@ from hbc.optimizer.linear.algebra import FoldLinear
 rng = np.random.default_rng(0)
 x = Input("X", "f64", (N, 60))()
 inner = Linear(rng.normal(size=(60, 20)), np.ones(20))(Standardize(rng.normal(size=60), np.ones(60) + rng.random(60))(x))
-graph = FoldLinear()(Graph((x,), {"y": (Linear(rng.normal(size=(20, 1)), np.ones(1))(inner),)})).graph
+fold = FoldLinear(load_compiler("numpy"), CompileOptions())
+graph = fold(Graph((x,), {"y": (Linear(rng.normal(size=(20, 1)), np.ones(1))(inner),)})).graph
 found = [node.op for node in graph.nodes if isinstance(node.op, Linear)]
 parameters = [np.ascontiguousarray(each).tobytes() for op in found for each in (op.coef, op.intercept)]
 print(hashlib.sha256(b"".join(parameters)).hexdigest())

@@ -14,6 +14,7 @@ from hbc.compiler.onnx.costs import STRATEGIES
 from hbc.compiler.onnx.file import OPTIONS, FileOptions, checked, write
 from hbc.compiler.onnx.session import OnnxExecutable
 from hbc.ir.graph import Graph, Operator
+from hbc.ir.types import DType
 from hbc.ops.tree import TreeEnsemble
 
 
@@ -31,6 +32,11 @@ class OnnxCompiler(Compiler):
 
     def supports(self, op: Operator) -> bool:
         return emittable(op, self.file.plain)
+
+    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
+        if options.device != "cpu":
+            return super().looks_up(codes, columns, outputs, dtype, options)
+        return linear.ONE_HOT[dtype].looks_up(codes, columns, outputs)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

@@ -14,13 +14,16 @@ from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they 
 from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
 from hbc.compiler.torch.program import Program, main_method
-from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.resident import memory_of
+from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits
+from hbc.compiler.torch.table_sums import in_bag, one_hot_costs
 from hbc.compiler.torch.trace import exported
 from hbc.errors import BackendUnavailableError, InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Operator
 from hbc.ir.store import write_atomically
+from hbc.ir.types import DType
+from hbc.ops.linear import TableSum
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, show
 
@@ -65,7 +68,14 @@ class TorchCompiler(Compiler):
     def supports(self, op: Operator) -> bool:
         if isinstance(op, TreeEnsemble):
             return ensembles.runs_as_it_is(op)
+        if isinstance(op, TableSum):
+            return in_bag(op)
         return type(op) in RULES or isinstance(op, (Input, Constant))
+
+    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
+        if options.device != "cpu":
+            return super().looks_up(codes, columns, outputs, dtype, options)
+        return one_hot_costs(outputs, dtype).looks_up(codes, columns, outputs)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

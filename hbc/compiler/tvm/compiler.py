@@ -13,6 +13,7 @@ from hbc.compiler.tvm.costs import STRATEGIES
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
+from hbc.compiler.tvm.kernels.table_sums import ONE_HOT
 from hbc.compiler.tvm.library.export import FileOptions, export
 from hbc.compiler.tvm.library.processors import usual_target
 from hbc.compiler.tvm.nest.elementwise import RUN_AS_THEY_ARE
@@ -30,6 +31,7 @@ from hbc.compiler.tvm.trees.scan import scannable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
+from hbc.ir.types import DType
 from hbc.ops.functions import Function
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
@@ -74,6 +76,11 @@ class TvmCompiler(Compiler):
         if isinstance(op, Function):
             return op.function in RUN_AS_THEY_ARE
         return op.level == "tensor" or type(op) in EMISSIONS
+
+    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
+        if options.device != "cpu":
+            return super().looks_up(codes, columns, outputs, dtype, options)
+        return ONE_HOT[dtype].looks_up(codes, columns, outputs)
 
     def calls_c_library(self, options: CompileOptions) -> bool:
         return self.files is None and not options.elsewhere and not machine(options.device, options.target).cuda

@@ -12,6 +12,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
+from hbc.ops.linear import TableSum
 
 LARGEST_CODE = 1 << 20
 """The largest code: exact in float32."""
@@ -29,7 +30,7 @@ def table_sum(coded: Sequence[Coded], bias: Array | None, dtype: DType) -> Node:
     table = np.concatenate(tables)
     if bias is not None:
         table[: len(tables[0])] += bias  # every row of data has one place in the first table
-    return t.sum_(t.take(table.astype(NUMPY_DTYPES[dtype]), t.concat(blocks), axis=0), axis=1)
+    return TableSum(table.astype(NUMPY_DTYPES[dtype]))(t.concat(blocks))
 
 
 def _by_parts(op: OneHot, codes: Node, weights: Array) -> Iterator[Coded]:

@@ -1,0 +1,99 @@
+"""Products with one-hot codes as sums of rows of weights (hbc/optimizer/linear/tables.py): when, and that predictions stay the source's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from backends import COMPILED, installed
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder
+from sklearn.svm import SVC
+
+import hbc
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import NUMPY_DTYPES, N
+from hbc.ops import tensor as t
+from hbc.ops.encoding import OneHot
+from hbc.ops.linear import TableSum
+from hbc.optimizer.linear.algebra import FoldLinear
+
+
+def looks_up(backend: str, categories: int, outputs: int, dtype: str) -> bool:
+    """Whether the product of 36 codes and weights becomes a TableSum."""
+    x = Input("X", "i32", (N, 36))()
+    hot = OneHot(np.repeat(np.arange(36), categories), np.tile(np.arange(categories, dtype=np.int32), 36), dtype)(x)  # type: ignore[arg-type]
+    y = t.matmul(hot, t.constant(np.ones((36 * categories, outputs), NUMPY_DTYPES[dtype])))  # type: ignore[index]
+    after = FoldLinear(load_compiler(backend), CompileOptions())(Graph((x,), {"transform": (y,)})).graph
+    return any(isinstance(node.op, TableSum) for node in after.nodes)
+
+
+CHOICES = {
+    "tvm": {(2, 1): False, (3, 64): True, (5, 2500): True, (200, 1): True},
+    "torch": {(2, 1): False, (2, 2500): False, (6, 2500): True, (200, 1): True, (200, 2500): True},
+    "onnx": {(2, 64): False, (6, 1): True, (6, 2500): False, (200, 64): True, (200, 2500): True},
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("backend", installed(*CHOICES))
+def test_few_categories_are_multiplied(backend: str, dtype: str) -> None:
+    choices = CHOICES[backend]
+    if (backend, dtype) == ("torch", "f32"):
+        choices = choices | {(2, 1): True}
+    assert {case: looks_up(backend, *case, dtype) for case in choices} == choices
+
+
+RNG = np.random.default_rng(0)
+CODES = np.round(RNG.normal(size=(400, 5)) * 4)
+GAPS = np.where(RNG.random(CODES.shape) < 0.1, np.nan, CODES)
+STRANGE = np.where(RNG.random(CODES.shape) < 0.1, RNG.choice([77.0, -1e30, 0.5, np.nan], CODES.shape), GAPS)
+LABELS = RNG.integers(0, 7, 400)
+
+
+def encoder(**options: Any) -> OneHotEncoder:
+    return OneHotEncoder(sparse_output=False, **options)
+
+
+MODELS: dict[str, tuple[Pipeline, np.ndarray, np.ndarray]] = {
+    "ignored": (make_pipeline(encoder(handle_unknown="ignore"), LogisticRegression(max_iter=5)), GAPS, STRANGE),
+    "infrequent": (
+        make_pipeline(
+            encoder(handle_unknown="infrequent_if_exist", min_frequency=20), SGDClassifier(loss="log_loss", max_iter=5)
+        ),
+        GAPS,
+        STRANGE,
+    ),
+    "dropped": (make_pipeline(encoder(drop="first"), MLPClassifier((33,), max_iter=2)), GAPS, GAPS),
+    "bins": (
+        make_pipeline(KBinsDiscretizer(9, encode="onehot-dense"), SVC(kernel="poly")),
+        CODES,
+        CODES * 3.7,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_are_those_of_the_source(name: str, backend: str) -> None:
+    """Unknown, infrequent and dropped categories, NaN, numbers far away; float32 and float64; one row and many."""
+    model, X, rows = MODELS[name]
+    model.fit(X, LABELS)
+    compiled = hbc.convert(model, backend)
+    method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
+    for kind in (np.float32, np.float64):
+        expected = getattr(model, method)(rows.astype(kind))
+        found = getattr(compiled, method)(rows.astype(kind))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        for i in range(0, 400, 97):
+            one = getattr(compiled, method)(rows[i : i + 1].astype(kind))
+            np.testing.assert_allclose(one, found[i : i + 1], rtol=1e-12, atol=1e-12)
+    if backend == "tvm":
+        nodes = [node for variant in compiled.variants.values() for node in variant.plan.graph.nodes]
+        assert any(isinstance(node.op, TableSum) for node in nodes)
