@@ -13,8 +13,8 @@ CAUSES = {
     (
         "pipelines500",
         "KBinsDiscretizer → SVC",
-    ): "mended since it was measured: for one-hot codes, the numbers of 2,000 support vectors were looked up one by one, which took 18 times as "
-    "long as products; now whole rows of a table are added",
+    ): "mended since it was measured: for one-hot codes, the numbers of 2,000 support vectors were looked up one by one, which took 18 "
+    "times as long as products; now whole rows of a table are added",
     ("operators", "Binarizer"): "one comparison a number: both read and write memory, and wait for it",
     ("text", "DictVectorizer"): "a call has fixed costs of some 40 µs, of which scipy's matrix takes 10 to 15",
     (

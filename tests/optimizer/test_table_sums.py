@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backends import COMPILED, installed
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -15,7 +16,7 @@ from sklearn.svm import SVC
 
 import hbc
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.ir.graph import Graph, Input
+from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
 from hbc.ops.encoding import OneHot
@@ -49,6 +50,20 @@ def test_few_categories_are_multiplied(backend: str, dtype: str) -> None:
     assert {case: looks_up(backend, *case, dtype) for case in choices} == choices
 
 
+@pytest.mark.parametrize("beside", ["transform", "score_samples"])
+def test_other_methods_may_read_the_codes(beside: str) -> None:
+    """A product looks codes up if an operator of another method reads them, and not if one of its own does, or returns them."""
+    x = Input("X", "i32", (N, 1))()
+    hot = OneHot(np.zeros(12, int), np.arange(12, dtype=np.int32), "f64")(x)
+    y = t.matmul(hot, t.constant(np.arange(48.0).reshape(12, 4)))
+    fold = FoldLinear(load_compiler("numpy"), CompileOptions())
+    for other in (t.max_(hot, 1), hot):
+        outputs: dict[str, tuple[Node, ...]] = {"transform": (y,)}
+        outputs[beside] = (*outputs.get(beside, ()), other)
+        nodes = fold(Graph((x,), outputs)).graph.nodes
+        assert any(isinstance(node.op, TableSum) for node in nodes) == (beside != "transform")
+
+
 RNG = np.random.default_rng(0)
 CODES = np.round(RNG.normal(size=(400, 5)) * 4)
 GAPS = np.where(RNG.random(CODES.shape) < 0.1, np.nan, CODES)
@@ -70,6 +85,7 @@ MODELS: dict[str, tuple[Pipeline, np.ndarray, np.ndarray]] = {
         STRANGE,
     ),
     "dropped": (make_pipeline(encoder(drop="first"), MLPClassifier((33,), max_iter=2)), GAPS, GAPS),
+    "projected": (make_pipeline(encoder(drop="first"), PCA(20)), GAPS, GAPS),
     "bins": (
         make_pipeline(KBinsDiscretizer(9, encode="onehot-dense"), SVC(kernel="poly")),
         CODES,
@@ -86,7 +102,7 @@ def test_predictions_are_those_of_the_source(name: str, backend: str) -> None:
     model, X, rows = MODELS[name]
     model.fit(X, LABELS)
     compiled = hbc.convert(model, backend)
-    method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
+    method = next(name for name in ("predict_proba", "decision_function", "transform") if hasattr(model, name))
     for kind in (np.float32, np.float64):
         expected = getattr(model, method)(rows.astype(kind))
         found = getattr(compiled, method)(rows.astype(kind))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
-from hbc.ir.graph import Constant, Graph, Node
+from hbc.ir.graph import Constant, Graph, Node, topological
 from hbc.ir.rewrite import Noted, rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -66,7 +66,7 @@ class FoldLinear:
         notes: list[str] = []
         folded, turn, fired = rewrite(graph, lambda node: None), 0, False  # equal operands are one, before readers are counted
         while turn < len(_TURNS):
-            step = _Step(_readers(folded), _before_jumps(folded), _TURNS[turn], notes, self._looks_up)
+            step = _Step(_readers(folded), *_methods(folded), _before_jumps(folded), _TURNS[turn], notes, self._looks_up)
             folded = rewrite(folded, step)
             turn = 0 if step.fired else turn + 1
             fired = fired or step.fired
@@ -125,6 +125,8 @@ class _Step:
     are not known in this one."""
 
     readers: Readers
+    methods: Mapping[Node, set[str]]
+    returned: Mapping[Node, set[str]]
     jumping: set[Node]
     turn: Callable[[_Step, Node], Node | None]
     notes: list[str]
@@ -148,7 +150,7 @@ class _Step:
         bias = np.zeros(weights.shape[1]) if intercept is None else intercept.astype(np.float64)
         parts, tables, changed = [], [], False
         for part in _parts(x, weights):
-            coded = self._one_hot(part)
+            coded = self._one_hot(part, self.methods[node])
             if coded is not None:
                 tables.append(coded)
                 self.notes.append(f"{len(coded[0].source)} one-hot columns are looked up by {coded[1].type.columns} codes")
@@ -211,12 +213,13 @@ class _Step:
         self.notes.append(f"a product with {_size(weights)} weights took over the scaling of its operand")
         return _Part(x, part.columns, scaled, False), _in_order(shift, weights)
 
-    def _one_hot(self, part: _Part) -> tuple[OneHot, Node, Array] | None:
-        """(operator, codes, weights) of a part that consists of one-hot codes; None for other parts."""
+    def _one_hot(self, part: _Part, methods: set[str]) -> tuple[OneHot, Node, Array] | None:
+        """(operator, codes, weights) of a part that consists of one-hot codes, which only products read in these methods; None for other
+        parts. In other methods, operators may read them: those of PCA's `score_samples` do."""
         value = part.value
         while isinstance(value.op, (Check, t.Cast)):
             value = value.inputs[0]
-        if type(value.op) is not OneHot or not self._is_absorbed(part.value) or not np.isfinite(part.weights).all():
+        if type(value.op) is not OneHot or not self._is_absorbed(part.value, methods) or not np.isfinite(part.weights).all():
             return None
         op = OneHot(part.chosen(value.op.source), part.chosen(value.op.value), value.op.dtype)
         worth_it = self.looks_up(op, part.weights.shape[1], part.value.type.dtype)
@@ -270,12 +273,15 @@ class _Step:
 
     # --- who reads a value
 
-    def _is_absorbed(self, value: Node) -> bool:
-        """Whether only products read the value, so that they can absorb it."""
-        readers = self.readers.get(value)
+    def _is_absorbed(self, value: Node, methods: set[str] | None = None) -> bool:
+        """Whether only products read the value, so that they can absorb it. methods: in these methods; None: in all."""
+        readers = self.readers.get(value, [])
+        if methods is not None:
+            readers = [each for each in readers if methods & (self.returned[value] if each is None else self.methods[each])]
         return bool(readers) and all(
-            reader is not None and (self._is_absorbed(reader) if _passes_columns(reader) else _as_product(reader) is not None)
-            for reader in readers  # type: ignore[union-attr]
+            reader is not None
+            and (self._is_absorbed(reader, methods) if _passes_columns(reader) else _as_product(reader) is not None)
+            for reader in readers
         )
 
     def _products(self, value: Node) -> set[Node]:
@@ -305,6 +311,17 @@ def _readers(graph: Graph) -> Readers:
         for node in group:
             readers[_past(node)[0]].append(None)
     return dict(readers)
+
+
+def _methods(graph: Graph) -> tuple[Mapping[Node, set[str]], Mapping[Node, set[str]]]:
+    """(node → the methods that compute it, node → the methods that return it, perhaps through checks)."""
+    computed, returned = defaultdict(set), defaultdict(set)
+    for method, group in graph.outputs.items():
+        for node in topological(group):
+            computed[node].add(method)
+        for node in group:
+            returned[_past(node)[0]].add(method)
+    return computed, returned
 
 
 def _before_jumps(graph: Graph) -> set[Node]:

@@ -9,9 +9,9 @@
 The table lies tile by tile, so that the part that a vector of rows reads is dense: 180 rows of a tile are 11 KB, which stay in the first
 cache. Row by row, 2,500 columns in float64 lie 20 KB apart, each in a page of its own, and at powers of two all in one set of the cache.
 
-A code and output in float64 takes 0.1 ns while the table is in a cache, of 0.04 for two registers a clock (Zen 3): 36 codes of 5 categories
-each and 2,500 outputs take 9.6 µs a row, and one row 28. When each number was looked up by itself, stored, and added later, that was 450 and
-4,500; a product with the one-hot codes takes 26 and 750. A table of 144 MB takes 1.2 ns a code and output, which memory sets.
+A code and output in float64 takes 0.1 ns while the table is in a cache, of 0.04 for two registers a clock (Zen 3): 36 codes of 5
+categories each and 2,500 outputs take 9.6 µs a row, and one row 28. When each number was looked up by itself, stored, and added later, that
+was 450 and 4,500; a product with the one-hot codes takes 26 and 750. A table of 144 MB takes 1.2 ns a code and output, which memory sets.
 """
 
 from __future__ import annotations
