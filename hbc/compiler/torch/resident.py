@@ -16,7 +16,6 @@ from hbc.compiler.base import OnCard
 from hbc.errors import DeviceMemoryError
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 
-
 NO_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
 """Words of errors that say so: TorchScript raises a RuntimeError with the text of PyTorch's own one, and cuBLAS and cuDNN have others."""
 

@@ -173,8 +173,11 @@ class TorchExecutable(Executable):
         return results
 
     def fill(self, method: str, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Write the outputs of a method for tensors on any device to `results`, on any device. Where a GPU has no memory for a block, it and
-        the next ones are halved. Raises DeviceMemoryError if there is none for a block of LEAST_BLOCK rows either."""
+        """Write the outputs of a method for tensors on any device to `results`, on any device.
+
+        Where a GPU has no memory for a block, it and the next ones are halved. Raises DeviceMemoryError if there is none for a block of
+        LEAST_BLOCK rows either.
+        """
         rows = len(tensors[0])
         threads = self._thread_count()
         block = self._block_rows(method, rows, threads)
