@@ -122,6 +122,7 @@ def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterat
             schedule = schedule_for(methods.graph.outputs[method], where.schedule)
             text = cuda_source(compile_module({method: function}, where))
             dynamic = tuple(getattr(each, "shared", 0) for each in (schedule.few, schedule) if each is not None)
+            dynamic = dynamic if any(dynamic) else (0,) * len(kernels_of(text))
             yield f"{'/'.join(sorted(set(kinds)))} {method}", Source(text, dynamic)
 
 

@@ -154,7 +154,9 @@ def _allocate(f: FunctionBuilder) -> None:
     """Allocate the pools of the plan."""
     for (dtype, shared), columns in f.plan.pools.items():
         size = columns * (f.block if shared else f.lanes)
-        f.pools[dtype, shared] = T.alloc_buffer((size,), DTYPES[dtype], scope=f.schedule.scope, layout=None)
+        f.pools[dtype, shared] = T.alloc_buffer(
+            (size,), DTYPES[dtype], scope=f.schedule.value_scope or f.schedule.scope, layout=None
+        )
 
 
 def _none_failed(f: FunctionBuilder) -> Any:

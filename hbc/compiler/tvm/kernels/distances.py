@@ -31,7 +31,7 @@ def _nanoseconds(node: Node) -> float:
     return (10.0 if op.metric == "power" else 0.1) * op.points.size
 
 
-@emits(Distances, rereads=True, skipped=True, nanoseconds=_nanoseconds)
+@emits(Distances, rereads=True, skipped=True, spreads=True, nanoseconds=_nanoseconds)
 def distances(f: Chunk, node: Node) -> None:
     """Emit `Distances`: the distance of each row to each point, summed in float64, a tile of points at a time. Few rows have code of their
     own, with the same order of additions: a vector of 16 rows would take as long for one of them."""

@@ -21,7 +21,7 @@ from hbc.ir.graph import Node
 from hbc.ops import functions, tensor
 
 
-@emits(*(op for op, name in NAMES.items() if name in FUNCTIONS), functions.Function)
+@emits(*(op for op, name in NAMES.items() if name in FUNCTIONS), functions.Function, spreads=True)
 def elementary(f: Chunk, node: Node) -> None:
     """Emit one of `mathematics.FUNCTIONS`. With AVX-512 it goes register by register, since its instructions take whole registers."""
     (x,), dtype = node.inputs, node.type.dtype
@@ -43,7 +43,7 @@ def _register_by_register(f: Chunk, node: Node, value: Callable[[Expr], Expr]) -
             store(pool, result, at, lanes)
 
 
-@emits(tensor.Sin, tensor.Cos)
+@emits(tensor.Sin, tensor.Cos, spreads=True)
 def sine(f: Chunk, node: Node) -> None:
     """Emit sines and cosines, a vector of rows at a time. If an argument is too large for that, the C library computes its row again."""
     (x,), dtype, shape = node.inputs, node.type.dtype, node.type.shape[1:]
@@ -68,7 +68,7 @@ def sine(f: Chunk, node: Node) -> None:
         f.store(node, flatten(index, shape), row, tirx.Select(beyond, f.value(node, index, row), f.read(node, index, row)))
 
 
-@emits(tensor.Pow)
+@emits(tensor.Pow, spreads=True)
 def power(f: Chunk, node: Node) -> None:
     """Emit x^y: with a fused multiply-add, a vector of rows at a time; otherwise by the C library, row by row.
 
@@ -97,7 +97,7 @@ def power(f: Chunk, node: Node) -> None:
             store(pool, general_power(base, exponent, dtype, f.dialect, lanes), at, lanes)
 
 
-@emits(tensor.Mod, functions.CPower, functions.CLogarithm)
+@emits(tensor.Mod, functions.CPower, functions.CLogarithm, spreads=True)
 def by_library(f: Chunk, node: Node) -> None:
     """Emit calls of the C library, row by row, since it must not see rows that don't exist."""
     row_by_row(f, node)

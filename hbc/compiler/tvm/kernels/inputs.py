@@ -10,7 +10,7 @@ from hbc.compiler.tvm.plan.sizes import elements
 from hbc.ir.graph import Input, Node
 
 
-@emits(Input)
+@emits(Input, spreads=True)
 def read_input(f: Chunk, node: Node) -> None:
     """Copy the current vector of rows of an input, or only the columns that are read.
 

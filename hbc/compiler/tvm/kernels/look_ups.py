@@ -13,7 +13,7 @@ from hbc.ir.graph import Node
 from hbc.ops import tensor
 
 
-@emits(tensor.Take, rereads=True)
+@emits(tensor.Take, rereads=True, spreads=True)
 def take(f: Chunk, node: Node) -> None:
     """Emit `Take`: the rows of a table that the indices of each row choose, or the same columns of each row."""
     if node.inputs[0].type.batched:
@@ -28,7 +28,7 @@ def take(f: Chunk, node: Node) -> None:
         f.store(node, flatten(index, node.type.shape[1:]), row, value)
 
 
-@emits(tensor.TakeAlong, rereads=True)
+@emits(tensor.TakeAlong, rereads=True, spreads=True)
 def take_along(f: Chunk, node: Node) -> None:
     """Emit `TakeAlong`: y[n, j] = x[n, indices[n, j]]."""
     x, indices = node.inputs
@@ -37,7 +37,7 @@ def take_along(f: Chunk, node: Node) -> None:
         f.store(node, index[0], row, f.read(x, [place], row))
 
 
-@emits(tensor.Concat)
+@emits(tensor.Concat, spreads=True)
 def concat(f: Chunk, node: Node) -> None:
     """Emit `Concat`: copy one operand after the other."""
     axis = node.op.axis - 1  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ def _nanoseconds(node: Node) -> float:
     return 0.03 * elements(node.type) * int(node.inputs[1].type.shape[-2])
 
 
-@emits(tensor.MatMul, rereads=lambda node: node.type.columns > 1, nanoseconds=_nanoseconds)
+@emits(tensor.MatMul, rereads=lambda node: node.type.columns > 1, spreads=True, nanoseconds=_nanoseconds)
 def matmul(f: Chunk, node: Node) -> None:
     """Emit `MatMul`."""
     x, w = node.inputs
@@ -29,7 +29,7 @@ def matmul(f: Chunk, node: Node) -> None:
     _product(f, node, weights[None], lambda block, i, row: f.read(x, [i], row))
 
 
-@emits(tensor.BlockMatMul, rereads=True, nanoseconds=_nanoseconds)
+@emits(tensor.BlockMatMul, rereads=True, spreads=True, nanoseconds=_nanoseconds)
 def block_matmul(f: Chunk, node: Node) -> None:
     """Emit `BlockMatMul`."""
     x, w = node.inputs

@@ -62,7 +62,7 @@ def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: 
             f.store(node, flatten(index, node.type.shape[1:]), f.row(lane), value)
 
 
-@emits(tensor.Sum)
+@emits(tensor.Sum, spreads=True)
 def sum_(f: Chunk, node: Node) -> None:
     """Emit `Sum`, in order or by partial sums."""
     op = node.op
@@ -72,19 +72,19 @@ def sum_(f: Chunk, node: Node) -> None:
     return _reduce(f, node, tirx.Add, 0, 1 if op.ordered else PARTIAL_SUMS)
 
 
-@emits(tensor.Max)
+@emits(tensor.Max, spreads=True)
 def max_(f: Chunk, node: Node) -> None:
     """Emit `Max`."""
     _reduce(f, node, lambda a, b: larger(a, b, node.type.dtype, f.dialect), None)
 
 
-@emits(tensor.Min)
+@emits(tensor.Min, spreads=True)
 def min_(f: Chunk, node: Node) -> None:
     """Emit `Min`."""
     _reduce(f, node, lambda a, b: smaller(a, b, node.type.dtype, f.dialect), None)
 
 
-@emits(tensor.CumSum)
+@emits(tensor.CumSum, spreads=True)
 def cumsum(f: Chunk, node: Node) -> None:
     """Emit `CumSum`."""
     (source,) = node.inputs
@@ -101,7 +101,7 @@ def cumsum(f: Chunk, node: Node) -> None:
                 f.store(node, flatten(index, shape), f.row(lane), total[lane])
 
 
-@emits(tensor.ArgMax, rereads=True)
+@emits(tensor.ArgMax, rereads=True, spreads=True)
 def argmax(f: Chunk, node: Node) -> None:
     """Emit `ArgMax`: the place of the first maximum, or of the first NaN if there is one."""
     (source,) = node.inputs

@@ -32,7 +32,7 @@ NODE = 16
 """The number of edges that one compare counts at the bottom of a search, below the levels that registers hold."""
 
 
-@emits(Rank, rereads=True)
+@emits(Rank, rereads=True, spreads=True)
 def rank(f: Chunk, node: Node) -> None:
     """Emit `Rank`: by registers with AVX-512, by counting if there are few edges, otherwise by a binary search."""
     op, (x,) = node.op, node.inputs
@@ -124,7 +124,7 @@ def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
         f.store(node, column, row, tirx.Cast("int32", place[0]))
 
 
-@emits(TakeByColumn)
+@emits(TakeByColumn, spreads=True)
 def take_by_column(f: Chunk, node: Node) -> None:
     """Emit `TakeByColumn`: y[n, f] = table[f, x[n, f]]. With AVX-512, tables of up to TABLE registers are looked up in registers."""
     op, (x,) = node.op, node.inputs

@@ -4,7 +4,7 @@ model as data."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,11 +72,9 @@ class FunctionBuilder:
 
     # --- loops and memory
 
-    @contextmanager
-    def grid(self, shape: Sequence[Any]) -> Iterator[list[Expr]]:
+    def grid(self, shape: Sequence[Any]) -> AbstractContextManager[list[Expr]]:
         """Loop over the axes of a shape without rows. Yields the index of each axis; 0 for an axis of size 1."""
-        with ExitStack() as stack:
-            yield [stack.enter_context(self.schedule.each(int(size))) if size != 1 else 0 for size in shape]
+        return self.schedule.grid([int(size) for size in shape])
 
     @contextmanager
     def repeat(self, count: Expr) -> Iterator[Expr]:

@@ -20,7 +20,9 @@ def compute(f: Chunk, node: Node) -> None:
     """Fill the memory of a value for a vector of rows, by the kernel of its operator; without a kernel, one element after the other. Some
     outputs have no memory (`given_straight`)."""
     if elements(node.type) and node in f.plan.slots:
-        (emission(node.op).kernel or at_once)(f, node)
+        known = emission(node.op)
+        with f.schedule.computes(known.kernel is None or known.spreads):
+            (known.kernel or at_once)(f, node)
 
 
 def compute_block(f: Block, node: Node) -> None:
@@ -77,7 +79,7 @@ def _copy_rows(f: Chunk, node: Node, output: Any) -> None:
             with T.serial(end + at, end + at + 1) as origin:  # one round, as in `transpose`: the run begins at a loop variable
                 store(flat, f.constants(array, dtype, start + at, lanes), origin, lanes)
 
-        with f.repeat(whole) as i:
+        with f.grid([whole]) as (i,):
             copy(i * lanes)
         if width % lanes:
             copy(tirx.const(width - lanes, "int64"))

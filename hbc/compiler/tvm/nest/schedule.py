@@ -5,13 +5,15 @@ for block in rows / 256:                      thread of row in rows:            
     trees of the whole block                      all statements, for this row            trees of the whole block, tile by tile
     for chunk in block / 16:                                                              for row in the thread's rows:
         all statements, for 16 rows at once                                                   all statements, for this row
+
+lone_rows.py has the schedule of few rows of models without trees.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -36,6 +38,7 @@ class Schedule(ABC):
 
     lanes: the rows that one statement computes.
     scope: TVM's scope for memory that belongs to one thread.
+    value_scope: TVM's scope for the memory of a plan's values; None: `scope`.
     numbers_before_loops: whether the code reads the numbers of a model once, before its loops.
     flattens: whether each element may count as a row, if every element is computed by itself (`Plan.row`).
     columns_in_trees: whether tree ensembles compute the columns that they compare, where they can (plan/tree_columns.py).
@@ -46,6 +49,7 @@ class Schedule(ABC):
 
     lanes: int
     scope: str
+    value_scope: str | None = None
     numbers_before_loops: bool
     flattens: bool
     columns_in_trees: bool
@@ -83,8 +87,18 @@ class Schedule(ABC):
         """Loop over `size` elements of a row."""
         return T.serial(tirx.const(0, "int64"), tirx.const(size, "int64"))  # type: ignore[no-any-return]
 
+    @contextmanager
+    def grid(self, shape: Sequence[int]) -> Iterator[list[Expr]]:
+        """Loop over the axes of a row's value. Yields the index of each axis; 0 for an axis of size 1."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.each(size)) if size != 1 else 0 for size in shape]
+
+    def computes(self, spreads: bool) -> AbstractContextManager[Any]:
+        """A context for code that fills the memory of a value. spreads: the rounds of its `grid` may run in several threads."""
+        return nullcontext()
+
     def writes(self) -> AbstractContextManager[Any]:
-        """A context for code that writes results: in it, only one of the threads that compute a row runs."""
+        """A context for code that writes results: in it, each result is written by one of the threads that compute a row."""
         return nullcontext()
 
     def arguments(self, given: Mapping[str, Any], first: Expr, end: Expr) -> Mapping[str, Any]:
@@ -166,6 +180,9 @@ class GpuRows(GpuSchedule):
 
     tree_kernels: tuple[str, ...] = ("walk",)
 
+    def __init__(self, few: GpuSchedule | None = None, few_rows: int = 0) -> None:
+        self.few, self.few_rows = few, few_rows
+
     def rows_of_block(self, plan: Plan) -> int:
         return 1
 
@@ -173,8 +190,8 @@ class GpuRows(GpuSchedule):
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
         size = THREADS_PER_BLOCK
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
-        threads = _launch("threadIdx.x", tirx.const(size, "int32"))
-        with _launch("blockIdx.x", count) as number, threads as thread, _blocks_of_sm(BLOCKS_OF_SM):
+        threads = launch("threadIdx.x", tirx.const(size, "int32"))
+        with launch("blockIdx.x", count) as number, threads as thread, blocks_of_sm(BLOCKS_OF_SM):
             base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", thread))
             with T.If(tirx.LT(base, end)), T.Then():
                 yield base, tirx.const(1, "int64")
@@ -230,8 +247,8 @@ class GpuTiles(GpuSchedule):
     def blocks(self, first: Expr, end: Expr, block: int) -> Iterator[tuple[Expr, Expr]]:
         size = self.words * block
         count = tirx.Cast("int32", tirx.truncdiv(end - first + (size - 1), tirx.const(size, "int64")))
-        threads = _launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
-        with _launch("blockIdx.x", count) as number, threads, _blocks_of_sm(TILED_BLOCKS_OF_SM):
+        threads = launch("threadIdx.x", tirx.const(self.threads, "int32"), self.thread)
+        with launch("blockIdx.x", count) as number, threads, blocks_of_sm(TILED_BLOCKS_OF_SM):
             self._memory = T.alloc_buffer((self.shared,), "uint8", scope=SHARED, layout=None)
             base = T.Bind(first + tirx.Cast("int64", number) * size + tirx.Cast("int64", self.word) * block)
             rows = T.Bind(tirx.Max(tirx.Min(end - base, tirx.const(block, "int64")), tirx.const(0, "int64")))
@@ -345,7 +362,7 @@ def schedule_of(gpu: bool) -> Schedule:
     return GpuRows() if gpu else CpuBlocks()
 
 
-def _blocks_of_sm(count: int) -> AbstractContextManager[Any]:
+def blocks_of_sm(count: int) -> AbstractContextManager[Any]:
     """A context for code of which an SM shall hold `count` blocks.
 
     nvcc gives threads as many registers as this allows. Where it is not told, it gives them fewer, and spills: 320 bytes in a softmax of
@@ -356,7 +373,7 @@ def _blocks_of_sm(count: int) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _launch(tag: str, extent: Expr, index: Expr = None) -> Iterator[Expr]:
+def launch(tag: str, extent: Expr, index: Expr = None) -> Iterator[Expr]:
     """The threads along one axis of a CUDA launch. index: the variable of their numbers; None: a new one."""
     index = tirx.Var(tag.replace(".", "_"), "int32") if index is None else index
     axis = tirx.IterVar((tirx.const(0, "int32"), extent), index, tirx.IterVar.ThreadIndex, tag)

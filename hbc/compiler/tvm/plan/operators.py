@@ -29,6 +29,8 @@ class Emission:
     stay small.
     skipped: whether it is worth testing first which rows need the result. A KNNImputer's distances took 160 ms for 100,000 rows without
     a gap.
+    spreads: whether the rounds of the kernel's loop over `grid` may run in several threads: all of it is in such loops, and no round needs
+    another one.
     nanoseconds: a rough time for one row, to decide on threads. None: 0.3 ns for each element read or written.
     gives: `gives(f, node, output)` writes the loops that fill the caller's array, for an output that nothing else reads, and that so needs
     no memory. None: it is copied from its memory.
@@ -39,6 +41,7 @@ class Emission:
     rereads: bool | Callable[[Node], bool] = False
     costly: bool = False
     skipped: bool = False
+    spreads: bool = False
     nanoseconds: Callable[[Node], float] | None = None
     gives: Callable[..., None] | None = None
 

@@ -17,6 +17,7 @@ import tvm_ffi  # noqa: E402
 from cuda_on_cpu import cannot_run, emulated, sanitized, without_races  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 from sklearn.linear_model import LinearRegression  # noqa: E402
+from sklearn.neural_network import MLPRegressor  # noqa: E402
 
 import hbc  # noqa: E402
 from hbc.compiler.tvm import compiler  # noqa: E402
@@ -97,8 +98,9 @@ MANY = ["cudaMemcpyAsync", "launch", "cudaMemcpyAsync", "cudaStreamSynchronize"]
         (forest(), "predict", TREES),
         (forest(200), "predict_proba", OTHERS),  # its rows are too long for shared memory
         (LinearRegression().fit(X, X[:, 0]), "predict", OTHERS),
+        (MLPRegressor(hidden_layer_sizes=(100, 100), tol=10.0, random_state=0).fit(X, X[:, 0]), "predict", TREES),
     ],
-    ids=["forest", "labels", "long rows", "linear"],
+    ids=["forest", "labels", "long rows", "linear", "a block for each row"],
 )
 def test_calls_of_a_few_rows(calls: list[str], model: Any, method: str, few: list[str]) -> None:
     """After the first call. Rows that fill more than a block are copied."""
