@@ -144,8 +144,14 @@ class Builder:
         return worth_measuring(self.compiler, graph.nodes, self.options, rows, strategies_of(self.backend)[1:])
 
     def moved(self, backend: str | None, device: str | None) -> Builder:
-        """The builder for another backend or device (None: the same). Options that only the old backend understands are dropped."""
-        options = self.options if device is None else replace(self.options, device=checked_device(device))
+        """The builder for another backend or device (None: the same). Options that only the old backend understands are dropped.
+
+        So is a target that is a GPU, if a device is given: its code is for the computer that has the device.
+        """
+        options = self.options
+        if device is not None:
+            on_gpu = options.target is not None and options.target.get("kind") == "cuda"
+            options = replace(options, device=checked_device(device), target=None if on_gpu else options.target)
         name = self.backend if backend is None else backend_name(backend)
         if name == self.backend:
             same = self._alike(options.device)

@@ -274,7 +274,7 @@ def compile_cuda(code: str) -> bytes:
 def nvcc(code: str, arch: str) -> bytes:
     """A fat binary of CUDA code for one architecture (such as `sm_90`), with PTX for later ones.
 
-    Raises BackendUnavailableError if there is no nvcc on the PATH, RuntimeError if nvcc fails.
+    Raises BackendUnavailableError if there is no nvcc on the PATH, or if it does not know the architecture, RuntimeError if it fails.
     """
     number = arch.removeprefix("sm_")
     with temporary_folder() as folder:
@@ -288,6 +288,12 @@ def nvcc(code: str, arch: str) -> bytes:
             raise BackendUnavailableError(
                 backend="tvm", reason="device 'cuda' needs NVIDIA's compiler nvcc on the PATH"
             ) from None
+        if "Unsupported gpu architecture" in done.stderr:
+            raise BackendUnavailableError(
+                backend="tvm",
+                reason=f"this computer's nvcc does not know the GPU {arch!r} of the target",
+                advice="`nvcc --list-gpu-code` prints those that it knows; newer GPUs need a newer CUDA.",
+            )
         if done.returncode:
             raise RuntimeError(f"nvcc failed:\n{done.stderr}\n{code}")
         return binary.read_bytes()

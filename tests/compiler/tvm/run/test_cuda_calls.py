@@ -22,6 +22,7 @@ from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 import hbc  # noqa: E402
 from hbc.compiler.base import CompileOptions  # noqa: E402
 from hbc.compiler.tvm.compiler import COMPILER  # noqa: E402
+from hbc.compiler.tvm.run import targets  # noqa: E402
 from hbc.compiler.tvm.run.targets import Machine, machine  # noqa: E402
 from hbc.ir.graph import Graph, Input, Node  # noqa: E402
 from hbc.ops import tensor as t  # noqa: E402
@@ -183,3 +184,19 @@ def test_code_for_a_named_gpu_is_compiled_and_not_run(tmp_path: Path) -> None:
         with pytest.raises(hbc.BackendUnavailableError, match=r"no CUDA device.*hbc\.load\(path, device=\"cuda\"\)"):
             use()
     assert not list(tmp_path.iterdir())
+    with pytest.raises(hbc.BackendUnavailableError, match=r"does not know the GPU 'sm_999'.*nvcc --list-gpu-code") as caught:
+        hbc.convert(forest(), "tvm", device="cuda", target=SM_90 | {"arch": "sm_999"})
+    assert len(str(caught.value)) < 400, "not the whole code"
+
+
+@no_card
+def test_a_model_for_a_named_gpu_is_loaded_for_the_device_that_is_there(tmp_path: Path) -> None:
+    """Its code would not run on the processor, nor on an older GPU."""
+    model = forest()
+    with mock.patch.object(targets, "nvcc", return_value=b""):
+        hbc.convert(model, "tvm", device="cuda", target=SM_90).save(tmp_path / "forest.hbc")
+    np.testing.assert_allclose(
+        hbc.load(tmp_path / "forest.hbc", device="cpu").predict_proba(X), model.predict_proba(X), rtol=1e-6
+    )
+    with pytest.raises(hbc.BackendUnavailableError, match="no CUDA device"):  # and is not compiled for the named GPU
+        hbc.load(tmp_path / "forest.hbc", device="cuda")
