@@ -1,5 +1,10 @@
 """Pieces of a large call on their way to the card and back. A lane has memory for one piece on both sides of the bus, and a stream. While
-one lane copies, others compute: data of any size passes through a few of them."""
+one lane copies, others compute: data of any size passes through a few of them.
+
+Rows cross the bus as they are, not as bytes of ranks. 28 columns of float32 are 112 bytes, 2.2 ns at 50 GB/s; their ranks would be
+28, 0.6 ns. The host would gain at most those 1.6 ns a row, and rank them for it: 225 ns of a core with 255 thresholds a column, 55 with
+63, 18 with 15 (Zen 3, one thread, as `KBinsDiscretizer`).
+"""
 
 from __future__ import annotations
 
