@@ -27,7 +27,7 @@ NAMES = {
     "forest-200-unlimited": "random forest, 200 deep trees",
 }
 """Workload → the name that readers see."""
-PROCESSORS = {"znver4": "AMD Zen 4", "znver5": "AMD Zen 5", "sapphirerapids": "Intel Sapphire Rapids"}
+PROCESSORS = {"znver3": "AMD Zen 3", "znver4": "AMD Zen 4", "znver5": "AMD Zen 5", "sapphirerapids": "Intel Sapphire Rapids"}
 """LLVM's name of a processor, as benchmarks/results has it → the name that readers know."""
 INK, FAINT, OWN, PEER = "#737d87", "#8c959f", "#d9480f", "#adb5bd"  # readable on white and on black
 

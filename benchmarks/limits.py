@@ -31,12 +31,15 @@ SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
 compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at a time, four
 instructions a cycle, two for each split. AMD Zen 5 (26): 64 rows at a time, two compares into masks or permutations a cycle, three masked
 additions; a piece of six splits takes 6.3 cycles (measured in assembly, with everything in registers)."""
+SPLITS_IN_HALVES = {25: 1.37}
+"""The same without AVX-512. AMD Zen 3 (25): 32 rows at a time, four instructions a cycle, eleven for a piece of three splits and five for
+one alone."""
 SEARCHES = {6: 1.0, 25: 1.0, 26: 2.0}
-"""Processor family → the compares and permutations of whole registers (512 bits) a cycle: Intel's single port, Zen 4's two halves, Zen 5's
-two ports."""
+"""Processor family → the compares and permutations of whole registers (512 bits) a cycle: Intel's single port, the two halves of Zen 3 and
+Zen 4, Zen 5's two ports."""
 FLOATS = {6: 2.0, 25: 1.45, 26: 2.9}
 """Processor family → the instructions of `exponentials` a cycle. Intel: two ports for 512 bits. AMD Zen 5: four, but two of three
-instructions multiply, which two of the ports do. Zen 4: the same in halves."""
+instructions multiply, which two of the ports do. Zen 3 and Zen 4: the same in halves."""
 VISIT = {26: 3.3}
 """Processor family → the cycles of a visit of a patch: twelve instructions with everything in registers, measured in assembly. Loads, the
 list of rows and the leaves come on top."""
@@ -68,14 +71,15 @@ def _family() -> int:
 def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
     """`limit` of the trees alone."""
     family, dialect = _family(), host_machine().dialect
-    if len(trees) != 1 or family not in SPLITS or not dialect.wide:
+    splits = SPLITS if dialect.wide else SPLITS_IN_HALVES
+    if len(trees) != 1 or family not in splits:
         return None
     ghz = frequency()
     if trees[0].strategy == "scan":
         how = cut(dialect)
         ranked = rank_encode(trees[0].once(small_trees))
         work = sum(len(found.split) * (found.size + how.more) for found in pieces(ranked, how.sizes, how.more))
-        cycles, ranks = SPLITS[family], rank_instructions(ranked.thresholds) / SEARCHES[family]
+        cycles, ranks = splits[family], rank_instructions(ranked.thresholds) / SEARCHES[family]
         us = (work * cycles / 64 + ranks) / ghz / 1e3
         return {"kernel": "scan", "work": work, "cycles": cycles, "ranks": ranks, "ghz": ghz, "us": us}
     counted, cycles = trees[0].feature >= 0, STEP

@@ -69,18 +69,28 @@ def permute(table: list[Expr], index: Expr, page: Expr | None = None) -> Expr:
 
 
 def permute_halves(table: list[Expr], index: Expr) -> Expr:
-    """table[index] for 32 bytes of indices, each less than 64. The table is in one to four vectors of 16 bytes (AVX2).
-
-    AVX2 looks up 16 bytes by the lowest four bits of an index, and gives 0 where its highest bit is set. (index ^ 16·i) + 0x70 has that bit
-    for all indices but those of part i, so that the parts are joined by `or`.
-    """
+    """table[index] for 32 bytes of indices, each less than 64. The table is in one to four vectors of 16 bytes (AVX2)."""
     found = None
     for i, part in enumerate(table):
-        own = tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(16 * i, "uint8"), 32)) if i else index
-        place = tirx.Add(own, tirx.Broadcast(tirx.const(0x70, "uint8"), 32))
-        value = tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", shuffled([part, part], list(range(32))), place)
+        value = look_up_part(part, place_in_part(index, i))
         found = value if found is None else tirx.bitwise_or(found, value)
     return found
+
+
+def place_in_part(index: Expr, part: int) -> Expr:
+    """What `look_up_part` takes for 32 bytes of indices, each less than 64, and part 0 … 3 of a table.
+
+    AVX2 looks up 16 bytes by the lowest four bits of an index, and gives 0 where its highest bit is set. (index ^ 16·part) + 0x70 has that
+    bit for all indices but those of the part, so that a sum or `or` joins the parts.
+    """
+    own = tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(16 * part, "uint8"), 32)) if part else index
+    return tirx.Add(own, tirx.Broadcast(tirx.const(0x70, "uint8"), 32))
+
+
+def look_up_part(part: Expr, place: Expr) -> Expr:
+    """part[index] for 32 bytes, 0 where the index is of another part. part: 16 bytes of a table. place: of `place_in_part`."""
+    table = shuffled([part, part], list(range(32)))
+    return tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", table, place)
 
 
 def shuffled(vectors: list[Expr], places: list[int]) -> Expr:

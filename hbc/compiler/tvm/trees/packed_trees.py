@@ -68,7 +68,7 @@ class PackedTrees:
     splits: tree by tree in pieces, one `PackedPieces` for each size. Ranks are kept as `held` says.
     span_starts i64[S + 1]: span s has the groups span_starts[s]:span_starts[s + 1]. They add to the same output, outputs[s], and their
     digits have the same width. outputs i64[S].
-    first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, if the processor permutes bytes.
+    first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, see `widths_of`.
     sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
     of the numbers and are filled anew for every group.
     """
@@ -82,14 +82,16 @@ class PackedTrees:
     set_starts: Array
 
 
-def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute: bool, cut: Cut) -> PackedTrees:
-    """Pack an ensemble for a processor. permute: it permutes bytes. Vectorized over all splits and leaves."""
+def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect: Dialect) -> PackedTrees:
+    """Pack an ensemble for a processor. Vectorized over all splits and leaves."""
+    how = cut(dialect)
     steps = lockstep(ranked, op.target, TREES_IN_GROUP)
     most = int(ranked.leaf_counts.max(initial=1))
-    widths = np.full(steps.groups, most)
+    widths = widths_of(np.diff(steps.group_starts) + 1, dialect, fixed.digits)
     digits = None
-    if permute:
-        widths = widths_of(np.diff(steps.group_starts) + 1)
+    if widths is None:
+        widths = np.full(steps.groups, most)
+    else:
         tree = np.repeat(np.arange(op.n_trees), ranked.leaf_counts)
         leaf = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
         group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
@@ -98,9 +100,9 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, permute
     new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank = ranked.split_rank - (0 if cut.masks else 128)
-    found = pieces(ranked, cut.sizes, cut.more)
-    splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, cut.masks) for each in found)
+    rank = ranked.split_rank - (0 if how.masks else 128)
+    found = pieces(ranked, how.sizes, how.more)
+    splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, how.masks) for each in found)
     return PackedTrees(
         splits=splits,
         span_starts=span_starts,

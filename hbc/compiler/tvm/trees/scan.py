@@ -45,9 +45,9 @@ from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, s
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.leaves import WIDTHS, LeafGather, LeafTables, Leaves
+from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
 from hbc.compiler.tvm.trees.packed_patches import passed
-from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedTrees, cut, pack_trees
+from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedPieces, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.patches import Patches, patchable
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -75,7 +75,6 @@ GROUPS_TOGETHER = 8  # groups whose reached leaves are kept and then looked up, 
 VECTORS_OF_PIECES = (
     4  # vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
 )
-HALF = 32  # rows (bytes) in a register of AVX2
 WORDS = HALF // 4  # words in such a register
 FEW_ROWS_IN_LANES = (32, 56)
 """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
@@ -158,7 +157,7 @@ def tree_scan(f: Block, node: Node) -> None:
     if small is not op:
         fixed = replace(fixed, integers=np.concatenate([fixed.integers, np.zeros_like(fixed.integers[:1])]))
     ranked = f.once(ranked_trees, small)
-    packed = f.once(pack_trees, small, ranked, fixed, f.dialect.byte_permute, cut(f.dialect))
+    packed = f.once(pack_trees, small, ranked, fixed, f.dialect)
     in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
     in_patches = small is not op and f.dialect.wide and patchable(op) and len(op.feature) > MOST_NODES_WALKED
     few_rows: Any
@@ -184,7 +183,9 @@ def tree_scan(f: Block, node: Node) -> None:
     several = T.Bind((f.rows + (every - least if f.block % every == 0 else 0)) // every)
     whole = T.Bind(tirx.Min(f.rows, several * every))
     lanes = f.once(pack_lanes_of, op, ranked) if in_lanes else None
-    rest = rows_for_lanes(packed, lanes, len(ranked.split_lo)) if lanes is not None and ranked.planes <= PAGE else None
+    rest = None
+    if lanes is not None and ranked.planes <= PAGE and f.dialect.byte_permute:
+        rest = rows_for_lanes(packed, lanes, len(ranked.split_lo))
     if rest is not None:
         scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
     else:
@@ -201,7 +202,8 @@ def tree_scan(f: Block, node: Node) -> None:
     rows_of_leaves = LeafRows(f, small, ranked, fixed, by_column=not in_lanes)
     leaves: Leaves
     if packed.digits is not None:
-        leaves = LeafTables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
+        tables = LeafTables if f.dialect.byte_permute else LeafParts
+        leaves = tables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
     else:
         outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
         leaves = LeafGather(f, fixed, rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
