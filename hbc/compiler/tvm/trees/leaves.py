@@ -132,8 +132,8 @@ class Leaves:
         return vector(self.sums, column * self.f.block + row, lanes)
 
 
-class LeafTables(Leaves):
-    """Adds leaf values digit by digit: a register permutation looks up one digit for 64 rows.
+class LeafDigits(Leaves):
+    """Adds leaf values digit by digit, by looking the digits up in tables of bytes.
 
     A gather of 64 values would cost as much as the whole scan of a tree. The digits of four trees are added as bytes, the sums of up to
     256 groups as pairs of bytes.
@@ -149,8 +149,6 @@ class LeafTables(Leaves):
         self.size = self.columns * self.digits * 2 * 32
         self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS_IN_VECTOR,), "uint16")
-        # One buffer for each register, and loops of one round: see PiecesScan.
-        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks, self.digits))]
 
     def begin(self, span: Expr, chunks: int) -> None:
         self.width = T.Bind(self.f.constant(self.widths, "i64", span))
@@ -172,6 +170,49 @@ class LeafTables(Leaves):
 
     def _at_once(self, chunks: int) -> bool:
         """Whether all digits are looked up before the next group."""
+        raise NotImplementedError
+
+    def _look_up(
+        self,
+        groups: tuple[Expr, Expr, Expr],
+        reached: Any,
+        chunks: int,
+        column: Expr,
+        digits: Sequence[Expr | int],
+        width: int,
+    ) -> None:
+        """Add some digits of one column for all groups."""
+        raise NotImplementedError
+
+    def end(self, output: Expr, first: Expr, chunks: int) -> None:
+        f = self.f
+        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
+            with f.repeat(self.digits) as digit:
+                both = T.Bind(vector(self.pairs, place + digit * 64, 32))
+                odd = T.Bind(vector(self.pairs, place + digit * 64 + 32, 32))
+                even = T.Bind(tirx.Sub(both, tirx.shift_left(odd, broadcast(tirx.const(8, "uint16"), 32))))
+                for half in range(2):
+                    alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
+                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS_IN_VECTOR + half * 32, 32)
+            outputs = T.Bind((output + column) * f.block + first + chunk * ROWS_IN_VECTOR)
+            with f.repeat(ROWS_IN_VECTOR // 8) as eight:
+                total = vector(self.sums, outputs + eight * 8, 8)
+                for digit in range(self.digits):
+                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS_IN_VECTOR, 8))
+                    total = tirx.Add(total, tirx.Mul(digits, broadcast(tirx.const(1 << DIGIT * digit, "int64"), 8)))
+                store(self.sums, total, outputs + eight * 8, 8)
+
+
+class LeafTables(LeafDigits):
+    """The same with AVX-512 VBMI: a register permutation looks up one digit for 64 rows."""
+
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, chunks: int) -> None:
+        super().__init__(f, fixed, packed, trees, chunks)
+        # One buffer for each register, and loops of one round: see PiecesScan.
+        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks, self.digits))]
+
+    def _at_once(self, chunks: int) -> bool:
         return chunks == 1 and self.used[-1] <= WIDTHS[0]
 
     def _look_up(
@@ -183,8 +224,7 @@ class LeafTables(Leaves):
         digits: Sequence[Expr | int],
         width: int,
     ) -> None:
-        """Add some digits of one column for all groups. Their sums stay in registers: storing 64 bytes takes as long as two
-        permutations."""
+        # The sums stay in registers: storing 64 bytes takes as long as two permutations.
         f, start = self.f, groups[2]
         places = [T.Bind((column * self.digits + digit) * 64) for digit in digits]
         slots = [(i, chunk, half) for i in range(len(places)) for chunk in range(chunks) for half in range(2)]
@@ -234,27 +274,8 @@ class LeafTables(Leaves):
             for register, at in sums:
                 store(self.pairs, vector(register, origin, 32), at, 32)
 
-    def end(self, output: Expr, first: Expr, chunks: int) -> None:
-        f = self.f
-        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
-            place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
-            with f.repeat(self.digits) as digit:
-                both = T.Bind(vector(self.pairs, place + digit * 64, 32))
-                odd = T.Bind(vector(self.pairs, place + digit * 64 + 32, 32))
-                even = T.Bind(tirx.Sub(both, tirx.shift_left(odd, broadcast(tirx.const(8, "uint16"), 32))))
-                for half in range(2):
-                    alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
-                    store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS_IN_VECTOR + half * 32, 32)
-            outputs = T.Bind((output + column) * f.block + first + chunk * ROWS_IN_VECTOR)
-            with f.repeat(ROWS_IN_VECTOR // 8) as eight:
-                total = vector(self.sums, outputs + eight * 8, 8)
-                for digit in range(self.digits):
-                    digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS_IN_VECTOR, 8))
-                    total = tirx.Add(total, tirx.Mul(digits, broadcast(tirx.const(1 << DIGIT * digit, "int64"), 8)))
-                store(self.sums, total, outputs + eight * 8, 8)
 
-
-class LeafParts(LeafTables):
+class LeafParts(LeafDigits):
     """The same with AVX2, for 32 rows at a time: a look-up takes 16 bytes, so a digit of 32 leaves takes two, and of 64 leaves four.
 
     The numbers of the leaves are made ready once for all digits.
