@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,15 @@ LEGEND = (
 CACHE, RESULTS = Path(__file__).parent / ".cache", Path(__file__).parent / "results"
 
 
-def write(results: dict[str, Any], path: Path, tables: str) -> None:
-    """Writes the results to `path`, as compressed JSON (the same bytes for the same results), and the tables beside it."""
+def write(results: dict[str, Any], path: Path, tables: Callable[[dict[str, Any]], str]) -> None:
+    """Writes the results to `path`, as compressed JSON (the same bytes for the same results), and then their tables beside it: where these
+    fail, the results are not lost."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     with open(unfinished, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write(json.dumps(results, ensure_ascii=False).encode())
     unfinished.replace(path)
-    tables_of(path).write_text(tables)
+    tables_of(path).write_text(tables(results))
 
 
 def read(path: Path) -> dict[str, Any]:

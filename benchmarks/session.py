@@ -116,7 +116,7 @@ class Run:
         """Write the results so far, so that a stopped run keeps them."""
         self.results["machine"]["load_after"] = os.getloadavg()
         self.results["machine"]["seconds"] = round(time.monotonic() - self.started, 1)
-        report.write(self.results, self.path, self.markdown(self.results))
+        report.write(self.results, self.path, self.markdown)
 
     def finish(self) -> int:
         """Write and print the tables. Returns the exit status: 1 if hbc failed or was not exact anywhere."""

@@ -251,7 +251,7 @@ def test_losses_are_of_the_newest_results_and_have_a_cause(tmp_path: Path, monke
             for name, own in ours.items()
         }
         (tmp_path / machine_name).mkdir(exist_ok=True)
-        report.write({"machine": {"time": time}, "workloads": workloads}, tmp_path / machine_name / f"{benchmark}.json.gz", "")
+        report.write({"machine": {"time": time}, "workloads": workloads}, tmp_path / machine_name / f"{benchmark}.json.gz", str)
 
     measured("znver4", "text", "2026-01-01", {"DictVectorizer": 4.0, "CountVectorizer": 0.5})
     measured("znver5", "text", "2026-01-02", {"DictVectorizer": 2.0})
@@ -337,7 +337,7 @@ def test_a_run_keeps_what_it_has_found_after_each_step(tmp_path: Path, capsys: p
     assert "A legend" in (tmp_path / "run.md").read_text()
     assert "A legend" in capsys.readouterr().out
     before = run.path.read_bytes()
-    report.write(kept, run.path, "")
+    report.write(kept, run.path, str)
     assert run.path.read_bytes() == before  # no time of day is in the file
 
 
