@@ -14,6 +14,7 @@ from benchmarks import commands, figures, files, losses, pages, report, scoring
 from benchmarks.figures import PROCESSORS, ROOT, read, two_digits
 from benchmarks.report import MAIN, microseconds
 from benchmarks.strategies import WITHIN, Array, current, judged_together, measured_of, ratios
+from hbc.compiler.costs import WITHOUT_AVX512
 
 DOCS = ROOT / "docs"
 
@@ -31,7 +32,7 @@ def strategies() -> str:
         "| backend | measured on | points | share at which the choice is within 10 % of the fastest strategy | the best single strategy |",
         "|---|---|---|---|---|",
     ]
-    for backend in ("tvm", "torch", "torchscript", "onnx"):
+    for backend in ("tvm", WITHOUT_AVX512, "torch", "torchscript", "onnx"):
         measured = {name: points[backend] for name, points in found.items() if backend in points}
         for name, choices in judged_together(backend, measured).items():
             points = measured[name]
@@ -54,7 +55,7 @@ ROWS = (1, 10, 100, 1000)
 
 def scan_or_walk() -> str:
     """How many times as long as a scan a walk takes, by the leaves of a tree and the rows of a call."""
-    found = read("strategies", ["tvm"])
+    found = read("strategies", ["tvm", "torch"])  # of a whole run
     heads = " | ".join(f"{rows:,} row{'s' if rows > 1 else ''}" for rows in ROWS)
     lines = [
         f"The time of a walk over that of a scan: the median over random models of at least 100 trees "

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from benchmarks import machine, report
 from benchmarks.session import Run
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, RANGE, Shape, estimate, fastest
+from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, Work, estimate, fastest
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -222,7 +222,21 @@ def _race(calls: dict[str, Callable[[Array], Array]], x: Array, rows: int, expec
 # --- fitting -----------------------------------------------------------------------------------------------------------
 
 
-def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
+def costs_of(backend: str, measured: dict[str, Any]) -> str:
+    """The name in costs.json of the times of a backend on the machine of these measurements."""
+    return WITHOUT_AVX512 if backend == "tvm" and "avx512f" not in measured["machine"]["flags"] else backend
+
+
+def work_of(costs: str) -> Mapping[str, Work]:
+    """The work by strategy, for a name in costs.json."""
+    if costs != WITHOUT_AVX512:
+        return load_compiler(costs).work  # type: ignore[attr-defined, no-any-return]
+    from hbc.compiler.tvm.costs import STRATEGIES_WITHOUT_AVX512
+
+    return STRATEGIES_WITHOUT_AVX512
+
+
+def fit(costs: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
     """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
 
     Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
@@ -230,7 +244,7 @@ def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
     from scipy.optimize import nnls
 
     found: dict[str, dict[str, float]] = {}
-    for strategy, work in load_compiler(backend).work.items():  # type: ignore[attr-defined]
+    for strategy, work in work_of(costs).items():
         used = [point for point in points if strategy in point.seconds]
         if not used:
             continue
@@ -250,9 +264,9 @@ def fit(backend: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
     return found
 
 
-def chosen(backend: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
+def chosen(costs: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
     """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE."""
-    work, answers = load_compiler(backend).work, []  # type: ignore[attr-defined]
+    work, answers = work_of(costs), []
     for point in points:
         names = [name for name in point.seconds if name in factors]
         rows = (point.rows,) if known else RANGE
@@ -305,32 +319,32 @@ def table(measured: dict[str, list[Point]]) -> str:
     return "\n".join(lines)
 
 
-def judged(backend: str, points: list[Point]) -> dict[str, Array]:
+def judged(costs: str, points: list[Point]) -> dict[str, Array]:
     """The `ratios` of every way to choose, by name."""
     found: dict[str, list[Array]] = {}
-    known = json.loads(FILE.read_text())["nanoseconds"][backend]  # for a strategy that a short run has not measured
+    known = json.loads(FILE.read_text())["nanoseconds"].get(costs, {})  # for a strategy that a short run has not measured
     for train, test in itertools.permutations(halves(points)):
-        factors = known | fit(backend, train)
+        factors = known | fit(costs, train)
         ways: dict[str, list[str]] = {
-            "cost model, rows known": chosen(backend, factors, test, known=True),
-            "cost model, rows unknown": chosen(backend, factors, test, known=False),
+            "cost model, rows known": chosen(costs, factors, test, known=True),
+            "cost model, rows unknown": chosen(costs, factors, test, known=False),
         }
-        ways |= {f"always {name}": [name] * len(test) for name in load_compiler(backend).work}  # type: ignore[attr-defined]
+        ways |= {f"always {name}": [name] * len(test) for name in work_of(costs)}
         for name, choices in ways.items():
             found.setdefault(name, []).append(ratios(test, choices))
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def judged_together(backend: str, points: dict[str, list[Point]]) -> dict[str, Array]:
+def judged_together(costs: str, points: dict[str, list[Point]]) -> dict[str, Array]:
     """The `ratios` of the cost model that knows the rows, by processor. `points` are those of each. The model is fitted to one half of the
     models on all processors, and judged on the other half, both ways."""
     found: dict[str, list[Array]] = {name: [] for name in points}
-    known = json.loads(FILE.read_text())["nanoseconds"][backend]
+    known = json.loads(FILE.read_text())["nanoseconds"].get(costs, {})
     parts = {name: halves(each) for name, each in points.items()}
     for train, test in ((0, 1), (1, 0)):
-        factors = known | fit(backend, [point for each in parts.values() for point in each[train]])
+        factors = known | fit(costs, [point for each in parts.values() for point in each[train]])
         for name, each in parts.items():
-            found[name].append(ratios(each[test], chosen(backend, factors, each[test], known=True)))
+            found[name].append(ratios(each[test], chosen(costs, factors, each[test], known=True)))
     return {name: np.concatenate(each) for name, each in found.items()}
 
 
@@ -369,12 +383,14 @@ def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
     fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.)"""
     factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
-    workloads = [current(each)["workloads"] for each in results]
-    for backend in dict.fromkeys(name for each in workloads for name in each):
-        measured = [each[backend] for each in workloads if backend in each]
-        points = [point for each in measured for point in from_json(each["measured"])]
-        factors[backend] = factors.get(backend, {}) | fit(backend, points)
-        machines[backend] = [each["machine"] for each in measured]
+    measured: dict[str, list[dict[str, Any]]] = {}
+    for each in results:
+        for backend, found in current(each)["workloads"].items():
+            measured.setdefault(costs_of(backend, found), []).append(found)
+    for costs, parts in measured.items():
+        points = [point for part in parts for point in from_json(part["measured"])]
+        factors[costs] = factors.get(costs, {}) | fit(costs, points)
+        machines[costs] = [part["machine"] for part in parts]
     return {"machines": machines, "nanoseconds": factors}
 
 
@@ -385,16 +401,16 @@ def current(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:
-    """Backend → its points."""
-    return {backend: from_json(each["measured"]) for backend, each in results["workloads"].items()}
+    """The points by the names of their times in costs.json."""
+    return {costs_of(backend, each): from_json(each["measured"]) for backend, each in results["workloads"].items()}
 
 
 def markdown(results: dict[str, Any]) -> str:
     """The report: what was measured, the table, and for which models the cost model chooses well."""
     legend = "One thread, least of several rounds. The cost model is fitted to one half of the models and judged on the other, both ways."
     parts, measured = ["# Strategies of tree ensembles", legend], measured_of(results)
-    for backend, points in measured.items():
-        about, models = results["workloads"][backend]["machine"], len({point.model for point in points})
+    for (backend, points), found in zip(measured.items(), results["workloads"].values(), strict=True):
+        about, models = found["machine"], len({point.model for point in points})
         load = f"load {about['load_before'][0]:.1f} before, {about['load_after'][0]:.1f} after"
         versions = f"{about['processor']} ({', '.join(about['flags'])}), {about['system']}, Python {about['python']}"
         parts.append(

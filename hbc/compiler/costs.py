@@ -31,6 +31,8 @@ SHOWN = (1, 1_000, 100_000)
 NARROW = 63
 """The most thresholds of a column whose ranks every processor with AVX-512 searches in registers."""
 FILE = Path(__file__).with_name("costs.json")
+WITHOUT_AVX512 = "tvm without AVX-512"
+"""The name in costs.json of the times of tvm's code for processors without AVX-512."""
 
 
 @record

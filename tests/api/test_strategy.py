@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 import hbc
 from benchmarks import strategies as benchmark
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, RANGE, Shape, choose, duration, estimate, estimates, fastest
+from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, choose, duration, estimate, estimates, fastest
 from hbc.ir.graph import Input
 from hbc.ir.types import N
 from hbc.ops.tensor import Concat
@@ -53,19 +53,30 @@ def test_ensembles_are_what_the_grid_says(small: TreeEnsemble) -> None:
     assert {m.depth for m in models} == set(benchmark.DEPTHS)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_strategy_has_an_estimate_that_grows_with_the_rows(backend: str, small: TreeEnsemble) -> None:
+@pytest.mark.parametrize("costs", [*BACKENDS, *([WITHOUT_AVX512] if "tvm" in BACKENDS else [])])
+def test_every_strategy_has_an_estimate_that_grows_with_the_rows(costs: str, small: TreeEnsemble) -> None:
     document = json.loads(FILE.read_text())
-    work = load_compiler(backend).work  # type: ignore[attr-defined]
-    assert all(machine["processor"] for machine in document["machines"][backend])
-    assert set(document["nanoseconds"][backend]) == set(work)
-    for factors in document["nanoseconds"][backend].values():
+    work = benchmark.work_of(costs)
+    assert all(machine["processor"] for machine in document["machines"][costs])
+    assert set(document["nanoseconds"][costs]) == set(work)
+    for factors in document["nanoseconds"][costs].values():
         assert min(factors.values()) > 0
     for op in (small, benchmark.ensemble(replace(DEEP, leaves=500))):
-        for times in estimates(backend, op, work, RANGE).values():
+        for times in estimates(costs, op, work, RANGE).values():
             assert times[0] > 0
             assert times[-1] > 10 * times[0]
             assert all(a <= b for a, b in pairwise(times)), times
+
+
+@pytest.mark.skipif("tvm" not in BACKENDS, reason="tvm is not installed")
+def test_processors_without_avx512_have_times_of_their_own() -> None:
+    """Vectors of half the size, and no patches."""
+    deep = benchmark.ensemble(replace(DEEP, leaves=1000, dtype="f32"))
+    narrow, wide = (CompileOptions(target={"kind": "llvm", "mcpu": mcpu}) for mcpu in ("haswell", "x86-64-v4"))
+    compiler = load_compiler("tvm")
+    assert set(compiler.estimates(deep, wide, (1000,))) == {"walk", "scan", "patches"}
+    assert set(compiler.estimates(deep, narrow, (1000,))) == {"walk", "scan"}
+    assert compiler.estimates(deep, narrow, (1000,))["scan"][0] > 1.3 * compiler.estimates(deep, wide, (1000,))["scan"][0]
 
 
 def test_a_single_leaf_has_estimates_too() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import hbc.compiler.tvm.tir  # noqa: F401  imports tvm
 from hbc.compiler.base import About, CompileOptions, Compiler, Signature
-from hbc.compiler.costs import Work, choose, estimates
-from hbc.compiler.tvm.costs import STRATEGIES
+from hbc.compiler.costs import WITHOUT_AVX512, Work, choose, estimates
+from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_WITHOUT_AVX512
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
@@ -51,6 +51,12 @@ WORTH_PATCHES = 512
 """The fewest splits of a tree, on average, for patches. The walk of a smaller tree finds its nodes in the first cache."""
 
 
+def _costs_of(options: CompileOptions) -> str:
+    """The name of the target's times in costs.json."""
+    where = machine(options.device, options.target)
+    return TvmCompiler.name if where.cuda or where.dialect.wide else WITHOUT_AVX512
+
+
 class TvmCompiler(Compiler):
     """Compiles each method of a graph to one TIR function, and the function to machine code or CUDA."""
 
@@ -87,7 +93,7 @@ class TvmCompiler(Compiler):
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
         assert isinstance(op, TreeEnsemble)
-        return estimates(self.name, op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
+        return estimates(_costs_of(options), op, self.candidates(op, replace(options, batch_size=rows[0])), rows)
 
     def candidates(self, op: TreeEnsemble, options: CompileOptions) -> Mapping[str, Work]:
         """Strategy → its work, for the strategies that come into question for an ensemble."""
@@ -102,14 +108,15 @@ class TvmCompiler(Compiler):
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")
-        return {name: self.work[name] for name, can in runs.items() if can and name in kernels}
+        work = STRATEGIES_WITHOUT_AVX512 if _costs_of(options) == WITHOUT_AVX512 else self.work
+        return {name: work[name] for name, can in runs.items() if can and name in kernels}
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
         where = machine(options.device, options.target)
         if where.cuda:
             return choose_for_gpu(op, where.shares)
-        return choose(self.name, op, self.candidates(op, options), options.batch_size)
+        return choose(_costs_of(options), op, self.candidates(op, options), options.batch_size)
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         where = machine(options.device, options.target)

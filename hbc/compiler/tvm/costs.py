@@ -1,15 +1,17 @@
 """The work of a tree ensemble on a CPU, for each strategy: how often each kind of work is done.
 
-hbc/compiler/costs.py multiplies these counts by fitted times to choose a strategy.
+hbc/compiler/costs.py multiplies these counts by fitted times to choose a strategy. Processors without AVX-512 have times of their own: a
+scan, in registers of half the size, takes them three times as long, and a walk no longer.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees.leaves import WIDTHS
+from hbc.compiler.tvm.trees.leaves import WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
@@ -17,6 +19,7 @@ from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan import (
     MOST_NODES_WALKED,
     ROWS_FOR_ALL,
+    ROWS_FOR_ALL_IN_HALVES,
     VECTORS_OF_PIECES,
     few_rows_in_lanes,
     patching,
@@ -25,8 +28,10 @@ from hbc.compiler.tvm.trees.scan import (
 )
 from hbc.compiler.tvm.trees.scan_few_rows import (
     MOST_PLANES,
+    MOST_PLANES_IN_HALVES,
     PAGE,
     ROWS_TOGETHER,
+    SPLITS_FOR_A_STEP,
     TREES_IN_VECTOR,
     pages_pay,
     registers_of,
@@ -82,14 +87,17 @@ def patches(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-def scan(s: Shape, rows: int) -> Mapping[str, float]:
+def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
     Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks. Their work has the
-    name of the kernel in front."""
+    name of the kernel in front. wide: with AVX-512."""
     small = s.leaves <= WIDTHS[-1]
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
-    in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
-    patchable = s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
+    if wide:
+        in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
+    else:
+        in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and longest * TREES_IN_VECTOR <= SPLITS_FOR_A_STEP * s.steps
+    patchable = wide and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
     in_patches = not small and patchable and 2 * s.splits + s.trees > MOST_NODES_WALKED
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
@@ -102,11 +110,13 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes)
     chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
     every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
-    together = 0 if s.numbers else (rows + every - ROWS_FOR_ALL) // every * VECTORS_OF_PIECES
+    least = ROWS_FOR_ALL if wide else ROWS_FOR_ALL_IN_HALVES
+    together = 0 if s.numbers else (rows + every - least) // every * VECTORS_OF_PIECES
     chunks = max(chunks, together)
     rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
+    gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
     narrow = s.narrow if chunks else 0
     ranked = rows if in_lanes else rows - rest
     work: dict[str, float] = {
@@ -114,10 +124,11 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         f"row and column of {8 * s.bytes} bits": ranked * (s.columns - narrow),
         "row and narrow column": ranked * narrow,
         "row and plane": ranked * (s.planes - narrow),
-        "row and output": rows * s.outputs,
+        "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
         "256 rows and split": together * splits,
         "64 rows and split": (chunks - together) * splits,
-        "64 rows and value of a leaf": chunks * values * tables,
+        "64 rows and value of a leaf": 0 if gathered else chunks * values * tables,
+        "64 rows and gathered value of a leaf": gathered,
         "64 rows and tree": chunks * trees,
         "64 rows": chunks,
     }
@@ -152,3 +163,5 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
 STRATEGIES: dict[str, Work] = {"walk": walk, "patches": patches, "scan": scan, "select": select}
 """The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
 depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""
+STRATEGIES_WITHOUT_AVX512: dict[str, Work] = {"walk": walk, "scan": functools.partial(scan, wide=False), "select": select}
+""""Patches" needs AVX-512."""
