@@ -24,12 +24,12 @@ from hbc.ops.linear import TableSum
 from hbc.optimizer.linear.algebra import FoldLinear
 
 
-def looks_up(backend: str, categories: int, outputs: int, dtype: str) -> bool:
+def looks_up(backend: str, categories: int, outputs: int, dtype: str, rows: int | None = None) -> bool:
     """Whether the product of 36 codes and weights becomes a TableSum."""
     x = Input("X", "i32", (N, 36))()
     hot = OneHot(np.repeat(np.arange(36), categories), np.tile(np.arange(categories, dtype=np.int32), 36), dtype)(x)  # type: ignore[arg-type]
     y = t.matmul(hot, t.constant(np.ones((36 * categories, outputs), NUMPY_DTYPES[dtype])))  # type: ignore[index]
-    after = FoldLinear(load_compiler(backend), CompileOptions())(Graph((x,), {"transform": (y,)})).graph
+    after = FoldLinear(load_compiler(backend), CompileOptions(batch_size=rows))(Graph((x,), {"transform": (y,)})).graph
     return any(isinstance(node.op, TableSum) for node in after.nodes)
 
 
@@ -48,6 +48,12 @@ def test_few_categories_are_multiplied(backend: str, dtype: str) -> None:
     if (backend, dtype) == ("torch", "f32"):
         choices = choices | {(2, 1): True}
     assert {case: looks_up(backend, *case, dtype) for case in choices} == choices
+
+
+@pytest.mark.parametrize("backend", installed(*CHOICES))
+def test_one_row_does_not_read_all_weights_of_a_product(backend: str) -> None:
+    assert looks_up(backend, 5, 2500, "f64", rows=1)
+    assert looks_up(backend, 5, 2500, "f64", rows=100_000) == (backend != "onnx")
 
 
 @pytest.mark.parametrize("beside", ["transform", "score_samples"])

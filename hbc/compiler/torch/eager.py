@@ -75,7 +75,7 @@ class TorchCompiler(Compiler):
     def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
         if options.device != "cpu":
             return super().looks_up(codes, columns, outputs, dtype, options)
-        return one_hot_costs(outputs, dtype).looks_up(codes, columns, outputs)
+        return one_hot_costs(outputs, dtype).looks_up(codes, columns, outputs, options.batch_size)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

@@ -16,10 +16,10 @@ LEAST_IN_BAG = 32
 """The fewest columns of a table of float64 for `embedding_bag`. For each row of the table it calls a function of BLAS, which takes 65 ns
 and 0.4 for each column, where an index_select and a sum take 8 ns and 2 for each column (AMD Zen 3). For float32 it has code of its own,
 which is always faster: 4 ns and 0.15."""
-FLOAT32 = OneHotCosts(code=5, added=0.17, column=3, multiplied=0.06)
+FLOAT32 = OneHotCosts(code=5, added=0.17, column=3, multiplied=0.06, bytes=4, call=200_000)
 FEW, MANY = (
-    OneHotCosts(code=10, added=2, column=5, multiplied=0.13),
-    OneHotCosts(code=60, added=0.4, column=5, multiplied=0.13),
+    OneHotCosts(code=10, added=2, column=5, multiplied=0.13, bytes=8, call=200_000),
+    OneHotCosts(code=60, added=0.4, column=5, multiplied=0.13, bytes=8, call=200_000),
 )
 """For float64, with fewer columns than `LEAST_IN_BAG` and with more. Measured on one core of an AMD Zen 3, 1,000 rows of 36 codes: with 5
 categories each and 2,500 outputs, sums take 39 µs and products 48; with 2 categories, 29 and 16. In float32 18 and 37, and 16 and 10."""

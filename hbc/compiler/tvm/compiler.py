@@ -86,7 +86,7 @@ class TvmCompiler(Compiler):
     def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
         if options.device != "cpu":
             return super().looks_up(codes, columns, outputs, dtype, options)
-        return ONE_HOT[dtype].looks_up(codes, columns, outputs)
+        return ONE_HOT[dtype].looks_up(codes, columns, outputs, options.batch_size)
 
     def calls_c_library(self, options: CompileOptions) -> bool:
         return self.files is None and not options.elsewhere and not machine(options.device, options.target).cuda
