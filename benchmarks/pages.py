@@ -28,6 +28,10 @@ RUNS = {
     "haswell": "code for processors without AVX-512",
     "threads": "the curve of threads",
     "two-threads": "two threads",
+    "13-cells": "13 of the 18 cells",
+    "149": "the first 149 pipelines",
+    "272": "number 272 alone",
+    "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
     "row": "rows of numbers",
 }
