@@ -57,7 +57,7 @@ def test_the_run_on_a_card_is_rehearsed(tmp_path: Path) -> None:
 
     # It goes on where it was stopped, by what lies in the pack, and does nothing twice.
     del workloads[f"torch: {MODELS[0]}"]
-    report.write(found, tmp_path / "pack" / "gpu.json.gz", "")
+    report.write(found, tmp_path / "pack" / "gpu.json.gz", str)
     (tmp_path / "gpu.json.gz").unlink()
     said = benchmark(tmp_path, "--emulate", "--only", *MODELS)
     assert re.findall(r"gpu \d/\d: (.*)", said) == [f"torch: {MODELS[0]}", "done"]
